@@ -94,7 +94,7 @@ fn merge_and_infer(c: &mut Criterion) {
     });
     let recording = from_helper(launches);
     let joined = || Profile::from_recording(recording.clone());
-    let inferred = joined().with_inferred_ranges().health().inferred_operations;
+    let inferred = joined().with_inferred_ranges().health().facts.inferred_operations;
     assert!(inferred * 10 > launches * 9, "{inferred} of {launches}");
     group.bench_function("ranges inferred", |b| {
         b.iter_batched(joined, Profile::with_inferred_ranges, BatchSize::PerIteration);

@@ -454,13 +454,13 @@ impl Sample {
         sample.query_ms = Some(milliseconds(start));
         let health = profile.health();
         sample.records = Some(health.records);
-        sample.kernels = Some(health.kernels.records);
-        sample.dropped = Some(health.dropped_by_cupti + health.over_memory_limit);
-        sample.pool_misses = Some(health.pool_misses);
+        sample.kernels = Some(health.accounts.kernels.records);
+        sample.dropped = Some(health.losses.dropped_by_cupti + health.losses.over_memory_limit);
+        sample.pool_misses = Some(health.facts.pool_misses);
         sample.cupti = Some(profile.recording_info().cupti_version);
         sample.losses = (!health.is_complete()).then(|| health.to_string());
         let in_ranges = profile.range("launch").map_or(0, |range| range.kernels());
-        if in_ranges != health.kernels.records {
+        if in_ranges != health.accounts.kernels.records {
             sample.losses = Some(format!("only {in_ranges} kernels found their range"));
         }
     }

@@ -98,11 +98,14 @@ fn every_kind_of_work_matches_its_call() {
     });
     let health = profile.health();
     health.assert_complete();
-    assert_eq!((health.kernels.records, health.kernels.calls), (4, 4));
-    assert_eq!((health.copies.records, health.copies.calls), (7, 7));
-    assert_eq!((health.memsets.records, health.memsets.calls), (3, 3));
+    assert_eq!((health.accounts.kernels.records, health.accounts.kernels.calls), (4, 4));
+    assert_eq!((health.accounts.copies.records, health.accounts.copies.calls), (7, 7));
+    assert_eq!((health.accounts.memsets.records, health.accounts.memsets.calls), (3, 3));
     // Six waits of the host and one of a stream.
-    assert_eq!((health.synchronizations.records, health.synchronizations.calls), (7, 7));
+    assert_eq!(
+        (health.accounts.synchronizations.records, health.accounts.synchronizations.calls),
+        (7, 7)
+    );
 
     assert_eq!(profile.range("kernels").unwrap().kernels(), 3);
     let copies = profile.range("copies").unwrap();
@@ -154,7 +157,10 @@ fn calls_that_owe_no_record_are_known() {
     });
     let health = profile.health();
     health.assert_complete();
-    assert_eq!((health.failed_calls, health.copies.calls, health.memsets.calls), (1, 0, 0));
+    assert_eq!(
+        (health.facts.failed_calls, health.accounts.copies.calls, health.accounts.memsets.calls),
+        (1, 0, 0)
+    );
     let odd = profile.range("odd").unwrap().inclusive();
     assert_eq!((odd.launches, odd.kernels, odd.synchronizations), (1, 1, 1));
     assert_eq!((odd.allocations, odd.frees, odd.failed_calls), (1, 1, 1));
@@ -363,7 +369,10 @@ fn fused_work_counts_once_and_is_shared() {
     let summary = sums.stop().unwrap();
     for health in [profile.health(), summary.health()] {
         health.assert_complete();
-        assert_eq!((health.unknown_range_entries, health.calls_in_unknown_ranges), (0, 0));
+        assert_eq!(
+            (health.losses.unknown_range_entries, health.losses.calls_in_unknown_ranges),
+            (0, 0)
+        );
     }
     let sums = |path: &str| {
         let range = profile.range(path).unwrap();
@@ -417,7 +426,7 @@ fn graph_launches_give_all_their_nodes() {
     });
     let health = profile.health();
     health.assert_complete();
-    assert_eq!((health.captured_calls, health.silent_graph_launches), (12, 0));
+    assert_eq!((health.facts.captured_calls, health.facts.silent_graph_launches), (12, 0));
     let replay = profile.range("replay").unwrap().inclusive();
     assert_eq!(
         (replay.launches, replay.kernels, replay.memsets, replay.copies),
@@ -428,7 +437,10 @@ fn graph_launches_give_all_their_nodes() {
     // What nsys cannot tell: each node of each launch is credited to the range it was captured in.
     let replayed = capture.replayed();
     assert_eq!((replayed.kernels, replayed.memsets, replayed.copies), (1000, 100, 100));
-    assert_eq!((health.graph_operations, health.graph_operations_captured), (1200, 1200));
+    assert_eq!(
+        (health.facts.graph_operations, health.facts.graph_operations_captured),
+        (1200, 1200)
+    );
     gpu.free(a);
     gpu.free(b);
 }
@@ -527,7 +539,7 @@ fn a_stop_gives_up_and_says_so() {
         assert!(!gpu.event_is_done(after), "the stop waited for the kernel");
     }
     let health = profile.health();
-    assert!(!health.is_complete() && health.unfinished_buffers >= 1, "{health}");
+    assert!(!health.is_complete() && health.losses.unfinished_buffers >= 1, "{health}");
     gpu.synchronize(stream);
     // The next session is whole again.
     let profile = record(|| {
@@ -573,7 +585,7 @@ fn small_buffers_lose_nothing() {
         .unwrap();
     profile.health().assert_complete();
     assert_eq!(profile.totals().kernels, 20_000);
-    assert!(profile.health().buffers > 50, "{:?}", profile.health());
+    assert!(profile.health().facts.buffers > 50, "{:?}", profile.health());
 }
 
 /// Subscribes to the same libcupti behind the profiler's back, as a tool would.

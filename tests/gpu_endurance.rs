@@ -219,7 +219,7 @@ fn a_long_run_is_summed_up_in_flat_memory() {
         mib(late),
         mib(most),
         mib((free_before as u64).saturating_sub(free_after as u64)),
-        profile.health().pool_misses,
+        profile.health().facts.pool_misses,
         profile.totals().kernels,
         summary.health(),
     );
@@ -276,9 +276,9 @@ fn kernels_whose_times_ran_out_are_counted() {
     let summary = sums.stop().unwrap();
     first.make_current();
     let mut health = summary.health().clone();
-    eprintln!("{} of {} kernels have no times", health.zero_timestamps, NODES * LAUNCHES);
+    eprintln!("{} of {} kernels have no times", health.losses.zero_timestamps, NODES * LAUNCHES);
     assert_eq!(summary.totals().kernels, NODES * LAUNCHES);
-    assert_eq!(health.is_complete(), health.zero_timestamps == 0, "{health}");
-    health.zero_timestamps = 0;
+    assert_eq!(health.is_complete(), health.losses.zero_timestamps == 0, "{health}");
+    health.losses.zero_timestamps = 0;
     health.assert_complete();
 }

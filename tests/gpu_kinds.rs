@@ -238,10 +238,10 @@ fn graphs_of_a_range() {
     profile.health().assert_complete();
     let replay = profile.range("replay").unwrap().inclusive();
     assert_eq!((replay.graphs, replay.kernels, replay.launches), (10, 0, 10), "{profile}");
-    assert_eq!((profile.totals().kernels, profile.health().whole_graphs), (1, 10));
+    assert_eq!((profile.totals().kernels, profile.health().facts.whole_graphs), (1, 10));
     let busy = profile.query().in_range("replay").busy_time();
     assert!(!busy.is_zero() && busy <= replay.gpu_time(), "{busy:?}");
-    assert_eq!(profile.health().silent_graph_launches, 0);
+    assert_eq!(profile.health().facts.silent_graph_launches, 0);
     gpu.destroy_graph(graph);
     gpu.destroy(stream);
 }

@@ -265,17 +265,22 @@ fn submit_requests(client: u64, rate: u64, submit: &SyncSender<Request>, closed:
 fn assert_complete_but_for_open(health: &Health) {
     let on_their_way = (QUEUED + CLIENTS + GPU_THREADS) as u64;
     let ranges = on_their_way + (2 * CLIENTS + 3 * GPU_THREADS) as u64;
-    assert!(health.open_ranges <= ranges, "{health}");
-    assert!(health.open_calls <= GPU_THREADS as u64, "{health}");
+    assert!(health.facts.open_ranges <= ranges, "{health}");
+    assert!(health.losses.open_calls <= GPU_THREADS as u64, "{health}");
     let mut rest = health.clone();
-    (rest.open_ranges, rest.open_calls) = (0, 0);
-    if rest.unfinished_buffers > 0 {
+    (rest.facts.open_ranges, rest.losses.open_calls) = (0, 0);
+    if rest.losses.unfinished_buffers > 0 {
         eprintln!("CUPTI fell behind the load");
         assert!(!rest.is_complete(), "{rest}");
         // Records in such buffers may lack their timestamps.
-        (rest.unfinished_buffers, rest.zero_timestamps) = (0, 0);
-        (rest.kernels, rest.copies, rest.memsets, rest.synchronizations) = Default::default();
-        rest.silent_graph_launches = 0;
+        (rest.losses.unfinished_buffers, rest.losses.zero_timestamps) = (0, 0);
+        (
+            rest.accounts.kernels,
+            rest.accounts.copies,
+            rest.accounts.memsets,
+            rest.accounts.synchronizations,
+        ) = Default::default();
+        rest.facts.silent_graph_launches = 0;
     }
     rest.assert_complete();
 }
@@ -306,7 +311,7 @@ fn assert_whole(server: &Server, profile: &Profile, called_ns: u64) {
         assert!(before.is_none(), "a process range is there twice");
     }
     let served = server.served_within(from_ns, until_ns);
-    let is_behind = profile.health().unfinished_buffers > 0;
+    let is_behind = profile.health().losses.unfinished_buffers > 0;
     for one in served.iter().filter(|_| !is_behind) {
         assert_eq!(kernels.get(&one.id), Some(&(KERNELS, COPIES)), "{one:?} in {windows_ns:?}");
         assert_eq!(lives.get(&one.id), Some(&(false, true)), "{one:?} in {windows_ns:?}");
@@ -335,7 +340,7 @@ fn stop_under_load(server: &Server, profiler: &Profiler) {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_whole(server, &profile, called_ns);
     assert_complete_but_for_open(profile.health());
-    if profile.health().unfinished_buffers > 0 {
+    if profile.health().losses.unfinished_buffers > 0 {
         server.fell_behind.store(true, Ordering::Relaxed);
     }
 }
@@ -473,8 +478,8 @@ fn stop_ends_though_cupti_falls_behind() {
         assert!(until_ns >= Some(called_ns), "{until_ns:?}");
         let health = profile.health();
         assert!(
-            health.unfinished_buffers > 0
-                || health.kernels.matched_records == health.kernels.records
+            health.losses.unfinished_buffers > 0
+                || health.accounts.kernels.matched_records == health.accounts.kernels.records
         );
     };
     profiler.start().unwrap();

@@ -222,11 +222,11 @@ pub(crate) fn note_losses(file: &Path, profile: &Profile) {
     let health = profile.health();
     if !health.is_complete() {
         note(&format!("{} is {health}{}", file.display(), of_processes(profile)));
-    } else if health.capture_warnings != 0 {
+    } else if health.facts.capture_warnings != 0 {
         note(&format!(
             "{}: {} warnings in what its recorder says of itself, {}; `gpuprof report` shows what was read",
             file.display(),
-            health.capture_warnings,
+            health.facts.capture_warnings,
             profile.recording_info().recorder_version,
         ));
     }

@@ -223,7 +223,7 @@ pub trait ProfileExt: Sealed {
     /// and the [cause](profiler_core::query::IdleCause).
     ///
     /// Gaps shorter than `shortest` are left out: the clocks of host and device differ by up to
-    /// [`Health::clock_error_ns`](profiler_core::Health::clock_error_ns). Functions are those of the
+    /// [`Facts::clock_error_ns`](profiler_core::Facts::clock_error_ns). Functions are those of the
     /// [samples](profiler_core::query::Gap::samples) of the gap, behind them what the thread did. Time without a sample has those of
     /// [`Gap::stack`](profiler_core::query::Gap::stack): of a session with [stacks](profiler_core::ProfilerBuilder), for the time in no CUDA call and
     /// in the call that ended the gap. Other time has the cause alone, and so has all of it without stacks. Weights add up to the time of

@@ -192,7 +192,7 @@ fn file_that_is_recorded_to_is_complete_or_ends_with_the_program() {
     }
     run("program_that_exits", "record=run.gpuprof", true, folder);
     let profile = Profile::load(folder.join("run.gpuprof")).unwrap();
-    assert_eq!((profile.health().truncated, profile.kernels().count()), (1, 1));
+    assert_eq!((profile.health().losses.truncated, profile.kernels().count()), (1, 1));
     assert!(profile.ranges().all(|range| range.is_open()));
     let said = stderr(&run("program", "record=no/such/folder/a.gpuprof", false, folder));
     assert!(said.contains("GPU_PROFILER: nothing is recorded: could not write no/such"), "{said}");

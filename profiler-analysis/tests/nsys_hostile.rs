@@ -149,7 +149,7 @@ fn sql_for_a_name_is_a_name() {
     let profile = profiler_analysis::nsys::read(&path).unwrap();
     assert_eq!(profile.range(name).unwrap().instances(), 1);
     // And what the module keeps beside its table.
-    assert_eq!(profile.health().unused_records, 2);
+    assert_eq!(profile.health().facts.unused_records, 2);
     ask_everything(&profile, &folder);
 }
 
@@ -261,7 +261,7 @@ fn a_payload_that_all_rows_share_is_read_once_and_kept_within_bounds() {
     let small = counts.iter().filter(|count| **count == 1).count();
     assert_eq!((whole + small + without, counts.len()), (rows + 2, rows + 2));
     assert!(whole > 50 && small > 50, "{whole} {small}");
-    assert_eq!(profile.health().unknown_records, without as u64);
+    assert_eq!(profile.health().losses.unknown_records, without as u64);
 }
 
 /// Each number of a device in a row of its own, and each GPU again and again.

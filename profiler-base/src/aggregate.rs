@@ -306,7 +306,8 @@ mod tests {
         assert_eq!((a.share(), a.bandwidth()), (0.4375, Some(20.0 / 7.0)));
         assert_eq!(keys(ranked.top_share(0.5)), ["b"]);
         let mut sums = Aggregate::default();
-        ["x", "y", "x"].map(|key| sums.add(key, Some(1), 0));
+        let indices = ["x", "y", "x"].map(|key| sums.add(key, Some(1), 0));
+        assert_eq!(indices, [0, 1, 0]);
         assert_eq!(keys(&sums.into_groups()), ["x", "y"]);
     }
 }

@@ -245,9 +245,17 @@ fn run(scene: &str, file: &Path, script: &str) -> (u64, ExitStatus) {
 fn read(file: &Path) -> Profile {
     let profile = Profile::load(file).unwrap();
     let health = profile.health();
-    assert_eq!((health.truncated, health.is_complete()), (1, false), "{health}");
-    assert_eq!((health.open_calls, health.lost_ranges, health.unwritten_entries), (0, 0, 0));
-    let accounts = [health.kernels, health.copies, health.memsets, health.synchronizations];
+    assert_eq!((health.losses.truncated, health.is_complete()), (1, false), "{health}");
+    assert_eq!(
+        (health.losses.open_calls, health.losses.lost_ranges, health.losses.unwritten_entries),
+        (0, 0, 0)
+    );
+    let accounts = [
+        health.accounts.kernels,
+        health.accounts.copies,
+        health.accounts.memsets,
+        health.accounts.synchronizations,
+    ];
     assert!(accounts.iter().all(|account| account.is_balanced()), "{health}");
     let report = profile.to_string();
     assert!(report.contains("the file ends before the session did"), "{report}");

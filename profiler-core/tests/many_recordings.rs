@@ -88,8 +88,16 @@ fn kept_ranges_count_for_no_later_recording() {
     assert_eq!(profile.process_ranges().count(), 1);
     // Nothing of it is silent: the idle thread's call, and the context that was attached and joined.
     let health = profile.health();
-    assert_eq!((health.calls_in_earlier_ranges, health.earlier_contexts), (1, 2), "{health}");
-    assert_eq!((health.lost_ranges, health.calls_in_unknown_ranges), (0, 0), "{health}");
+    assert_eq!(
+        (health.facts.calls_in_earlier_ranges, health.facts.earlier_contexts),
+        (1, 2),
+        "{health}"
+    );
+    assert_eq!(
+        (health.losses.lost_ranges, health.losses.calls_in_unknown_ranges),
+        (0, 0),
+        "{health}"
+    );
     let replayed = Profile::from_recording(
         Recording::from_bytes(&profile.recording().unwrap().to_bytes()).unwrap(),
     );
@@ -106,7 +114,11 @@ fn kept_ranges_count_for_no_later_recording() {
     let summary = summary.stop().unwrap();
     assert_eq!(summary.outside_ranges().kernels, 1);
     let health = summary.health();
-    assert_eq!((health.calls_in_earlier_ranges, health.earlier_contexts), (1, 1), "{health}");
+    assert_eq!(
+        (health.facts.calls_in_earlier_ranges, health.facts.earlier_contexts),
+        (1, 1),
+        "{health}"
+    );
 }
 
 #[test]
@@ -131,13 +143,13 @@ fn launch_of_an_ending_thread_is_in_the_profile_or_in_its_health() {
     let record = || std::thread::spawn(launches).join().unwrap();
     let ((), profile) = profiler.record(record).unwrap();
     let health = profile.health();
-    assert!(health.unlogged_calls >= 1 && !health.is_complete(), "{health}");
+    assert!(health.losses.unlogged_calls >= 1 && !health.is_complete(), "{health}");
     assert!(health.to_string().contains("calls that could not be logged"), "{health}");
-    assert_eq!(profile.calls().count() as u64 + health.unlogged_calls, 3);
+    assert_eq!(profile.calls().count() as u64 + health.losses.unlogged_calls, 3);
     let undecided = expect(&profile).launches(exactly(3)).check().unwrap_err().to_string();
     assert!(undecided.contains("calls could not be logged"), "{undecided}");
     let late = profile.range("late").map_or(0, |range| range.instances());
-    assert_eq!(late + health.lost_ranges, 2);
+    assert_eq!(late + health.losses.lost_ranges, 2);
     let left_open = profile.range("left open").unwrap();
     assert!(left_open.kernels() < 3, "{profile}");
 }

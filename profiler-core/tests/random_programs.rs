@@ -75,18 +75,24 @@ fn payload(payload: Option<Payload>) -> Option<u64> {
 
 fn accounts(health: &Health) -> [[u64; 4]; 4] {
     let account = |of: Account| [of.records, of.matched_records, of.calls, of.matched_calls];
-    [health.kernels, health.copies, health.memsets, health.synchronizations].map(account)
+    [
+        health.accounts.kernels,
+        health.accounts.copies,
+        health.accounts.memsets,
+        health.accounts.synchronizations,
+    ]
+    .map(account)
 }
 
 fn facts(health: &Health) -> Facts {
     Facts {
-        failed_calls: health.failed_calls,
-        captured_calls: health.captured_calls,
-        silent_graph_launches: health.silent_graph_launches,
-        graph_operations: health.graph_operations,
-        graph_operations_captured: health.graph_operations_captured,
-        open_ranges: health.open_ranges,
-        open_calls: health.open_calls,
+        failed_calls: health.facts.failed_calls,
+        captured_calls: health.facts.captured_calls,
+        silent_graph_launches: health.facts.silent_graph_launches,
+        graph_operations: health.facts.graph_operations,
+        graph_operations_captured: health.facts.graph_operations_captured,
+        open_ranges: health.facts.open_ranges,
+        open_calls: health.losses.open_calls,
         is_complete: health.is_complete(),
     }
 }
@@ -482,7 +488,7 @@ fn check_moments(file: &[u8], moments: Vec<(Vec<u8>, Recording)>, threads: &[u32
     for (held, snapshot) in moments {
         assert!(file.starts_with(&held));
         let read = Profile::from_bytes(&held).unwrap();
-        assert_eq!(read.health().truncated, 1);
+        assert_eq!(read.health().losses.truncated, 1);
         let snapshot = Profile::from_recording(snapshot);
         let outcome = |profile: &Profile| {
             let mut outcome = Seen::new(profile, None, threads).outcome(std::iter::empty());
@@ -490,7 +496,8 @@ fn check_moments(file: &[u8], moments: Vec<(Vec<u8>, Recording)>, threads: &[u32
             outcome
         };
         compare(&outcome(&read), &outcome(&snapshot), "a truncated file");
-        let pending = |of: &Profile| (of.health().pending_calls, of.health().pending_ranges);
+        let pending =
+            |of: &Profile| (of.health().facts.pending_calls, of.health().facts.pending_ranges);
         assert_eq!(pending(&read), pending(&snapshot), "{}", read.health());
     }
     let mut random = fastrand::Rng::with_seed(file.len() as u64);
@@ -569,9 +576,13 @@ fn check(recorded: Recorded) -> Checked {
         let seen = Seen::new(&profile, None, &threads);
         seen.check_inferred(truth);
         let health = profile.health();
-        let what = format!("{what} ({health}; {} records before it)", health.records_before);
+        let what = format!("{what} ({health}; {} records before it)", health.facts.records_before);
         compare(&seen.outcome(truth.summaries.keys().cloned()), truth, &what);
-        assert_eq!((health.lost_ranges, health.calls_in_unknown_ranges), (0, 0), "{health}");
+        assert_eq!(
+            (health.losses.lost_ranges, health.losses.calls_in_unknown_ranges),
+            (0, 0),
+            "{health}"
+        );
     }
     compare_maps(&paths(&summary), &of_sums.nodes, "paths of the summary");
     assert_eq!(

@@ -340,7 +340,7 @@ fn sessions_overlap_and_the_device_thread_outlives_them() {
     let third = third.finish().unwrap();
     for profile in [&first, &second, &third] {
         profile.health().assert_complete();
-        assert_eq!(profile.health().open_ranges, 0);
+        assert_eq!(profile.health().facts.open_ranges, 0);
     }
     assert_eq!([kernels(&first, "outer"), kernels(&second, "outer")], [400, 400]);
     assert!(kernels(&third, "outer") > 0, "{third}");
@@ -382,7 +382,7 @@ fn errors_and_panics_of_burn_go_through_and_end_their_range() {
     assert!(refused || !matches!(read, Ok(Ok(()))), "burn did not notice that memory was refused");
     drop((after, later));
     let profile = profiler.finish().unwrap();
-    assert_eq!(profile.health().open_ranges, 0);
+    assert_eq!(profile.health().facts.open_ranges, 0);
     assert_eq!([kernels(&profile, "panics"), kernels(&profile, "later")], [1, 1], "{profile}");
     assert!(kernels(&profile, "step") >= 1, "{profile}");
     assert_eq!(profile.outside_ranges().kernels, 2, "{profile}");

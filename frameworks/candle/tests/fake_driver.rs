@@ -53,8 +53,8 @@ fn modules_of_a_bert_are_ranges_and_its_layers_are_told_apart() {
     device.synchronize().unwrap();
     let profile = profiler.finish().unwrap();
     profile.health().assert_complete();
-    assert_eq!(profile.health().open_ranges, 0, "the model is still there");
-    assert_eq!(profile.health().unused_span_sites, 0);
+    assert_eq!(profile.health().facts.open_ranges, 0, "the model is still there");
+    assert_eq!(profile.health().facts.unused_span_sites, 0);
     let encoder = "forward/model/encoder";
     let layers: Vec<_> =
         (0..6).map(|n| kernels(&profile, &format!("{encoder}/layer {n}"))).collect();
@@ -92,7 +92,7 @@ fn model_built_before_the_profiler_is_named_in_the_report() {
     profile.health().assert_complete();
     assert_eq!(profile.roots().count(), 0);
     // There was no subscriber, so tracing itself does not know of the model's spans.
-    assert_eq!(profile.health().layers_without_spans, 1, "{}", profile.health());
+    assert_eq!(profile.health().facts.layers_without_spans, 1, "{}", profile.health());
     assert!(profile.to_string().contains("install it before the model is built"));
     // A second one finds the subscriber of the first.
     let error = gpu_profiler_candle::start().map(drop).unwrap_err();
@@ -150,7 +150,7 @@ fn errors_and_panics_of_candle_go_through_and_end_their_range() {
     device.synchronize().unwrap();
     let profile = profiler.finish().unwrap();
     profile.health().assert_complete();
-    assert_eq!(profile.health().open_ranges, 0);
+    assert_eq!(profile.health().facts.open_ranges, 0);
     assert_eq!([kernels(&profile, "panics"), kernels(&profile, "step")], [1, 1]);
     assert_eq!(profile.outside_ranges().kernels, 1, "{profile}");
 }

@@ -121,7 +121,7 @@ fn panics_of_tch_go_through_and_end_their_range() {
     drop(_after);
     let profile = profiler.finish().unwrap();
     profile.health().assert_complete();
-    assert_eq!(profile.health().open_ranges, 0);
+    assert_eq!(profile.health().facts.open_ranges, 0);
     assert_eq!(ranges(&profile), expected(&[("fails", 1), ("step", 1), ("after", 1)]));
 }
 

@@ -207,7 +207,7 @@ mod tests {
     /// The expected result, value by value.
     fn plain(values: &[u64], spans: &[Times]) -> Overlay {
         let each = || spans.iter().flat_map(|(span, times)| vec![span.clone(); *times as usize]);
-        let mut held: Vec<u64> = each().flat_map(|span| &values[span]).copied().collect();
+        let held: Vec<u64> = each().flat_map(|span| &values[span]).copied().collect();
         let is_held = |at: &usize| spans.iter().any(|(span, _)| span.contains(at));
         Overlay {
             spans: each().count() as u64,

@@ -14,18 +14,18 @@ use profiler_core::{Context, Profile, Profiler, Recording};
 
 /// Programs before and after a change, each with the change if the model can express it without a number from the program
 /// after. Of the others, how much faster the kernels are is not in the recording before.
-fn pairs() -> Vec<(&'static str, [&'static str; 2], Option<Change>)> {
+fn pairs() -> Vec<(&'static str, [&'static str; 2], Option<WhatIf>)> {
     let step = || "step".to_owned();
-    let loading = |threads| Change::Ahead { path: "step/data loading".to_owned(), threads };
-    let preprocess = Change::Host { path: "step/preprocess".to_owned(), times: f64::INFINITY };
+    let loading = |threads| WhatIf::Ahead { path: "step/data loading".to_owned(), threads };
+    let preprocess = WhatIf::Host { path: "step/preprocess".to_owned(), times: f64::INFINITY };
     let anti_patterns = [
-        ("launch-bound", Some(Change::OneGraph { path: step() })),
-        ("sync-every-kernel", Some(Change::OneWait { path: step() })),
-        ("pageable-copies", Some(Change::CopiesAhead)),
+        ("launch-bound", Some(WhatIf::OneGraph { path: step() })),
+        ("sync-every-kernel", Some(WhatIf::OneWait { path: step() })),
+        ("pageable-copies", Some(WhatIf::CopiesAhead)),
         ("host-preprocessing", Some(preprocess)),
         ("slow-loader", Some(loading(4))),
-        ("tiny-copies", Some(Change::OneCopy { path: step() })),
-        ("serial-streams", Some(Change::NoEvents { path: step() })),
+        ("tiny-copies", Some(WhatIf::OneCopy { path: step() })),
+        ("serial-streams", Some(WhatIf::NoEvents { path: step() })),
         ("small-gemms", None),
         ("tail-effect", None),
     ];
@@ -33,10 +33,10 @@ fn pairs() -> Vec<(&'static str, [&'static str; 2], Option<Change>)> {
         [("loader", Some(loading(8))), ("bf16", None), ("batched", None), ("optimizer", None)];
     // The median step is one without a log.
     let overlaps = [
-        ("loss-read", Some(Change::Pinned)),
-        ("log-wait", Some(Change::NoWait { path: "step/log".to_owned() })),
-        ("workspace", Some(Change::NoAllocations { path: step() })),
-        ("late-event", Some(Change::NoEvents { path: step() })),
+        ("loss-read", Some(WhatIf::Pinned)),
+        ("log-wait", Some(WhatIf::NoWait { path: "step/log".to_owned() })),
+        ("workspace", Some(WhatIf::NoAllocations { path: step() })),
+        ("late-event", Some(WhatIf::NoEvents { path: step() })),
     ];
     let of = |states| move |(name, change)| (name, states, change);
     let anti_patterns =
@@ -93,13 +93,13 @@ fn changes_that_were_made_are_proposed() {
         let Some(change) = change else { continue };
         let [before, _] = recordings(name, states);
         let proposed = before.dependencies().best_changes(10);
-        let changes: Vec<&Change> = proposed.iter().map(|prediction| &prediction.change).collect();
-        let is_it = |of: &&Change| match (&change, of) {
+        let changes: Vec<&WhatIf> = proposed.iter().map(|prediction| &prediction.change).collect();
+        let is_it = |of: &&WhatIf| match (&change, of) {
             // With four threads, and the host twice as fast, whatever was done.
-            (Change::Ahead { path, .. }, Change::Ahead { path: of, .. }) => path == of,
+            (WhatIf::Ahead { path, .. }, WhatIf::Ahead { path: of, .. }) => path == of,
             (
-                Change::Host { path, .. },
-                Change::Host { path: of, .. } | Change::Ahead { path: of, .. },
+                WhatIf::Host { path, .. },
+                WhatIf::Host { path: of, .. } | WhatIf::Ahead { path: of, .. },
             ) => path == of,
             (change, of) => change == *of,
         };
@@ -281,7 +281,7 @@ fn dependencies_of_a_fake_graph_survive_its_copy_and_the_file() {
     let on_path = |name| path.row(PathKind::Kernel, name).unwrap().on_path.as_millis();
     assert_eq!(["long", "beside"].map(on_path), [20, 0], "{path}");
     // Another kernel does not explain it, though it may have ended last.
-    let faster = Change::Kernel { name: "long".to_owned(), times: 2.0 };
+    let faster = WhatIf::Kernel { name: "long".to_owned(), times: 2.0 };
     let saved = dependencies.with_steps("step").unwrap().predict(faster).unwrap().saved();
     assert!(saved.abs_diff(Duration::from_millis(10)) < Duration::from_micros(10), "{saved:?}");
 }
@@ -307,7 +307,7 @@ fn path_follows_a_hand_over_to_another_thread() {
     let path = dependencies.critical_path_of("outer").unwrap();
     let worker = path.ranges().iter().find(|row| row.name == "outer/worker").unwrap();
     assert!(worker.on_path >= Duration::from_millis(30), "{path}");
-    let faster = Change::Host { path: "worker".to_owned(), times: 2.0 };
+    let faster = WhatIf::Host { path: "worker".to_owned(), times: 2.0 };
     let prediction = profile.dependencies().with_steps("outer").unwrap().predict(faster).unwrap();
     assert!(prediction.saved() >= Duration::from_millis(14), "{prediction}\n{path}");
 }
@@ -404,7 +404,7 @@ fn path_of_two_gpus_leads_to_the_late_rank() {
     assert_eq!(spins, [0, 50]);
     // Of 1.25 ms a step, which the host has to hide what it does meanwhile.
     let dependencies = dependencies.with_steps("late").unwrap();
-    let faster = Change::Kernel { name: "*spin*".to_owned(), times: 2.0 };
+    let faster = WhatIf::Kernel { name: "*spin*".to_owned(), times: 2.0 };
     let prediction = dependencies.predict(faster).unwrap();
     println!("{prediction:?}");
     assert!(prediction.saved().abs_diff(Duration::from_micros(1_250)) < Duration::from_micros(60));

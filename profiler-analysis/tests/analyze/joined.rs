@@ -28,8 +28,8 @@ fn record(fake: &Fake, program: impl FnOnce()) -> ([Profile; 2], Summary) {
     let profiles = [recording, replayed].map(Profile::from_recording);
     for profile in &profiles {
         profile.health().assert_complete();
-        assert_eq!(profile.health().unknown_range_entries, 0);
-        assert_eq!(profile.health().calls_in_unknown_ranges, 0);
+        assert_eq!(profile.health().losses.unknown_range_entries, 0);
+        assert_eq!(profile.health().losses.calls_in_unknown_ranges, 0);
         // No sum but `shared` knows that anything is shared.
         let mut totals = profile.outside_ranges();
         profile.roots().for_each(|root| totals += root.inclusive());
@@ -49,7 +49,7 @@ fn record(fake: &Fake, program: impl FnOnce()) -> ([Profile; 2], Summary) {
             assert_eq!(range.shared_operations().count() as u64, shared.gpu_operations());
         }
     }
-    assert_eq!(summary.health().calls_in_unknown_ranges, 0);
+    assert_eq!(summary.health().losses.calls_in_unknown_ranges, 0);
     (profiles, summary)
 }
 
@@ -361,8 +361,8 @@ fn a_session_that_keeps_the_last_part_knows_one_from_before_it() {
     drop((inner, outer));
     assert_eq!(owners(&operation(&profile, "of two")), ["outer", "inner"]);
     assert_eq!(owners(&operation(&profile, "of three")), ["inner", "outer"]);
-    assert_eq!(profile.health().calls_in_unknown_ranges, 1);
-    assert_eq!(profile.health().kernels.matched_records, 2);
+    assert_eq!(profile.health().losses.calls_in_unknown_ranges, 1);
+    assert_eq!(profile.health().accounts.kernels.matched_records, 2);
 }
 
 #[test]
@@ -392,7 +392,7 @@ fn a_snapshot_and_a_session_that_begins_later_know_them() {
     let profile = later.stop().unwrap();
     // Those that ended before it began are not in it, which is counted.
     assert_eq!(owners(&operation(&profile, "fused")), ["outer"]);
-    assert_eq!(profile.health().calls_in_unknown_ranges, 1);
+    assert_eq!(profile.health().losses.calls_in_unknown_ranges, 1);
     profiler.stop().unwrap();
 }
 

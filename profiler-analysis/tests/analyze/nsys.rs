@@ -598,12 +598,15 @@ fn odd_values_are_counted() {
     assert!(!health.is_complete(), "{health}");
     // One of them began before the session.
     assert_eq!(profile.calls().count(), 3);
-    assert_eq!(health.kernels.records, 4);
-    assert_eq!(health.kernels.matched_records, 3, "one id is beyond 32 bits");
-    assert_eq!((health.zero_timestamps, health.open_ranges, health.unused_records), (1, 1, 1));
+    assert_eq!(health.accounts.kernels.records, 4);
+    assert_eq!(health.accounts.kernels.matched_records, 3, "one id is beyond 32 bits");
+    assert_eq!(
+        (health.losses.zero_timestamps, health.facts.open_ranges, health.facts.unused_records),
+        (1, 1, 1)
+    );
     // Two calls with odd times and one of no thread; one kernel; a name that is not there, of two calls alike; six
     // kernels without a name; three ranges; and six odd cells.
-    assert!(health.unknown_records >= 15, "{health}");
+    assert!(health.losses.unknown_records >= 15, "{health}");
     assert_eq!(profile.range("b").unwrap().instances(), 1);
     assert!(!profile.to_string().is_empty());
     // And it can be written and read again.
@@ -677,19 +680,19 @@ fn graphs_managed_memory_and_diagnostics_are_told() {
             (3, 'Not all NVTX events might have been collected.');"
     ));
     let health = profile.health();
-    assert_eq!((health.captured_calls, health.graph_operations), (1, 2));
-    assert_eq!(health.graph_operations_captured, 1);
+    assert_eq!((health.facts.captured_calls, health.facts.graph_operations), (1, 2));
+    assert_eq!(health.facts.graph_operations_captured, 1);
     let [first, second] = [0, 1].map(|at| profile.operations().nth(at).unwrap());
     assert_eq!(first.captured_in().unwrap().name(), "capture");
     assert_eq!(first.range().unwrap().name(), "replay");
     assert!(second.captured_in().is_none(), "its copies go round in a circle");
     assert_eq!(profile.totals().launches, 1, "what was captured launched nothing");
-    assert_eq!((health.migrations, health.copies.records), (1, 0));
+    assert_eq!((health.facts.migrations, health.accounts.copies.records), (1, 0));
     assert_eq!(profile.totals().copy_bytes, 4096);
-    assert_eq!((health.whole_graphs, health.unused_records), (2, 3));
-    assert_eq!(health.whole_graphs_without_call, 2, "they have no correlation id");
+    assert_eq!((health.facts.whole_graphs, health.facts.unused_records), (2, 3));
+    assert_eq!(health.losses.whole_graphs_without_call, 2, "they have no correlation id");
     // One of them is that the schema is newer.
-    assert_eq!((health.capture_losses, health.capture_warnings), (2, 2));
+    assert_eq!((health.losses.capture_losses, health.facts.capture_warnings), (2, 2));
     assert!(!health.is_complete());
     let text = health.to_string();
     assert!(text.contains("2 losses in the capture's diagnostics"), "{text}");
@@ -706,7 +709,7 @@ fn graphs_managed_memory_and_diagnostics_are_told() {
     profile.write_nsys(&path, |_| ()).unwrap();
     let again = profiler_analysis::nsys::read(&path).unwrap();
     assert_eq!(again.totals(), profile.totals());
-    assert_eq!(again.health().migrations, 1);
+    assert_eq!(again.health().facts.migrations, 1);
     for (columns, from) in [
         ("*", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"),
         (
@@ -742,7 +745,7 @@ fn payloads_of_several_values_are_fields() {
     assert_eq!(a.field("deep"), Some(nvtx::FieldValue::Str("[1]")));
     assert_eq!(a.payload(), Some(nvtx::Payload::F64(2.5)));
     assert_eq!(b.field("id"), Some(nvtx::FieldValue::U64(5)));
-    assert_eq!((c.fields().count(), profile.health().unknown_records), (0, 1));
+    assert_eq!((c.fields().count(), profile.health().losses.unknown_records), (0, 1));
 }
 
 #[test]

@@ -311,8 +311,11 @@ fn a_capture_without_any_record_of_its_launches_is_not_complete() {
     for (what, computed) in [("", 0), (missing, 0), (view, 1), (module, 1)] {
         let profile = launches().sql(what).read();
         let health = profile.health();
-        assert_eq!((health.calls_without_record, health.calls_without_any_record), (271, 271));
-        assert_eq!(health.computed_tables, computed, "{what}");
+        assert_eq!(
+            (health.facts.calls_without_record, health.losses.calls_without_any_record),
+            (271, 271)
+        );
+        assert_eq!(health.losses.computed_tables, computed, "{what}");
         assert!(!health.is_complete(), "{what}: {health}");
         let text = health.to_string();
         assert!(text.contains("271 calls of a kind without any record"), "{text}");
@@ -334,13 +337,13 @@ fn launches_that_were_captured_into_a_graph_lack_no_record() {
         .fold(Rows::new(), |rows, at| rows.call(1000 + at * 10, 1005 + at * 10, at as u32 + 9, 1));
     let captured = rows.call(900, 910, 1, 5).call(2000, 2010, 2, 6);
     let profile = captured.read();
-    assert_eq!(profile.health().calls_without_record, 20);
-    assert_eq!(profile.health().calls_without_any_record, 0);
+    assert_eq!(profile.health().facts.calls_without_record, 20);
+    assert_eq!(profile.health().losses.calls_without_any_record, 0);
     profile.health().assert_complete();
     // One after the capture is not among them.
     let rows = Rows::new().call(900, 910, 1, 5).call(1000, 1005, 9, 1).call(2000, 2010, 2, 6);
     let profile = rows.call(3000, 3005, 10, 1).read();
-    assert_eq!(profile.health().calls_without_any_record, 1);
+    assert_eq!(profile.health().losses.calls_without_any_record, 1);
 }
 
 /// A copy of a capture with the rows of all its tables in another order. Ranges keep their numbers, which are their rows'.

@@ -313,7 +313,7 @@ fn managed_memory_of_a_session_is_summed_by_address() {
             event(UnifiedMemoryKind::THRASHING, 0x1000, 1, 0);
         })
         .unwrap();
-    assert_eq!(profile.health().unused_records, 1, "thrashing is in no report");
+    assert_eq!(profile.health().facts.unused_records, 1, "thrashing is in no report");
     assert_eq!(
         profile.reports().um_sum().csv(),
         "Virtual Address,HtoD Migration size (MB),DtoH Migration size (MB),CPU Page Faults, GPU Page Faults,\

@@ -416,7 +416,7 @@ fn what_counters_said_goes_to_a_capture_and_back() {
     profile.write_nsys(&path, |_| ()).unwrap();
     let back = profiler_analysis::nsys::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(back.health().unknown_records, 0);
+    assert_eq!(back.health().losses.unknown_records, 0);
     let told = |profile: &Profile| -> Vec<_> {
         let counted = profile.tracks().filter(|track| track.source() == Source::Counters);
         let told = counted.map(|track| {
@@ -442,7 +442,7 @@ fn gpu_metrics_of_a_capture_are_tracks() {
     let path = std::env::temp_dir().join(format!("gpu-metrics-{}.sqlite", std::process::id()));
     Profile::from_recording(samples::bare()).write_nsys(&path, |_| ()).unwrap();
     let bare = profiler_analysis::nsys::read(&path).unwrap();
-    assert_eq!((bare.tracks().count(), bare.health().unknown_records), (0, 0));
+    assert_eq!((bare.tracks().count(), bare.health().losses.unknown_records), (0, 0));
     let capture = rusqlite::Connection::open(&path).unwrap();
     const GPU_1: i64 = 281_479_271_677_953;
     capture
@@ -471,7 +471,7 @@ fn gpu_metrics_of_a_capture_are_tracks() {
     drop(capture);
     let profile = profiler_analysis::nsys::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(profile.health().unknown_records, 1, "a metric that nobody names");
+    assert_eq!(profile.health().losses.unknown_records, 1, "a metric that nobody names");
     let tracks: Vec<_> =
         profile.tracks().map(|track| (track.device(), track.label(), track.unit())).collect();
     assert_eq!(tracks, [(0, "GPC Clock Frequency", Unit::Hertz), (0, "SMs Active", Unit::Percent)]);

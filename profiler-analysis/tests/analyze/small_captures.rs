@@ -232,7 +232,7 @@ fn processes_without_events_are_a_number() {
     }
     let profile = capture.read();
     assert_eq!(profile.processes().map(|process| process.id()).collect::<Vec<_>>(), [10]);
-    assert_eq!(profile.health().silent_processes, 299);
+    assert_eq!(profile.health().facts.silent_processes, 299);
     let report = profile.to_string();
     assert!(report.contains("python train.py, process 10"), "{report}");
     assert!(report.contains("299 other processes without events"), "{report}");

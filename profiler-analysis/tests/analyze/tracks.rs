@@ -140,7 +140,7 @@ fn what_a_newer_version_sampled_is_read_as_far_as_it_is_known() {
     {
         let profile = with(word, other);
         let sources: Vec<Source> = profile.series().map(Series::source).collect();
-        assert_eq!((sources, profile.health().unknown_records), (vec![left], 1), "{word}");
+        assert_eq!((sources, profile.health().losses.unknown_records), (vec![left], 1), "{word}");
         assert_eq!(profile.totals().kernels, 1);
     }
 }
@@ -367,7 +367,7 @@ fn a_session_samples_while_it_is_on() {
     assert!(profile.to_string().contains(line), "{profile}");
     // What came before the session and between the two is a gap, and the session is complete.
     profile.health().assert_complete();
-    assert_eq!(profile.health().failed_samplers, 0);
+    assert_eq!(profile.health().facts.failed_samplers, 0);
     let bytes = profile.recording().unwrap().to_bytes();
     assert_eq!(Recording::from_bytes(&bytes).unwrap(), *profile.recording().unwrap());
     // A second session has samplers of its own.
@@ -392,7 +392,7 @@ fn a_session_goes_on_without_samples_and_says_why() {
         let ((), profile) = profiler.record(launch).unwrap();
         assert_eq!(profile.totals().kernels, 1);
         profile.health().assert_complete();
-        assert_eq!(profile.health().failed_samplers, 1);
+        assert_eq!(profile.health().facts.failed_samplers, 1);
         assert!(profile.health().to_string().contains("1 samplers failed"), "{}", profile.health());
         let series = profile.series().next().unwrap();
         assert_eq!((series.len(), series.failure().unwrap().cause), (0, cause));
@@ -424,7 +424,7 @@ fn a_session_goes_on_without_samples_and_says_why() {
     assert_eq!((series.len(), series.failure().unwrap().cause), (3, FailureCause::Ended));
     // Sums have no time that samples could be of.
     let summary = sampled(&fake).build().unwrap().summarize().unwrap().stop().unwrap();
-    assert_eq!(summary.health().failed_samplers, 1);
+    assert_eq!(summary.health().facts.failed_samplers, 1);
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn sessions_that_sample_the_same_share_the_sampler() {
     let last = part.stop().unwrap();
     assert!(!fake.counts());
     let sum = |profile: &Profile| {
-        assert_eq!(profile.health().failed_samplers, 0, "{:?}", profile.series().next());
+        assert_eq!(profile.health().facts.failed_samplers, 0, "{:?}", profile.series().next());
         let track = profile.track(0, TOTAL).unwrap();
         let sum = track.sum(Duration::ZERO, profile.duration()).map(|sum| (sum.value, sum.samples));
         (sum.unwrap(), track.len())
@@ -488,7 +488,7 @@ fn samples_of_a_session_are_bounded() {
     let series = profile.series().next().unwrap();
     assert!((100..=125).contains(&series.len()), "{}", series.len());
     assert_eq!(series.len() as u64 + series.dropped(), came);
-    assert_eq!(profile.health().dropped_samples, series.dropped());
+    assert_eq!(profile.health().facts.dropped_samples, series.dropped());
 }
 
 #[test]
@@ -526,7 +526,7 @@ fn a_session_that_keeps_the_last_part_keeps_its_samples_alone() {
     let in_time = profile.recording().unwrap().windows_ns().first().is_some_and(|w| w.0 <= from);
     assert!(if in_time { series.len() == 5 } else { series.len() < 5 }, "{}", series.len());
     assert!(series.column(0).all(|value| value == 2.0));
-    assert_eq!((series.dropped(), profile.health().dropped_samples), (0, 0));
+    assert_eq!((series.dropped(), profile.health().facts.dropped_samples), (0, 0));
 }
 
 #[test]

@@ -264,7 +264,7 @@ fn empty_cut_off_and_missing_runs_are_undecided() {
     // A recording that ends early has a wall time that is not the run's.
     let whole = run(1_000).recording().unwrap().to_bytes();
     let cut = Profile::from_bytes(&whole[..whole.len() - 30]).unwrap();
-    assert_eq!(cut.health().truncated, 1);
+    assert_eq!(cut.health().losses.truncated, 1);
     let cut_off = Undecidable::CutOff { side: Side::After };
     assert_eq!(undecidable(&[Profile::from_bytes(&whole).unwrap()], &[cut]), cut_off);
 }

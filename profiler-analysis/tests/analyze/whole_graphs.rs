@@ -60,7 +60,7 @@ fn busy(folder: &Folder) -> PathBuf {
 
 fn check_busy(profile: &Profile) {
     profile.health().assert_complete();
-    assert_eq!((profile.health().whole_graphs, profile.graphs().count()), (20, 20));
+    assert_eq!((profile.health().facts.whole_graphs, profile.graphs().count()), (20, 20));
     let step = profile.range("step").unwrap().inclusive();
     assert_eq!((step.graphs, step.graph_ns, step.kernels), (20, 20 * 47 * MS, 0));
     assert_eq!((step.gpu_operations(), step.gpu_time()), (20, Duration::from_millis(940)));
@@ -135,7 +135,7 @@ fn graphs_are_in_every_export_and_in_a_rewritten_capture() {
 fn reports_of_nsys_leave_graphs_out_and_say_so() {
     let profile = profiler_analysis::nsys::read(captured()).unwrap();
     profile.health().assert_complete();
-    assert_eq!((profile.health().whole_graphs, profile.totals().graphs), (15, 15));
+    assert_eq!((profile.health().facts.whole_graphs, profile.totals().graphs), (15, 15));
     for report in [
         StatsReport::CudaGpuSum,
         StatsReport::CudaGpuTrace,
@@ -188,7 +188,7 @@ fn graphs_of_a_session_are_those_of_a_capture() {
     profile.health().assert_complete();
     let step = profile.range("step").unwrap().inclusive();
     assert_eq!((step.graphs, step.graph_ns, step.kernels, step.launches), (2, 12_000, 1, 3));
-    assert_eq!(profile.health().silent_graph_launches, 0);
+    assert_eq!(profile.health().facts.silent_graph_launches, 0);
     let graph = profile.graphs().next().unwrap();
     assert_eq!((graph.executable_id(), graph.template_id()), (6, None));
     let folder = Folder::new();
@@ -196,7 +196,7 @@ fn graphs_of_a_session_are_those_of_a_capture() {
     profile.write_nsys(&path, |_| ()).unwrap();
     let again = profiler_analysis::nsys::read(&path).unwrap();
     assert_eq!(again.totals(), profile.totals());
-    assert_eq!(again.health().whole_graphs, 2);
+    assert_eq!(again.health().facts.whole_graphs, 2);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_graph_without_its_call_is_a_loss() {
     let profile = profiler.stop().unwrap();
     let health = profile.health();
     assert!(!health.is_complete(), "{health}");
-    assert_eq!((health.whole_graphs, health.whole_graphs_without_call), (2, 1));
+    assert_eq!((health.facts.whole_graphs, health.losses.whole_graphs_without_call), (2, 1));
 }
 
 #[test]
@@ -233,5 +233,5 @@ fn a_summary_counts_graphs_as_a_profile_does() {
     assert!(summary.health().is_complete(), "{}", summary.health());
     assert_eq!((summary.totals().graphs, summary.totals().graph_ns), (2, 12_000));
     assert_eq!(summary.find("step").next().unwrap().inclusive().graphs, 2);
-    assert_eq!(summary.health().whole_graphs, 2);
+    assert_eq!(summary.health().facts.whole_graphs, 2);
 }

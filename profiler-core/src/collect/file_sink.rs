@@ -522,7 +522,7 @@ mod tests {
                 // A record without a call makes it incomplete.
                 let health = profile.health();
                 assert_eq!(health.is_complete(), !is_before(2), "{order}: {health}");
-                assert_eq!(health.truncated, 0, "{order}: {health}");
+                assert_eq!(health.losses.truncated, 0, "{order}: {health}");
             }
             drop(program);
         }
@@ -589,7 +589,7 @@ mod tests {
             assert_eq!(run.take(), 0);
         }
         let read = Profile::from_bytes(&run.file).unwrap();
-        assert_eq!((read.health().truncated, read.ranges().count()), (1, 0));
+        assert_eq!((read.health().losses.truncated, read.ranges().count()), (1, 0));
         for _ in 0..3 {
             run.session.resume().unwrap();
             run.step();
@@ -634,8 +634,8 @@ mod tests {
         assert_eq!(profile.kernels().count(), 2);
         let health = profile.health();
         // Five calls, kernels, ranges and payloads, and both ends of a process range.
-        assert!(health.unwritten_entries >= 5 * 4 + 2, "{health}");
-        assert!(health.kernels.is_balanced() && !health.is_complete(), "{health}");
+        assert!(health.losses.unwritten_entries >= 5 * 4 + 2, "{health}");
+        assert!(health.accounts.kernels.is_balanced() && !health.is_complete(), "{health}");
         assert!(health.to_string().contains("entries not written to the file"), "{health}");
         let windows = profile.recording().unwrap().windows_ns();
         assert!(windows.len() == 2 && windows[0].1 <= lost_from_ns, "{windows:?}");

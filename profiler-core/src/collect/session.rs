@@ -561,7 +561,7 @@ mod tests {
         let recording = end(&session, &streaming);
         let streaming = streaming.lock();
         assert_eq!(
-            (streaming.health.kernels.matched_calls, streaming.health.calls_outside),
+            (streaming.health.accounts.kernels.matched_calls, streaming.health.facts.calls_outside),
             (1, 0)
         );
         assert!(recording.windows_ns.iter().all(|(start, _)| *start > launched_ns));
@@ -590,7 +590,7 @@ mod tests {
         let recording = end(&session, &streaming);
         assert!(recording.windows_ns.len() <= 2 * WINDOWS, "{}", recording.windows_ns.len());
         let streaming = streaming.lock();
-        assert_eq!(streaming.health.kernels.records, 40 * WINDOWS as u64);
+        assert_eq!(streaming.health.accounts.kernels.records, 40 * WINDOWS as u64);
         assert!(streaming.health.is_complete(), "{}", streaming.health);
     }
 
@@ -611,7 +611,7 @@ mod tests {
         }
         let mut health = crate::join::health::Health::default();
         health.add_losses(&session.stop(now_ns()).unwrap().losses);
-        assert_eq!(health.failed_threads, 1);
+        assert_eq!(health.losses.failed_threads, 1);
         assert!(health.to_string().contains("INCOMPLETE"), "{health}");
     }
 
@@ -674,15 +674,15 @@ mod tests {
         fake.launch(Work::kernel(c"later"));
         session.flush().unwrap();
         take();
-        assert_eq!(streaming.lock().health.kernels.records, 1);
+        assert_eq!(streaming.lock().health.accounts.kernels.records, 1);
         fake.next_correlation_id(7);
         fake.call_only("cuLaunchKernel", 0);
         take();
         end(&session, &streaming);
         let streaming = streaming.lock();
-        let kernels = streaming.health.kernels;
+        let kernels = streaming.health.accounts.kernels;
         assert_eq!(
-            (kernels.records, kernels.matched_calls, streaming.health.records_before),
+            (kernels.records, kernels.matched_calls, streaming.health.facts.records_before),
             (2, 2, 0)
         );
     }
@@ -701,7 +701,11 @@ mod tests {
         let profile = crate::profile::Profile::from_recording(second.stop(now_ns()).unwrap());
         let health = profile.health();
         // That of the earlier call may come late, too.
-        assert_eq!((health.records_before, health.kernels.records), (2, 0), "{health}");
+        assert_eq!(
+            (health.facts.records_before, health.accounts.kernels.records),
+            (2, 0),
+            "{health}"
+        );
         drop(first);
     }
 
@@ -769,7 +773,7 @@ mod tests {
         let recording = end(&session, &streaming);
         let streaming = streaming.lock();
         assert!(recording.losses.ranges > 5);
-        assert_eq!(streaming.health.lost_ranges, recording.losses.ranges);
+        assert_eq!(streaming.health.losses.lost_ranges, recording.losses.ranges);
         assert!(!streaming.health.is_complete());
     }
 }

@@ -111,7 +111,7 @@ pub(crate) fn join(store: &mut Tables, health: &mut Health) {
     join_others(store, health, &by_id, &mut found, within);
     count_at_start(store, health);
     let are_outside = count_calls(store, health, &found, within);
-    health.calls_outside += are_outside;
+    health.facts.calls_outside += are_outside;
     store.repeated_calls = repeated.into_calls(store);
     remove_calls_outside(store, are_outside, within);
     store.session.windows_ns = windows;
@@ -136,7 +136,7 @@ impl Bounds {
     /// Whether a record without a call counts.
     fn counts(self, health: &mut Health, id: u32, start_ns: Option<u64>) -> bool {
         let unmatched = Unmatched::of(id, self.before_id, start_ns, self.stop_ns);
-        health.records_before += u64::from(unmatched == Unmatched::BeforeSession);
+        health.facts.records_before += u64::from(unmatched == Unmatched::BeforeSession);
         unmatched == Unmatched::Missing
     }
 }
@@ -187,7 +187,7 @@ fn join_operations(
             let is_own_work = !work.is_migration() && work.what.graph_node().is_none();
             is_own_work && kind.has_one_operation(store.names.get(kind.name))
         };
-        health.repeated_records += u64::from(!is_first && is_own && is_repeat());
+        health.losses.repeated_records += u64::from(!is_first && is_own && is_repeat());
     }
     if !rows_outside.is_empty() {
         let (mut at, mut rows_outside) = (0.., rows_outside.into_iter().peekable());
@@ -257,7 +257,7 @@ fn count_calls(
         }
         let expected = store.call_kind(call).expected_records(call.time.end_ns);
         if is_capture && expected.expects_one() && *found == 0 {
-            health.calls_without_record += 1;
+            health.facts.calls_without_record += 1;
             missing.add(expected.class, call);
             continue;
         }
@@ -269,7 +269,7 @@ fn count_calls(
             add_calls(health, count, &expected, found, None);
         }
     }
-    health.calls_without_any_record = missing.count(store, health);
+    health.losses.calls_without_any_record = missing.count(store, health);
     are_outside
 }
 
@@ -382,9 +382,9 @@ impl Missing {
     /// Calls of kinds without any record, except those possibly captured into a graph.
     fn count(self, store: &Tables, health: &Health) -> u64 {
         let kinds = [
-            (self.kernels, health.kernels.records),
-            (self.copies, health.copies.records),
-            (self.memsets, health.memsets.records),
+            (self.kernels, health.accounts.kernels.records),
+            (self.copies, health.accounts.copies.records),
+            (self.memsets, health.accounts.memsets.records),
         ];
         let calls: Vec<(ThreadId, u64)> = kinds
             .into_iter()
@@ -479,8 +479,8 @@ fn class(work: &Work) -> OperationClass {
 #[inline]
 fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&Call>) {
     if work.is_migration() {
-        health.zero_timestamps += u64::from(operation.time().is_none());
-        health.migrations += 1;
+        health.losses.zero_timestamps += u64::from(operation.time().is_none());
+        health.facts.migrations += 1;
         return;
     }
     health.count_operation(&CountedOperation {
@@ -492,8 +492,8 @@ fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&
     });
     if let (Some(call), Some(time)) = (call, operation.time()) {
         let early = call.time.start_ns.saturating_sub(time.start_ns);
-        health.before_their_call += u64::from(early != 0);
-        health.clock_error_ns = health.clock_error_ns.max(early);
+        health.facts.before_their_call += u64::from(early != 0);
+        health.facts.clock_error_ns = health.facts.clock_error_ns.max(early);
     }
 }
 

@@ -29,8 +29,8 @@ use crate::record::recording::{Clocks, Recording};
 pub(crate) fn read(recording: &Recording, health: &mut Health) -> Tables {
     let mut store = Tables::default();
     health.add_losses(&recording.losses);
-    health.truncated = u64::from(recording.is_truncated);
-    health.unchecked_recordings = u64::from(!recording.has_checksums);
+    health.losses.truncated = u64::from(recording.is_truncated);
+    health.facts.unchecked_recordings = u64::from(!recording.has_checksums);
     store.session = Session {
         window_ns: recording.window_ns,
         windows_ns: recording.windows_ns.clone(),
@@ -184,7 +184,7 @@ fn read_ranges<'a>(
                 of.is_some_and(|parent| parent.time.start_ns <= entry.start_ns())
             };
             let around = parent.filter(is_early);
-            health.unknown_range_entries += u64::from(around != parent);
+            health.losses.unknown_range_entries += u64::from(around != parent);
             open_ranges += u64::from(entry.end_ns().is_none());
             store.ranges.push(Range {
                 label: thread_rows.label(entry.label()),
@@ -262,9 +262,9 @@ fn read_events(
     let open = store.process_ranges.iter().filter(|range| range.end_thread.is_none());
     let open = open_ranges + open.count() as u64;
     if recording.is_snapshot() {
-        health.pending_ranges = open;
+        health.facts.pending_ranges = open;
     } else {
-        health.open_ranges = open;
+        health.facts.open_ranges = open;
     }
     shared
 }
@@ -304,9 +304,9 @@ fn read_starts(
             Event::ProcessFields { of, at_ns } => _ = rows.process_fields.insert(slot, (at_ns, of)),
             Event::Joined { first, second } => match RangeTag::joined(log.number, slot) {
                 Some(context) => shared.contexts.add(context, [first, second]),
-                None => health.unknown_range_entries += 1,
+                None => health.losses.unknown_range_entries += 1,
             },
-            Event::Unknown => health.unknown_range_entries += 1,
+            Event::Unknown => health.losses.unknown_range_entries += 1,
             _ => {}
         }
     }
@@ -363,7 +363,7 @@ impl DetailReader<'_> {
             }
             _ => true,
         };
-        health.unknown_range_entries += u64::from(!is_known);
+        health.losses.unknown_range_entries += u64::from(!is_known);
     }
 
     /// Reads a detail; false if it is unreadable.
@@ -426,8 +426,8 @@ fn hand(
 ) {
     let Some(parent) = parent else {
         let count = match recording.begins_late {
-            true => &mut health.orphaned_ranges,
-            false => &mut health.unknown_range_entries,
+            true => &mut health.facts.orphaned_ranges,
+            false => &mut health.losses.unknown_range_entries,
         };
         *count += 1;
         return;
@@ -437,7 +437,7 @@ fn hand(
             store.ranges[range.at()].parent = Some(parent).into();
         }
         // Later stages rely on this order, which only a damaged file breaks.
-        Subject::Range(_) => health.unknown_range_entries += 1,
+        Subject::Range(_) => health.losses.unknown_range_entries += 1,
         Subject::ProcessRange(range) => store.process_ranges[range.at()].parent = Some(parent),
         Subject::Mark(mark) => store.marks[mark.at()].parent = Some(parent),
     }
@@ -664,7 +664,7 @@ fn read_records(
     health: &mut Health,
 ) {
     let clock = &recording.clocks;
-    health.clock_step_ns = clock.step_ns();
+    health.losses.clock_step_ns = clock.step_ns();
     // Spares the search for the pair of each record.
     let only = clock.only();
     let (mut last_ns, mut is_in_order) = (0, true);
@@ -731,7 +731,7 @@ fn read_records(
             Record::UnifiedMemory(record) => {
                 match managed_memory(&record, clock, &mut store.names) {
                     Some(managed) => store.managed.push(managed),
-                    None => health.unused_records += 1,
+                    None => health.facts.unused_records += 1,
                 }
                 continue;
             }

@@ -105,7 +105,7 @@ impl Merger {
 
     /// Counts a recording that is missing or cannot be read.
     pub(crate) fn add_missing(&mut self) {
-        self.health.missing_recordings += 1;
+        self.health.losses.missing_recordings += 1;
     }
 
     /// The store, what holds for all recordings, and the sum of their losses.
@@ -126,7 +126,7 @@ impl Merger {
         }
         session_of_all(&mut store);
         let mut info = hosts.swap_remove(0).first.1;
-        health.devices_by_ordinal = devices.known_by_ordinal();
+        health.facts.devices_by_ordinal = devices.known_by_ordinal();
         let (numbers, known) = devices.numbered();
         renumber(&mut store, &numbers);
         (info.devices, info.process_id) = (known, None);

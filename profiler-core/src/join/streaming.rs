@@ -208,9 +208,9 @@ impl Sink for StreamingJoin {
             let until_ns = submits.map(|call| call.start_ns).min().unwrap_or(segment.until_ns);
             windows.settle(until_ns, &self.sums.tables);
         }
-        self.health.pending_calls = self.calls.len() as u64;
-        self.health.summed_as_other = self.sums.summed_as_other;
-        self.health.orphaned_ranges = self.ranges.orphaned;
+        self.health.facts.pending_calls = self.calls.len() as u64;
+        self.health.facts.summed_as_other = self.sums.summed_as_other;
+        self.health.facts.orphaned_ranges = self.ranges.orphaned;
     }
 
     fn waits_since_ns(&self) -> Option<u64> {
@@ -257,7 +257,7 @@ impl StreamingJoin {
             empty: call.empty,
         };
         let (mut rows, mut tag) = (Rows::default(), call.word);
-        self.health.calls_outside += u64::from(!counts);
+        self.health.facts.calls_outside += u64::from(!counts);
         if counts || self.windows.is_some() {
             let owner = self.ranges.owner(tag);
             self.health.count_owner(&owner);
@@ -336,7 +336,8 @@ impl StreamingJoin {
     /// Adds calls as records require them, so that pending calls stay few in a segment of any
     /// length.
     fn add_records(&mut self, segment: &Segment, calls: &mut Calls<'_>, times: Times<'_>) {
-        self.health.clock_step_ns = self.health.clock_step_ns.max(segment.clock.step_ns());
+        self.health.losses.clock_step_ns =
+            self.health.losses.clock_step_ns.max(segment.clock.step_ns());
         let now_ns = segment.until_ns;
         for record in &segment.records {
             self.health.records += 1;
@@ -444,7 +445,7 @@ impl StreamingJoin {
     /// Counts a record whose call is missing.
     fn give_up(&mut self, early: &Early) {
         match early.without_call(self) {
-            Unmatched::BeforeSession => self.health.records_before += 1,
+            Unmatched::BeforeSession => self.health.facts.records_before += 1,
             Unmatched::AfterStop => {}
             Unmatched::Missing => self.count_work(early.work, &Rows::default(), false),
         }
@@ -552,7 +553,7 @@ impl StreamingJoin {
         for early in std::mem::take(&mut self.early) {
             self.give_up(&early);
         }
-        self.health.pending_calls = 0;
+        self.health.facts.pending_calls = 0;
         if let Some(windows) = &mut self.windows {
             windows.see_bounds();
             windows.settle(u64::MAX, &self.sums.tables);
@@ -560,10 +561,10 @@ impl StreamingJoin {
         // Segments do not contain these counts, which cover the whole recording.
         if let Some(losses) = recording.map(|recording| &recording.losses) {
             self.health.set_range_losses(losses);
-            self.health.forgotten_lanes = losses.forgotten_lanes;
+            self.health.facts.forgotten_lanes = losses.forgotten_lanes;
         }
-        self.health.summed_as_other = self.sums.summed_as_other;
-        self.health.open_ranges = self.ranges.open();
+        self.health.facts.summed_as_other = self.sums.summed_as_other;
+        self.health.facts.open_ranges = self.ranges.open();
     }
 }
 

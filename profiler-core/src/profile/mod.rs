@@ -41,8 +41,8 @@ use crate::join::busy::{SessionTime, extent, within};
 use crate::join::collectives::{self, CollectiveRow};
 pub use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields};
 use crate::join::communication::Communication;
-pub use crate::join::health::Account;
 use crate::join::health::Health;
+pub use crate::join::health::{Account, Accounts, Facts, Losses};
 use crate::join::infer;
 use crate::join::joined::Joined;
 use crate::join::range_tree::{NodeId, Tree};
@@ -218,7 +218,7 @@ impl Profile {
     /// and [`Query::with_inferred`](crate::query::Query::with_inferred). The condition: exactly one
     /// thread of the process was in one range during the whole call and made no call itself, and
     /// the calls of the two threads overlap at most a tenth as often as by chance. With two waiting
-    /// threads nothing is inferred; [`Health::undecided_calls`] counts that. A guess, but for programs
+    /// threads nothing is inferred; [`Facts::undecided_calls`] counts that. A guess, but for programs
     /// whose threads really wait; a [`Context`](crate::Context) is exact. Costs a sort of the ranges and
     /// of the calls outside ranges.
     #[must_use]
@@ -229,9 +229,10 @@ impl Profile {
         let count = |of: &mut dyn Iterator<Item = Option<RangeId>>| of.flatten().count() as u64;
         let store = &self.store;
         let operations = &mut store.operations.iter().map(|row| store.inferred_range_of(row.call));
-        self.health.inferred_operations = count(operations);
-        self.health.inferred_calls = count(&mut store.inferred.iter().map(|range| range.get()));
-        self.health.undecided_calls = inferred.undecided;
+        self.health.facts.inferred_operations = count(operations);
+        self.health.facts.inferred_calls =
+            count(&mut store.inferred.iter().map(|range| range.get()));
+        self.health.facts.undecided_calls = inferred.undecided;
         self
     }
 

@@ -83,7 +83,7 @@ impl Merger {
     }
 
     /// Counts a recording that is missing, cannot be read or is a copy, which makes the profile
-    /// [incomplete](Health::missing_recordings).
+    /// [incomplete](Losses::missing_recordings).
     pub fn add_missing(&mut self) {
         self.0.add_missing();
     }

@@ -280,7 +280,7 @@ impl<'a> Query<'a> {
         /// Selects by time alone: operations that started on the GPU while the host was in such a range,
         /// whoever submitted them. An operation is attributed to the range that began last
         /// ([`Attribution::Window`](crate::profile::Attribution::Window)), as exactly as CUPTI's clock allows
-        /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)). [`directly`](Self::directly) and
+        /// ([`Facts::clock_error_ns`](crate::Facts::clock_error_ns)). [`directly`](Self::directly) and
         /// [`outside_ranges`](Self::outside_ranges) have no effect.
         by_window() selection.ranges.mode = AttributionMode::Window;
         /// Selects operations submitted on this thread, by the kernel's id.

@@ -201,10 +201,12 @@ impl RangeMetrics {
     }
 
     fn publish_health(&mut self, health: &Health) {
-        let records = health.dropped_by_cupti + health.refused_records + health.over_memory_limit;
+        let records = health.losses.dropped_by_cupti
+            + health.losses.refused_records
+            + health.losses.over_memory_limit;
         for (what, count, last) in [
             ("records", records, &mut self.health.dropped_records),
-            ("names", health.summed_as_other, &mut self.health.summed_as_other),
+            ("names", health.facts.summed_as_other, &mut self.health.summed_as_other),
         ] {
             counter!("gpu_profiler_lost_total", "what" => what).increment(increase(count, last));
         }

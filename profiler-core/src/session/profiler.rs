@@ -96,7 +96,7 @@ impl ProfilerBuilder {
         config(config: Config) settings.config = config;
         /// Keeps the work submitted in the last `time`, and all open ranges. A range whose parent
         /// on another thread ended earlier has no parent:
-        /// [`Health::orphaned_ranges`](crate::Health::orphaned_ranges).
+        /// [`Facts::orphaned_ranges`](crate::Facts::orphaned_ranges).
         ///
         /// A background thread takes and releases the logs several times within `time`. Memory
         /// grows with the work submitted in that time and the number of names, not with the number
@@ -116,7 +116,7 @@ impl ProfilerBuilder {
         ///
         /// If a sampler fails (no permission, counters in use, an old CUPTI, no NVML), the session continues.
         /// Its series has no samples and a [failure](crate::series::Series::failure), and
-        /// [`Health::failed_samplers`](crate::Health::failed_samplers) counts it. Sessions of this process
+        /// [`Facts::failed_samplers`](crate::Facts::failed_samplers) counts it. Sessions of this process
         /// share a device's sampler if their settings are equal; otherwise the first one has it.
         /// [Summaries](Profiler::summarize) do not sample, and count that in their health.
         sample(sampling: Sampling) settings.samplings += sampling;
@@ -136,16 +136,16 @@ impl ProfilerBuilder {
         ///
         /// Further names and paths, such as one per request, are summed as `(other)` of their
         /// parent path, so totals stay exact; `(other)` has as many paths again.
-        /// [`Health::summed_as_other`] counts them. With 0, everything in ranges is `(other)`.
+        /// [`Facts::summed_as_other`] counts them. With 0, everything in ranges is `(other)`.
         ///
-        /// [`Health::summed_as_other`]: crate::Health::summed_as_other
+        /// [`Facts::summed_as_other`]: crate::Facts::summed_as_other
         summary_rows(rows: usize) settings.summary_rows = Some(rows);
         /// The largest size of a file of [`record_to`](Profiler::record_to). The default is
         /// [`Recording::MAX_BYTES`], 4 GiB, the most that [`Recording::load`] reads unless told
         /// otherwise.
         ///
         /// Once the next period does not fit, the file is kept as it is and the rest of the session is
-        /// lost: [`Health::unwritten_entries`](crate::Health::unwritten_entries) counts it.
+        /// lost: [`Losses::unwritten_entries`](crate::Losses::unwritten_entries) counts it.
         max_file_bytes(bytes: u64) settings.max_file_bytes = Some(bytes);
     }
 
@@ -244,7 +244,7 @@ impl Profiler {
     pub fn summarize(&self) -> Result<Summarizing, Error> {
         let streaming = Arc::new(Mutex::new(self.streaming(0)));
         let samplers = self.settings.samplings.iter().map(Sampling::series).sum::<usize>();
-        streaming.lock().health.failed_samplers = samplers as u64;
+        streaming.lock().health.facts.failed_samplers = samplers as u64;
         let session = Session::start(&self.request(Retention::Nothing, Some(streaming.clone())))?;
         Ok(Summarizing { session, streaming })
     }
@@ -273,7 +273,7 @@ impl Profiler {
     /// The file then is a [truncated recording](Recording::is_truncated): the session as it was at most
     /// half a second, or a [period](ProfilerBuilder::period) if that is longer, before the end, or at
     /// the last [`flush`](RecordingFile::flush). In it, calls that had not returned and those whose
-    /// records CUPTI had not delivered are [pending](crate::Health::pending_calls); CUPTI is flushed
+    /// records CUPTI had not delivered are [pending](crate::Facts::pending_calls); CUPTI is flushed
     /// once per period, and under load every 10 s, where it delivers full buffers by itself. Samples are
     /// written at the end. The content survives `SIGKILL`, `abort` and `_exit`, which nothing has to
     /// handle. It is not synchronised with the disk: a loss of power may lose it.
@@ -343,7 +343,7 @@ impl Profiler {
     /// the program is touched. Other sessions continue. Joining takes about 0.2 us per operation.
     ///
     /// Other threads may continue; their work counts up to this call. A call in progress that does not
-    /// return in time is [open](crate::Health::open_calls). Work that the GPU does not finish in time is
+    /// return in time is [open](crate::Losses::open_calls). Work that the GPU does not finish in time is
     /// unfinished. The session ends even if CUPTI refuses something.
     ///
     /// # Errors
@@ -366,8 +366,8 @@ impl Profiler {
     ///
     /// All logs are cut at one time; open ranges count until then. Waits up to 10 s for CUPTI, not for the
     /// GPU: calls in progress or without a record yet are
-    /// [`Health::pending_calls`](crate::Health::pending_calls), open ranges
-    /// [`Health::pending_ranges`](crate::Health::pending_ranges), and the profile still counts as complete.
+    /// [`Facts::pending_calls`](crate::Facts::pending_calls), open ranges
+    /// [`Facts::pending_ranges`](crate::Facts::pending_ranges), and the profile still counts as complete.
     /// While the GPU is busy, only the final profile distinguishes late records from lost ones.
     ///
     /// Copies and joins all logs: time and memory grow with the session, by about 0.2 us per operation.

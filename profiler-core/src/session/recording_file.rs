@@ -187,7 +187,7 @@ impl RecordingFile {
     /// [`Profiler::stop`](crate::Profiler::stop) does, and up to 10 s for the disk.
     ///
     /// A file at its largest size is completed too: [`FileTotals::is_full`] is true, and
-    /// [`Health::unwritten_entries`](crate::Health::unwritten_entries) counts what is missing.
+    /// [`Losses::unwritten_entries`](crate::Losses::unwritten_entries) counts what is missing.
     ///
     /// # Errors
     /// CUPTI's refusal; the disk was full, failed or took too long; the file was removed or replaced.

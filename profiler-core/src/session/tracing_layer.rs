@@ -93,9 +93,9 @@ const LOST: &str = "gpu_profiler::lost";
 /// Frameworks such as candle create a span with each module and enter it at each pass. The default fits
 /// that: every pass is a range. [`LayerBuilder::instances`] tells the layers of a model apart. Install the
 /// layer before the model is built, and let filters pass its spans, which are of level `TRACE` in candle:
-/// other spans are no ranges. [`Health::unused_span_sites`](crate::Health::unused_span_sites),
-/// [`Health::layers_without_spans`](crate::Health::layers_without_spans) and
-/// [`Health::disabled_span_levels`](crate::Health::disabled_span_levels) count what is missing, the report
+/// other spans are no ranges. [`Facts::unused_span_sites`](crate::Facts::unused_span_sites),
+/// [`Facts::layers_without_spans`](crate::Facts::layers_without_spans) and
+/// [`Facts::disabled_span_levels`](crate::Facts::disabled_span_levels) count what is missing, the report
 /// prints it, and [`LayerGuard::span_coverage`] names it. Not seen are spans that were created while the
 /// process had no subscriber, if others were created since.
 ///
@@ -277,7 +277,7 @@ impl LayerGuard {
     }
 
     /// Which call sites of spans the layer has seen at work; names those of
-    /// [`Health::unused_span_sites`](crate::Health::unused_span_sites).
+    /// [`Facts::unused_span_sites`](crate::Facts::unused_span_sites).
     pub fn span_coverage(&self) -> SpanCoverage {
         self.coverage.clone()
     }

@@ -78,7 +78,7 @@ impl RangeTable {
             has_processes: profile.has_several_processes(),
             has_replayed: !captures.of_launch.is_empty(),
             has_shared: profile.has_shared_work(),
-            has_inferred: profile.health().inferred_operations != 0,
+            has_inferred: profile.health().facts.inferred_operations != 0,
         });
         let mut header = vec!["range"];
         header.extend(columns.has_processes.then_some("processes"));

@@ -69,12 +69,12 @@ impl fmt::Display for TextReport<'_> {
             totals.synchronizations,
             time(totals.synchronization_time()),
         )?;
-        if profile.health().truncated != 0 {
+        if profile.health().losses.truncated != 0 {
             writeln!(f, "{}", layout.paint(Tone::Bad, &truncation(profile)))?;
         }
         writeln!(f)?;
         // Of a capture of the whole machine the report says whose work it has.
-        if profile.has_several_processes() || profile.health().silent_processes != 0 {
+        if profile.has_several_processes() || profile.health().facts.silent_processes != 0 {
             writeln!(f, "{}\n", processes(profile, layout))?;
         }
         writeln!(f, "{}", RangeTable::whole(profile).text(layout))?;
@@ -225,11 +225,11 @@ fn truncation(profile: &Profile) -> String {
     let mut text = format!(
         "TRUNCATED: the file ends before the session did; it has the first {duration}, and all that came later is missing"
     );
-    if health.pending_calls != 0 {
-        let _ = write!(text, "; {} calls had no record yet", health.pending_calls);
+    if health.facts.pending_calls != 0 {
+        let _ = write!(text, "; {} calls had no record yet", health.facts.pending_calls);
     }
-    if health.pending_ranges != 0 {
-        let _ = write!(text, "; {} ranges were open", health.pending_ranges);
+    if health.facts.pending_ranges != 0 {
+        let _ = write!(text, "; {} ranges were open", health.facts.pending_ranges);
     }
     text
 }

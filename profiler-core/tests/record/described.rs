@@ -188,7 +188,7 @@ fn process_ranges_overlap_and_end_elsewhere() {
         assert!(ranges[1].start() < end(0) && end(0) <= end(1));
         // Work is never put down to one by time.
         assert_eq!(ranges[0].inclusive(), Default::default());
-        assert_eq!(profile.health().open_ranges, 1);
+        assert_eq!(profile.health().facts.open_ranges, 1);
     }
 }
 
@@ -277,7 +277,10 @@ fn what_began_before_the_session_is_none_of_it() {
     drop(stay);
     drop(between);
     let profile = profiler.stop().unwrap();
-    assert_eq!((profile.process_ranges().count(), profile.health().unknown_range_entries), (0, 0));
+    assert_eq!(
+        (profile.process_ranges().count(), profile.health().losses.unknown_range_entries),
+        (0, 0)
+    );
     assert!(profile.ranges().next().unwrap().process_range().is_none());
-    assert_eq!(profile.health().lost_ranges, 0);
+    assert_eq!(profile.health().losses.lost_ranges, 0);
 }

@@ -72,7 +72,10 @@ fn every_node_has_its_capture_range_and_its_launch_range() {
             assert_eq!(kernel.attribution(), launched);
         }
         let health = profile.health();
-        assert_eq!((health.graph_operations, health.graph_operations_captured), (45, 40));
+        assert_eq!(
+            (health.facts.graph_operations, health.facts.graph_operations_captured),
+            (45, 40)
+        );
         let capture = profile.ranges().find(|range| range.name() == "capture").unwrap();
         assert_eq!((capture.replayed().kernels, capture.node().replayed().kernels), (20, 20));
     }
@@ -124,7 +127,7 @@ fn a_graph_from_before_the_session_has_no_capture_range() {
     profile.health().assert_complete();
     assert_eq!(kernels(&profile, "replay"), (1, 0));
     assert!(profile.kernels().all(|kernel| kernel.captured_in().is_none()));
-    assert_eq!(profile.health().graph_operations_captured, 0);
+    assert_eq!(profile.health().facts.graph_operations_captured, 0);
 }
 
 /// A decode loop of a captured model: two layers, of which one has a part with a range of its own.

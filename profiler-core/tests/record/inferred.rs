@@ -92,13 +92,17 @@ fn work_of_a_helper_is_inferred_to_be_of_the_range_whose_thread_waits() {
     assert_eq!((totals.launches, totals.kernel_ns), (60, 60_000));
     let health = profile.health();
     assert_eq!(
-        (health.inferred_operations, health.inferred_calls, health.undecided_calls),
+        (
+            health.facts.inferred_operations,
+            health.facts.inferred_calls,
+            health.facts.undecided_calls
+        ),
         (60, 60, 0)
     );
     assert!(
         health.is_complete() && health.to_string().contains("60 operations of inferred ranges")
     );
-    assert_eq!(exact.health().inferred_operations, 0);
+    assert_eq!(exact.health().facts.inferred_operations, 0);
     assert!(!exact.has_inferred_work() && exact.range("backward").unwrap().inferred().kernels == 0);
     for range in profile.ranges().filter(|range| range.name() == "backward") {
         assert_eq!((range.inferred().kernels, range.inferred_operations().count()), (20, 20));
@@ -191,7 +195,7 @@ fn two_waiting_threads_decide_nothing() {
     });
     assert_eq!([inferred(&profile, "backward"), inferred(&profile, "accept")], [0, 0]);
     let health = profile.health();
-    assert_eq!((health.inferred_operations, health.undecided_calls), (0, 20));
+    assert_eq!((health.facts.inferred_operations, health.facts.undecided_calls), (0, 20));
     let text = health.to_string();
     assert!(text.contains("20 calls outside ranges while several threads waited in one"), "{text}");
 }
@@ -206,7 +210,7 @@ fn thread_that_works_meanwhile_is_not_waiting() {
             fake.call_around("cuMemAlloc_v2", || helper.run(20));
         });
     });
-    assert_eq!((inferred(&profile, "loader"), profile.health().undecided_calls), (0, 0));
+    assert_eq!((inferred(&profile, "loader"), profile.health().facts.undecided_calls), (0, 0));
 }
 
 #[test]
@@ -269,7 +273,7 @@ fn threads_of_other_processes_are_no_candidates() {
     // Both threads of each process wait; that of the other is no reason for doubt.
     let recordings = [1, 2].map(|id| as_process(&recording(train), id));
     let profile = Profile::from_recordings(recordings).unwrap().with_inferred_ranges();
-    assert_eq!((inferred(&profile, "backward"), profile.health().undecided_calls), (120, 0));
+    assert_eq!((inferred(&profile, "backward"), profile.health().facts.undecided_calls), (120, 0));
     let of = |id| profile.query().with_inferred().process(id).in_range("backward").count();
     assert_eq!([of(1), of(2)], [66, 66]);
 }

@@ -54,7 +54,7 @@ fn work_in_a_pause_is_not_collected_and_not_missed() {
     let profile = profiler.stop().unwrap();
     assert!(!profiler.is_paused());
     profile.health().assert_complete();
-    assert_eq!(profile.health().calls_outside, 0);
+    assert_eq!(profile.health().facts.calls_outside, 0);
     let outer = profile.range("outer").unwrap();
     assert_eq!((outer.kernels(), outer.copies(), outer.synchronizations()), (2, 2, 2));
     assert_eq!(profile.range("step").unwrap().instances(), 4, "ranges go on");
@@ -82,7 +82,7 @@ fn a_session_may_begin_in_a_pause_and_end_in_one() {
     for profile in [&snapshot, &profile] {
         profile.health().assert_complete();
         assert_eq!((profile.totals().kernels, profile.range("step").unwrap().instances()), (1, 3));
-        assert_eq!(profile.health().pending_calls, 0);
+        assert_eq!(profile.health().facts.pending_calls, 0);
     }
 }
 
@@ -138,7 +138,10 @@ fn a_snapshot_has_all_so_far_and_ranges_that_are_open_count_until_then() {
 
     let health = snapshot.health();
     health.assert_complete();
-    assert_eq!((health.pending_ranges, health.open_ranges, health.pending_calls), (2, 0, 0));
+    assert_eq!(
+        (health.facts.pending_ranges, health.facts.open_ranges, health.facts.pending_calls),
+        (2, 0, 0)
+    );
     assert!(snapshot.recording().unwrap().is_snapshot());
     assert_eq!(snapshot.range("outer/step").unwrap().kernels(), 1);
     let open = snapshot.ranges().next().unwrap();
@@ -150,7 +153,7 @@ fn a_snapshot_has_all_so_far_and_ranges_that_are_open_count_until_then() {
 
     profile.health().assert_complete();
     assert_eq!(
-        (profile.health().pending_ranges, profile.recording().unwrap().is_snapshot()),
+        (profile.health().facts.pending_ranges, profile.recording().unwrap().is_snapshot()),
         (0, false)
     );
     assert_eq!(profile.range("outer/step").unwrap().kernels(), 2);
@@ -178,9 +181,9 @@ fn a_call_whose_record_may_still_come_is_pending_and_not_lost() {
     let snapshot = Profile::from_recording(replayed);
     let health = snapshot.health();
     // The records of the step are in the same buffer, but for its synchronisation, which is made from its call.
-    assert_eq!((health.records, health.pending_calls), (1, 4));
+    assert_eq!((health.records, health.facts.pending_calls), (1, 4));
     health.assert_complete();
-    assert_eq!((health.kernels.calls, health.silent_graph_launches), (0, 0));
+    assert_eq!((health.accounts.kernels.calls, health.facts.silent_graph_launches), (0, 0));
     assert!(snapshot.to_string().contains("4 calls pending at the snapshot"), "{snapshot}");
     let late = snapshot.range("late").unwrap();
     assert_eq!((late.launches(), late.kernels()), (2, 0));
@@ -192,7 +195,7 @@ fn a_call_whose_record_may_still_come_is_pending_and_not_lost() {
     fake.hold_buffers(false);
     let snapshot = profiler.snapshot().unwrap();
     snapshot.health().assert_complete();
-    assert_eq!((snapshot.health().pending_calls, snapshot.totals().kernels), (0, 3));
+    assert_eq!((snapshot.health().facts.pending_calls, snapshot.totals().kernels), (0, 3));
     expect(&snapshot).complete().range("late").kernels(at_most(2)).assert();
     profiler.stop().unwrap().health().assert_complete();
 }
@@ -207,9 +210,9 @@ fn a_record_that_will_not_come_is_lost_in_a_snapshot_too() {
     let snapshot = profiler.snapshot().unwrap();
     let health = snapshot.health();
     assert!(!health.is_complete());
-    assert_eq!((health.kernels.calls, health.kernels.matched_calls), (1, 0));
-    assert_eq!((health.pending_calls, health.failed_calls), (0, 1));
-    assert_eq!(health.silent_graph_launches, 1);
+    assert_eq!((health.accounts.kernels.calls, health.accounts.kernels.matched_calls), (1, 0));
+    assert_eq!((health.facts.pending_calls, health.facts.failed_calls), (0, 1));
+    assert_eq!(health.facts.silent_graph_launches, 1);
     assert_eq!(facts(snapshot.health()), facts(profiler.stop().unwrap().health()));
 }
 
@@ -221,7 +224,10 @@ fn a_call_under_way_is_pending() {
     fake.launch_around(&Work::kernel(c"k"), || snapshot = Some(profiler.snapshot().unwrap()));
     let snapshot = snapshot.unwrap();
     snapshot.health().assert_complete();
-    assert_eq!((snapshot.health().pending_calls, snapshot.health().open_calls), (1, 0));
+    assert_eq!(
+        (snapshot.health().facts.pending_calls, snapshot.health().losses.open_calls),
+        (1, 0)
+    );
     assert_eq!(snapshot.totals().kernels, 1, "its record came before it returned");
     assert!(snapshot.calls().next().unwrap().host_time().is_none());
     profiler.stop().unwrap().health().assert_complete();
@@ -250,8 +256,8 @@ fn what_a_replayed_graph_runs_is_known_in_a_snapshot() {
 /// Counts that do not depend on when CUPTI gave its buffers.
 fn facts(health: &Health) -> Health {
     let mut health = health.clone();
-    (health.buffers, health.pool_misses, health.overhead_ns) = (0, 0, 0);
-    (health.before_their_call, health.clock_error_ns) = (0, 0);
+    (health.facts.buffers, health.facts.pool_misses, health.facts.overhead_ns) = (0, 0, 0);
+    (health.facts.before_their_call, health.facts.clock_error_ns) = (0, 0);
     health
 }
 
@@ -299,7 +305,9 @@ static DOMAIN: nvtx::Domain = nvtx::Domain::new("live");
 fn check(profile: &Profile) {
     let health = profile.health();
     health.assert_complete();
-    for account in [&health.kernels, &health.copies, &health.synchronizations] {
+    for account in
+        [&health.accounts.kernels, &health.accounts.copies, &health.accounts.synchronizations]
+    {
         assert!(account.records >= account.calls && account.is_balanced(), "{health}");
     }
     let totals = profile.totals();

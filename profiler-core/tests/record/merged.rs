@@ -77,8 +77,11 @@ fn sums_of_a_merged_profile_are_the_sums_of_its_processes() {
     let health = profile.health();
     let count = |of: fn(&Profile) -> u64| parts.iter().map(of).sum::<u64>();
     assert_eq!(health.records, count(|part| part.health().records));
-    assert_eq!(health.kernels.matched_records, count(|part| part.health().kernels.matched_records));
-    assert_eq!(health.captured_calls, 2);
+    assert_eq!(
+        health.accounts.kernels.matched_records,
+        count(|part| part.health().accounts.kernels.matched_records)
+    );
+    assert_eq!(health.facts.captured_calls, 2);
     assert_eq!(profile.marks().count(), 2);
     let starts: Vec<_> = profile.operations().map(|operation| operation.start()).collect();
     assert!(starts.is_sorted() && starts.len() == profile.query().count() as usize);
@@ -159,7 +162,7 @@ fn report_has_a_row_for_each_process_and_the_processes_of_each_range() {
     merger.add_process(first, Some("train".to_owned()), Some(0)).unwrap();
     merger.add_process(cut, Some("train".to_owned()), Some(1)).unwrap();
     let profile = merger.finish().unwrap();
-    assert!(!profile.health().is_complete() && profile.health().truncated == 1);
+    assert!(!profile.health().is_complete() && profile.health().losses.truncated == 1);
     let report = profile.to_string();
     let line = |of: &str| report.lines().find(|line| line.contains(of)).unwrap().to_owned();
     assert!(line("rank 0, train, process 100").contains(" 0 "), "{report}");
@@ -200,7 +203,7 @@ fn device_is_a_gpu_whatever_its_ordinal_in_a_process() {
                 .map(|group| *group.key())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(profile.health().devices_by_ordinal, 0);
+        assert_eq!(profile.health().facts.devices_by_ordinal, 0);
         assert!(profile.kernels().all(|kernel| kernel.details().place.device == kernel.device()));
         (known, used(1), used(2))
     };
@@ -224,7 +227,7 @@ fn device_is_a_gpu_whatever_its_ordinal_in_a_process() {
 #[test]
 fn devices_without_addresses_are_known_by_ordinal_and_counted() {
     let profile = Profile::from_recordings(two()).unwrap();
-    assert_eq!(profile.health().devices_by_ordinal, 1);
+    assert_eq!(profile.health().facts.devices_by_ordinal, 1);
     assert!(profile.health().is_complete());
     let text = profile.health().to_string();
     assert!(text.contains("1 devices of several processes known by their ordinal alone"), "{text}");

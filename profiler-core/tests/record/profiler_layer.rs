@@ -427,7 +427,7 @@ fn spans_that_live_as_long_as_a_model_give_a_complete_profile() {
         (0..2).for_each(|batch| model.forward(&fake, batch));
         // The model is still there.
         let profile = guard.finish().unwrap();
-        assert_eq!((profile.health().open_ranges, profile.process_ranges().count()), (0, 0));
+        assert_eq!((profile.health().facts.open_ranges, profile.process_ranges().count()), (0, 0));
         profile.health().assert_complete();
         profile
     };
@@ -487,7 +487,7 @@ fn report_says_that_the_layer_came_too_late_or_is_behind_a_filter() {
         let (summary, snapshot) = (guard.summary().unwrap(), guard.snapshot().unwrap());
         let profile = guard.finish().unwrap();
         let counts = |health: &profiler_core::Health| {
-            (health.unused_span_sites, health.disabled_span_levels)
+            (health.facts.unused_span_sites, health.facts.disabled_span_levels)
         };
         profile.health().assert_complete();
         assert_eq!(counts(profile.health()), counts(summary.health()));
@@ -501,8 +501,8 @@ fn report_says_that_the_layer_came_too_late_or_is_behind_a_filter() {
     let early = module();
     let (unused, profile) = run(Some(early), LevelFilter::TRACE);
     drop(elsewhere);
-    assert_eq!((unused, profile.health().disabled_span_levels), (1, 0));
-    assert!(profile.health().unused_span_sites >= 1);
+    assert_eq!((unused, profile.health().facts.disabled_span_levels), (1, 0));
+    assert!(profile.health().facts.unused_span_sites >= 1);
     let report = profile.to_string();
     assert!(report.contains("call sites of spans made none: install the layer before"), "{report}");
     assert_eq!(profile.outside_ranges().kernels, 1);
@@ -510,11 +510,14 @@ fn report_says_that_the_layer_came_too_late_or_is_behind_a_filter() {
     let (unused, profile) = run(None, LevelFilter::TRACE);
     assert_eq!((unused, profile.range("late module").unwrap().kernels()), (0, 1));
 
-    assert_eq!(profile.health().layers_without_spans, 0);
+    assert_eq!(profile.health().facts.layers_without_spans, 0);
 
     let (_, profile) = run(None, LevelFilter::INFO);
-    assert_eq!(profile.health().layers_without_spans, 1);
+    assert_eq!(profile.health().facts.layers_without_spans, 1);
     assert!(profile.to_string().contains("1 layer for which no span was created"));
-    assert_eq!((profile.health().disabled_span_levels, profile.outside_ranges().kernels), (2, 1));
+    assert_eq!(
+        (profile.health().facts.disabled_span_levels, profile.outside_ranges().kernels),
+        (2, 1)
+    );
     assert!(profile.to_string().contains("2 of 5 levels of spans disabled by filters"));
 }

@@ -212,7 +212,7 @@ fn what_counts_is_what_the_program_switched_on() {
     let names: Vec<&str> = profile.kernels().map(|kernel| kernel.name()).collect();
     assert_eq!(names, ["counts", "node"]);
     assert_eq!(profile.range("all").unwrap().kernels(), 2);
-    assert_eq!(profile.health().calls_outside, 2);
+    assert_eq!(profile.health().facts.calls_outside, 2);
     assert_eq!(profile.recording().unwrap().windows_ns().len(), 2);
 }
 
@@ -243,7 +243,7 @@ fn a_recording_of_format_1_reads_as_one_that_was_on_all_the_time() {
     assert_eq!(recording.windows_ns().len(), 1);
     assert!(recording.graphs().is_empty() && recording.runtime_calls().is_empty());
     assert!(!recording.has_checksums());
-    assert_eq!(profile.health().unchecked_recordings, 1);
+    assert_eq!(profile.health().facts.unchecked_recordings, 1);
     assert!(profile.to_string().contains("1 recordings with no checksums"), "{profile}");
     // It is written in the present format, with checksums, and still the same.
     let bytes = recording.to_bytes();

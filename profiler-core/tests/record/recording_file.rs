@@ -155,8 +155,16 @@ fn every_prefix_holds_what_its_last_state_covers() {
         let profile = Profile::from_recording(read);
         let health = profile.health();
         assert!(!health.is_complete() && health.to_string().contains("1 truncated recording"));
-        assert_eq!((health.unknown_range_entries, health.open_calls), (0, 0), "{cut}: {health}");
-        assert_eq!((health.calls_in_unknown_ranges, health.pending_calls), (0, 0), "{cut}");
+        assert_eq!(
+            (health.losses.unknown_range_entries, health.losses.open_calls),
+            (0, 0),
+            "{cut}: {health}"
+        );
+        assert_eq!(
+            (health.losses.calls_in_unknown_ranges, health.facts.pending_calls),
+            (0, 0),
+            "{cut}"
+        );
         let steps = flushed.iter().rfind(|(length, _)| *length <= cut);
         let steps = steps.map_or(0, |(_, steps)| *steps);
         assert_eq!(profile.kernels().count(), steps, "{cut}");
@@ -169,7 +177,11 @@ fn every_prefix_holds_what_its_last_state_covers() {
             // One is open, and the others have ended.
             let long = profile.ranges().filter(|range| range.name() == "long");
             assert_eq!(long.filter(|range| range.is_open()).count(), 1, "{cut}");
-            assert_eq!((profile.marks().count(), health.pending_ranges), (steps / 2, 3), "{cut}");
+            assert_eq!(
+                (profile.marks().count(), health.facts.pending_ranges),
+                (steps / 2, 3),
+                "{cut}"
+            );
         }
         if steps >= 6 {
             let length = |field: nvtx::Field<'_>| match field.value {
@@ -317,7 +329,7 @@ fn dropped_file_is_truncated_and_its_session_ends() {
     drop(file);
     assert!(!run.fake.is_subscribed());
     let read = Profile::load(&run.path).unwrap();
-    assert_eq!((read.kernels().count(), read.health().truncated), (1, 1));
+    assert_eq!((read.kernels().count(), read.health().losses.truncated), (1, 1));
 }
 
 #[test]
@@ -347,14 +359,14 @@ fn largest_size_ends_a_file_and_counts_what_is_missing() {
     let profile = Profile::load(&run.path).unwrap();
     for (profile, is_truncated) in [(&truncated, 1), (&profile, 0)] {
         let health = profile.health();
-        assert_eq!((health.truncated, profile.kernels().count()), (is_truncated, fitting));
-        assert!(health.kernels.is_balanced() && !health.is_complete(), "{health}");
-        assert!(health.unwritten_entries > 0 && health.pending_calls == 0, "{health}");
+        assert_eq!((health.losses.truncated, profile.kernels().count()), (is_truncated, fitting));
+        assert!(health.accounts.kernels.is_balanced() && !health.is_complete(), "{health}");
+        assert!(health.losses.unwritten_entries > 0 && health.facts.pending_calls == 0, "{health}");
         assert_eq!(profile.range("outer/step").unwrap().instances(), fitting as u64);
     }
     // Two rounds of ten steps: a range, three calls and three records each.
     assert_eq!(totals.unwritten_entries, 2 * 10 * 7);
-    assert_eq!(profile.health().unwritten_entries, totals.unwritten_entries);
+    assert_eq!(profile.health().losses.unwritten_entries, totals.unwritten_entries);
 }
 
 /// Nothing is flushed, and the limit is reached before the first second is over.
@@ -448,7 +460,7 @@ fn refused_stop_is_the_error_of_finish_and_the_file_is_readable() {
     let error = file.finish().unwrap_err();
     assert!(error.to_string().contains("cuptiActivityFlushAll"), "{error}");
     let read = Profile::load(&run.path).unwrap();
-    assert_eq!((read.kernels().count(), read.health().truncated), (1, 1));
+    assert_eq!((read.kernels().count(), read.health().losses.truncated), (1, 1));
     assert!(!run.fake.is_subscribed());
 }
 

@@ -139,7 +139,7 @@ fn check_flip(bytes: &mut [u8], bit: usize) {
     if let Ok(recording) = Recording::from_bytes(bytes) {
         let profile = Profile::from_recording(recording);
         assert!(!profile.health().is_complete(), "bit {bit}: {}", profile.health());
-        assert_eq!(profile.health().truncated, 1, "bit {bit}");
+        assert_eq!(profile.health().losses.truncated, 1, "bit {bit}");
     }
     bytes[bit / 8] ^= 1 << (bit % 8);
 }
@@ -204,7 +204,7 @@ fn a_truncated_recording_has_what_was_written_before() {
     let end = position(&all, b"RTCL");
     let read = Profile::from_bytes(&file(&all[..end])).unwrap();
     assert_eq!(read.kernels().count(), 5);
-    assert_eq!(read.health().kernels.matched_records, 5);
+    assert_eq!(read.health().accounts.kernels.matched_records, 5);
     assert!(!read.health().is_complete());
 }
 
@@ -410,9 +410,11 @@ fn operations_beyond_that_of_their_call_are_counted() {
     all[at].1 = twice;
     let profile = Profile::from_bytes(&old_file(&all)).unwrap();
     let health = profile.health();
-    let operations = health.kernels.records + health.copies.records + health.memsets.records;
+    let operations = health.accounts.kernels.records
+        + health.accounts.copies.records
+        + health.accounts.memsets.records;
     assert!(!health.is_complete() && operations > 0, "{health}");
-    assert_eq!(health.repeated_records, operations / 2, "{health}");
+    assert_eq!(health.losses.repeated_records, operations / 2, "{health}");
     assert!(health.to_string().contains("repeated records of calls"), "{health}");
 }
 
@@ -420,7 +422,7 @@ fn operations_beyond_that_of_their_call_are_counted() {
 #[test]
 fn a_graph_launch_of_several_operations_repeats_none() {
     let profile = Profile::from_recording(recorded());
-    assert_eq!(profile.health().repeated_records, 0);
+    assert_eq!(profile.health().losses.repeated_records, 0);
     let recording = profile.recording().unwrap();
     let kinds = recording.graphs()[0].events.iter().map(|event| event.kind);
     assert!(kinds.into_iter().any(|kind| kind == GraphEventKind::NodeCloned));
@@ -728,8 +730,12 @@ fn older_recordings_are_the_same_in_the_present_format() {
                 let text = old.to_string().replace(NO_CHECKSUMS, "");
                 assert_eq!(text, new.to_string(), "{}", path.display());
                 let health = old.health();
-                assert_eq!(health.unchecked_recordings, u64::from(bytes[7] < 3), "{health}");
-                assert_eq!((health.truncated, health.repeated_records), (0, 0), "{health}");
+                assert_eq!(health.facts.unchecked_recordings, u64::from(bytes[7] < 3), "{health}");
+                assert_eq!(
+                    (health.losses.truncated, health.losses.repeated_records),
+                    (0, 0),
+                    "{health}"
+                );
             }
         }
     }

@@ -216,7 +216,7 @@ fn contexts_and_later_fields_of_process_ranges_split_a_batch() {
             assert_eq!(range.field("number"), Some(nvtx::FieldValue::U64(tokens * 2)));
             assert_eq!(range.activations().map(|of| of.name()).collect::<Vec<_>>(), ["batch"]);
         }
-        assert_eq!(profile.health().unknown_range_entries, 0);
+        assert_eq!(profile.health().losses.unknown_range_entries, 0);
     }
 }
 

@@ -140,10 +140,10 @@ fn number(payload: Option<Payload>) -> u64 {
 /// What a stop cuts through is open, and nothing else is lost.
 fn assert_complete_but_for_open(health: &Health) {
     let requests = (QUEUED + CLIENTS + THREADS) as u64;
-    assert!(health.open_ranges <= 3 * requests, "{health}");
-    assert!(health.open_calls <= THREADS as u64, "{health}");
+    assert!(health.facts.open_ranges <= 3 * requests, "{health}");
+    assert!(health.losses.open_calls <= THREADS as u64, "{health}");
     let mut rest = health.clone();
-    (rest.open_ranges, rest.open_calls) = (0, 0);
+    (rest.facts.open_ranges, rest.losses.open_calls) = (0, 0);
     rest.assert_complete();
 }
 
@@ -225,7 +225,7 @@ fn stop_under_load_ends_though_no_flush_returns() {
         for session in [&profiler, &other] {
             server.wait_for(100);
             let health = session.stop().unwrap().health().clone();
-            assert!(health.unfinished_buffers > 0 && !health.is_complete(), "{health}");
+            assert!(health.losses.unfinished_buffers > 0 && !health.is_complete(), "{health}");
         }
         fake.flush_takes(Duration::ZERO);
         profiler.start().unwrap();
@@ -256,7 +256,7 @@ fn range_in_one_that_ended_before_the_time_kept_is_orphaned() {
     for profile in [profile, read] {
         profile.health().assert_complete();
         assert_eq!(
-            (profile.health().orphaned_ranges, profile.range("submit").is_some()),
+            (profile.health().facts.orphaned_ranges, profile.range("submit").is_some()),
             (1, false)
         );
         assert_eq!(profile.range("serve").unwrap().kernels(), 1);

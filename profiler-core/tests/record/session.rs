@@ -207,7 +207,7 @@ fn ranges_open_at_the_stop_keep_their_work_and_are_counted() {
     fake.launch(Work::kernel(c"k"));
     let profile = profiler.stop().unwrap();
     assert_eq!(profile.range("open").unwrap().kernels(), 1);
-    assert_eq!(profile.health().open_ranges, 1);
+    assert_eq!(profile.health().facts.open_ranges, 1);
     profile.health().assert_complete();
     assert!(profile.ranges().next().unwrap().is_open());
     assert!(profile.to_string().contains("1 ranges open at the stop"), "{profile}");
@@ -268,7 +268,7 @@ fn a_process_range_open_at_the_stop_leaves_the_profile_complete() {
     (0..20).for_each(|_| _ = fake.launch(Work::kernel(c"k").taking_ns(1_000_000)));
     let profile = profiler.stop().unwrap();
     drop(model);
-    assert_eq!(profile.health().open_ranges, 1);
+    assert_eq!(profile.health().facts.open_ranges, 1);
     profile.health().assert_complete();
     assert!(profile.to_string().contains("complete; 20 records"), "{profile}");
     {
@@ -289,7 +289,10 @@ fn a_thread_that_dies_with_open_ranges_loses_nothing() {
             });
         });
     });
-    assert_eq!((profile.range("leaked").unwrap().kernels(), profile.health().open_ranges), (1, 1));
+    assert_eq!(
+        (profile.range("leaked").unwrap().kernels(), profile.health().facts.open_ranges),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -315,7 +318,7 @@ fn a_range_that_ends_while_its_thread_is_torn_down_is_no_harm() {
     assert_eq!(profile.range("ends late").unwrap().kernels(), 1);
     // Depending on which local goes first the range ends, or stays open and the one in teardown is lost: never silent.
     let seen = profile.range("begun in teardown").map_or(0, |summary| summary.instances());
-    assert_eq!(seen + health.lost_ranges, 1);
+    assert_eq!(seen + health.losses.lost_ranges, 1);
 }
 
 #[test]
@@ -417,14 +420,20 @@ fn every_loss_shows_in_health_and_report() {
     let ((), profile) = builder.build().unwrap().record(program).unwrap();
     let health = profile.health();
     assert!(!health.is_complete());
-    assert_eq!(health.dropped_by_cupti, 3);
-    assert_eq!((health.kernels.records, health.kernels.matched_records), (4, 3));
-    assert_eq!((health.kernels.calls, health.kernels.matched_calls), (4, 3));
-    assert_eq!((health.copies.records, health.copies.matched_records), (1, 0));
-    assert_eq!((health.synchronizations.calls, health.synchronizations.matched_calls), (1, 0));
-    assert_eq!((health.memsets.calls, health.failed_calls, health.captured_calls), (0, 1, 1));
-    assert_eq!((health.zero_timestamps, health.unreadable_bytes >= 128), (2, true));
-    assert_eq!((health.unused_records, health.unknown_records), (1, 0));
+    assert_eq!(health.losses.dropped_by_cupti, 3);
+    assert_eq!((health.accounts.kernels.records, health.accounts.kernels.matched_records), (4, 3));
+    assert_eq!((health.accounts.kernels.calls, health.accounts.kernels.matched_calls), (4, 3));
+    assert_eq!((health.accounts.copies.records, health.accounts.copies.matched_records), (1, 0));
+    assert_eq!(
+        (health.accounts.synchronizations.calls, health.accounts.synchronizations.matched_calls),
+        (1, 0)
+    );
+    assert_eq!(
+        (health.accounts.memsets.calls, health.facts.failed_calls, health.facts.captured_calls),
+        (0, 1, 1)
+    );
+    assert_eq!((health.losses.zero_timestamps, health.losses.unreadable_bytes >= 128), (2, true));
+    assert_eq!((health.facts.unused_records, health.losses.unknown_records), (1, 0));
     let report = profile.to_string();
     for part in [
         "INCOMPLETE",

@@ -79,7 +79,11 @@ fn a_session_within_another_sees_its_own_part() {
     assert_eq!(around.payload(), Some(nvtx::Payload::U64(7)));
     let health = within.health();
     assert_eq!(
-        (health.open_ranges, health.kernels.records, health.kernels.matched_calls),
+        (
+            health.facts.open_ranges,
+            health.accounts.kernels.records,
+            health.accounts.kernels.matched_calls
+        ),
         (1, 4, 4)
     );
     assert!(within.duration() < all.duration());
@@ -211,11 +215,11 @@ fn a_stop_under_load_is_complete() {
         }
     }
     let lost_nothing = |health: &Health| {
-        let kernels = health.kernels;
+        let kernels = health.accounts.kernels;
         assert_eq!(kernels.matched_calls, kernels.calls, "{health}");
         // Each thread may be in a call whose beginning was not seen.
         assert!(kernels.records - kernels.matched_records <= 2, "{health}");
-        assert!(health.open_calls <= 2 && health.unfinished_buffers == 0, "{health}");
+        assert!(health.losses.open_calls <= 2 && health.losses.unfinished_buffers == 0, "{health}");
     };
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -384,7 +388,7 @@ fn ranges_that_end_while_a_session_begins_keep_what_is_handed_on() {
             }
             let profile = profiler.stop().unwrap();
             let health = profile.health();
-            let lost = (health.unknown_range_entries, health.calls_in_unknown_ranges);
+            let lost = (health.losses.unknown_range_entries, health.losses.calls_in_unknown_ranges);
             found.extend((lost != (0, 0)).then(|| health.to_string()));
             let summing = profiler.summarize().unwrap();
             while summing.snapshot().unwrap().totals().kernels < 200 {
@@ -392,7 +396,7 @@ fn ranges_that_end_while_a_session_begins_keep_what_is_handed_on() {
             }
             let summary = summing.stop().unwrap();
             let health = summary.health();
-            let lost = (health.unknown_range_entries, health.calls_in_unknown_ranges);
+            let lost = (health.losses.unknown_range_entries, health.losses.calls_in_unknown_ranges);
             found.extend((lost != (0, 0)).then(|| format!("sums {health}")));
         }
         ends.store(true, Ordering::Relaxed);
@@ -420,8 +424,12 @@ fn a_record_of_a_call_from_before_is_no_loss() {
     work();
     let summary = summing.stop().unwrap();
     for health in [profile.health(), summary.health()] {
-        assert_eq!((health.records_before, health.kernels.records), (1, 2), "{health}");
-        assert_eq!(health.kernels.matched_records, 1);
+        assert_eq!(
+            (health.facts.records_before, health.accounts.kernels.records),
+            (1, 2),
+            "{health}"
+        );
+        assert_eq!(health.accounts.kernels.matched_records, 1);
     }
     assert!(profile.kernels().all(|kernel| kernel.name() != "from before"));
 }
@@ -443,8 +451,12 @@ fn a_kernel_that_ends_before_it_starts_has_no_time() {
         [(profile.totals(), profile.health()), (summary.totals(), summary.health())]
     {
         assert_eq!((totals.kernels, totals.gpu_time()), (2, Duration::from_nanos(700)));
-        assert_eq!((health.zero_timestamps, health.is_complete()), (1, false), "{health}");
-        assert_eq!((health.kernels.records, health.kernels.matched_records), (2, 2), "{health}");
+        assert_eq!((health.losses.zero_timestamps, health.is_complete()), (1, false), "{health}");
+        assert_eq!(
+            (health.accounts.kernels.records, health.accounts.kernels.matched_records),
+            (2, 2),
+            "{health}"
+        );
     }
 }
 
@@ -477,7 +489,7 @@ fn other_sessions_go_on_while_one_waits_for_the_gpu_at_its_stop() {
         // It waits, and what is launched meanwhile counts for the other alone.
         kernel(&fake);
         let profile = other.snapshot().unwrap();
-        assert_eq!(profile.health().pending_calls, 2);
+        assert_eq!(profile.health().facts.pending_calls, 2);
         assert!(!stopping.is_finished());
         fake.hold_buffers(false);
         stopping.join().unwrap()
@@ -587,7 +599,7 @@ fn what_is_older_than_the_last_time_is_in_no_account() {
     let profile = profiler.stop().unwrap();
     profile.health().assert_complete();
     assert_eq!((profile.totals().kernels, kernels(&profile, "at last")), (1, 1));
-    assert_eq!(profile.health().calls_outside, 2);
+    assert_eq!(profile.health().facts.calls_outside, 2);
 }
 
 #[test]
@@ -854,8 +866,11 @@ fn a_summary_says_what_a_profile_says() {
     summary.health().assert_complete();
     assert_same(&so_far, &profile);
     assert_same(&summary, &profile);
-    assert_eq!(summary.health().kernels, profile.health().kernels);
-    assert_eq!(summary.health().synchronizations, profile.health().synchronizations);
+    assert_eq!(summary.health().accounts.kernels, profile.health().accounts.kernels);
+    assert_eq!(
+        summary.health().accounts.synchronizations,
+        profile.health().accounts.synchronizations
+    );
     let step = summary.find("step").next().unwrap();
     assert_eq!((step.host_time().count(), step.gpu_time().count()), (600, 600));
     let text = summary.to_string();
@@ -880,7 +895,7 @@ fn sums_of_a_part_of_a_run_leave_out_the_rest() {
     let summary = summing.stop().unwrap();
     assert_eq!(summary.totals().kernels, 2);
     assert_eq!(summary.find("around").next().unwrap().inclusive().kernels, 2);
-    assert_eq!((summary.health().open_ranges, summary.health().calls_outside), (1, 1));
+    assert_eq!((summary.health().facts.open_ranges, summary.health().facts.calls_outside), (1, 1));
     drop(_around);
     let profile = profiler.stop().unwrap();
     profile.health().assert_complete();

@@ -66,7 +66,7 @@ fn check(rows: usize, requests: usize) -> usize {
     let other_kernels: u64 =
         own.iter().filter(|(name, _)| is_other(name)).map(|(_, sum)| sum.kernels).sum();
     let others = other_ranges + other_jobs + other_marks + other_kernels;
-    assert_eq!(summary.health().summed_as_other, others);
+    assert_eq!(summary.health().facts.summed_as_other, others);
     let kernel_rows: usize = summary.paths().map(|path| path.kernels().count()).sum();
     let jobs = summary.process_ranges().count() + summary.marks().count();
     summary.paths().count() + kernel_rows + jobs
@@ -99,7 +99,7 @@ fn what_is_new_beyond_the_rows_is_other_and_keeps_what_lies_in_it() {
 #[test]
 fn within_its_rows_nothing_is_other() {
     let (summary, profile) = serve(10_000, 200);
-    assert_eq!(summary.health().summed_as_other, 0);
+    assert_eq!(summary.health().facts.summed_as_other, 0);
     assert_eq!(summary.paths().count(), profile.walk().count());
     for (path, (_, node)) in summary.paths().zip(profile.walk()) {
         assert_eq!((path.path(), path.inclusive()), (node.path(), node.inclusive()));
@@ -121,5 +121,5 @@ fn a_range_that_is_called_other_is_not_counted_as_such() {
         fake.launch(Work::kernel(c"kernel"));
     }
     let summary = sums.stop().unwrap();
-    assert_eq!((summary.health().summed_as_other, summary.paths().count()), (0, 1));
+    assert_eq!((summary.health().facts.summed_as_other, summary.paths().count()), (0, 1));
 }

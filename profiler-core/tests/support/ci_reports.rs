@@ -1,6 +1,6 @@
 //! Reports that are written in every format.
 
-use profiler_core::testing::ci::{Check, CheckOutcome, CiReport, Metric};
+use profiler_core::testing::ci::{Check, CheckOutcome, CiMetric, CiReport};
 
 /// One check of each outcome, with and without a location; metrics with and without bounds.
 pub(crate) fn example() -> CiReport {
@@ -18,12 +18,12 @@ pub(crate) fn example() -> CiReport {
         )
         .check(Check::new("GPU", CheckOutcome::Skipped).message("no driver was found"))
         .metric(
-            Metric::new("batch/forward: gemm<float> <128, 256>", "ns", 51_200.0)
+            CiMetric::new("batch/forward: gemm<float> <128, 256>", "ns", 51_200.0)
                 .bounds(50_050.0, 52_350.5)
                 .details("50.00 us -> 51.20 us"),
         )
-        .metric(Metric::new("batch: copied", "bytes", 4096.0))
-        .metric(Metric::new("no number", "ns", f64::NAN).bounds(0.0, f64::INFINITY))
+        .metric(CiMetric::new("batch: copied", "bytes", 4096.0))
+        .metric(CiMetric::new("no number", "ns", f64::NAN).bounds(0.0, f64::INFINITY))
         .note("clocks were not watched: built without the feature nvml")
         .lasting(std::time::Duration::from_micros(1_234_567))
 }
@@ -57,7 +57,7 @@ pub(crate) fn hostile() -> CiReport {
         let check = Check::new(*name, outcomes[number % 3]).message(format!("{name}\n{name}"));
         report = report
             .check(check.at(*name, number as u32))
-            .metric(Metric::new(*name, *name, 1.5).bounds(1.0, 2.0).details(*name))
+            .metric(CiMetric::new(*name, *name, 1.5).bounds(1.0, 2.0).details(*name))
             .note(*name);
     }
     report

@@ -191,14 +191,18 @@ fn seen(profile: &Profile) -> Truth {
         .map(|kernel| (number(kernel.name()), kernel.range().map(|range| number(range.name()))));
     let processes = profile.process_ranges().map(|range| (number(range.name()), !range.is_open()));
     let health = profile.health();
-    let losses = (health.lost_ranges, health.unlogged_calls, health.unknown_range_entries);
-    assert_eq!((losses, health.calls_in_unknown_ranges), ((0, 0, 0), 0), "{health}");
+    let losses = (
+        health.losses.lost_ranges,
+        health.losses.unlogged_calls,
+        health.losses.unknown_range_entries,
+    );
+    assert_eq!((losses, health.losses.calls_in_unknown_ranges), ((0, 0, 0), 0), "{health}");
     Truth {
         kernels: kernels.collect(),
         ranges: profile.ranges().count() as u64,
         processes: processes.collect(),
-        calls_in_earlier_ranges: health.calls_in_earlier_ranges,
-        earlier_contexts: health.earlier_contexts,
+        calls_in_earlier_ranges: health.facts.calls_in_earlier_ranges,
+        earlier_contexts: health.facts.earlier_contexts,
     }
 }
 

@@ -423,7 +423,7 @@ pub(super) fn undecidable(
     if let Some(at) = sides.iter().position(|runs| runs.is_empty()) {
         return Some(Undecidable::NoRun { side: both[at] });
     }
-    let is_cut_off = |profile: &Profile| profile.health().truncated != 0;
+    let is_cut_off = |profile: &Profile| profile.health().losses.truncated != 0;
     if let Some(at) = sides.iter().position(|runs| runs.iter().any(is_cut_off)) {
         return Some(Undecidable::CutOff { side: both[at] });
     }

@@ -27,10 +27,10 @@ impl Graph {
     pub(super) fn new(profile: &Profile) -> Self {
         let mut builder = Builder::new(profile);
         let bounds = profile.hosts().iter().map(|clock| clock.error_bound_ns);
-        let off = bounds.fold(profile.health().clock_error_ns, u64::max);
+        let off = bounds.fold(profile.health().facts.clock_error_ns, u64::max);
         builder.assumptions.clock_error_ns = off;
         let tolerance =
-            profile.health().clock_error_ns.clamp(LEAST_TOLERANCE_NS, MOST_TOLERANCE_NS);
+            profile.health().facts.clock_error_ns.clamp(LEAST_TOLERANCE_NS, MOST_TOLERANCE_NS);
         let (starts, returns) = Sweep::new(&mut builder, tolerance).run();
         fit_starts(&mut builder, &starts);
         drop(starts);

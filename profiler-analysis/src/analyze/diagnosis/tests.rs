@@ -641,7 +641,11 @@ fn a_few_unmatched_records_leave_a_verdict_possible() {
     let profile = early.profile();
     let health = profile.health();
     assert_eq!(
-        (health.kernels.records, health.kernels.matched_records, health.kernels.records_at_start),
+        (
+            health.accounts.kernels.records,
+            health.accounts.kernels.matched_records,
+            health.accounts.kernels.records_at_start
+        ),
         (3_587, 3_577, 10)
     );
     health.assert_complete();

@@ -474,13 +474,13 @@ impl Run<'_> {
     /// The records without a call and the calls without a record.
     fn unmatched(&self) -> Option<Unmatched> {
         let health = self.profile.health();
-        let accounts = health.accounts();
+        let accounts = health.accounts.named();
         let missing = accounts.iter().map(|(_, it)| it.calls.saturating_sub(it.matched_calls));
-        let missing = missing.fold(health.open_calls, u64::saturating_add);
+        let missing = missing.fold(health.losses.open_calls, u64::saturating_add);
         let all = accounts.iter().map(|(_, account)| account.records.max(account.calls));
         let without = accounts.iter().map(|(_, account)| account.unmatched());
-        let without = without.fold(health.open_calls, u64::saturating_add);
-        let share = ratio(without, all.fold(health.open_calls, u64::saturating_add));
+        let without = without.fold(health.losses.open_calls, u64::saturating_add);
+        let share = ratio(without, all.fold(health.losses.open_calls, u64::saturating_add));
         let operations = self.profile.tables().operations.iter();
         let rows = operations.filter(|row| row.call.get().is_none());
         let rows = rows.filter(|row| !self.profile.tables().work(row).is_migration());

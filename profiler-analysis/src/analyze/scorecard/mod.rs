@@ -244,8 +244,8 @@ impl Card<'_> {
             return Is(1.0, format!("{} records, nothing lost", health.records));
         }
         let lost: Vec<String> =
-            health.losses().map(|(name, count)| format!("{count} {name}")).collect();
-        let unmatched = health.accounts().into_iter().filter(|(_, of)| !of.is_balanced());
+            health.losses.named().map(|(name, count)| format!("{count} {name}")).collect();
+        let unmatched = health.accounts.named().into_iter().filter(|(_, of)| !of.is_balanced());
         let unmatched = unmatched.map(|(name, of)| format!("{name}: {of} matched"));
         Is(0.0, lost.into_iter().chain(unmatched).collect::<Vec<_>>().join(", "))
     }

@@ -99,7 +99,7 @@ impl Measurement {
         /// From the start of the first call that submitted an operation to the end of the last
         /// operation, on an idle GPU: what a caller waits who needs the result. It contains the
         /// error of CUPTI's clock against the host's
-        /// ([`Health::clock_error_ns`](profiler_core::Health::clock_error_ns)).
+        /// ([`Facts::clock_error_ns`](profiler_core::Facts::clock_error_ns)).
         latency: &Timing = latency;
         /// The time of the call on the host, waits included.
         host_time: &Timing = host_time;

@@ -65,7 +65,7 @@ fn read_with(file: &File, kernels: kernels::Reading<'_>) -> Result<Joined, Error
     reader.read_diagnostics()?;
     let (series, unreadable) = metrics::read(file)?;
     reader.store.series = series.into_iter().map(Arc::new).collect();
-    reader.health.unknown_records += unreadable;
+    reader.health.losses.unknown_records += unreadable;
     let info = reader.read_info()?;
     reader.finish();
     let mut builder = Builder::new(info);
@@ -206,7 +206,7 @@ impl Reader<'_> {
     }
 
     fn unreadable(&mut self) {
-        self.health.unknown_records += 1;
+        self.health.losses.unknown_records += 1;
     }
 
     fn read_processes(&mut self) -> Result<(), Error> {
@@ -600,7 +600,8 @@ impl Reader<'_> {
                 let name = row.number(3).and_then(|id| self.strings.text(id));
                 let holds_gpu = name.is_some_and(|name| HOLDS_GPU.contains(&name));
                 self.end_ns = self.end_ns.max(time.end_ns);
-                self.health.overhead_ns = self.health.overhead_ns.saturating_add(time.ns());
+                self.health.facts.overhead_ns =
+                    self.health.facts.overhead_ns.saturating_add(time.ns());
                 self.store.overheads.push(Overhead { time, process, holds_gpu });
             })?;
         }
@@ -705,9 +706,9 @@ impl Reader<'_> {
             let text = row.text(1).unwrap_or_default().to_ascii_lowercase();
             let says_lost = ["dropped", "lost", "not all", "discarded"];
             if says_lost.iter().any(|words| text.contains(words)) {
-                self.health.capture_losses += 1;
+                self.health.losses.capture_losses += 1;
             } else {
-                self.health.capture_warnings += 1;
+                self.health.facts.capture_warnings += 1;
             }
         })
     }
@@ -727,7 +728,7 @@ impl Reader<'_> {
         if listed > 1 {
             self.store.processes.retain(|process| active.contains(&process.id));
         }
-        self.health.silent_processes = (listed - self.store.processes.len()) as u64;
+        self.health.facts.silent_processes = (listed - self.store.processes.len()) as u64;
     }
 
     fn finish(&mut self) {
@@ -755,8 +756,8 @@ impl Reader<'_> {
         store.overheads.sort_by_key(|overhead| {
             (overhead.time.start_ns, overhead.time.end_ns, overhead.process, overhead.holds_gpu)
         });
-        self.health.unknown_records += self.file.odd_cells.get();
-        self.health.computed_tables = self.file.computed_tables;
+        self.health.losses.unknown_records += self.file.odd_cells.get();
+        self.health.losses.computed_tables = self.file.computed_tables;
         store.session = Session {
             window_ns: (self.begin_ns, self.end_ns),
             windows_ns: vec![(0, u64::MAX)],

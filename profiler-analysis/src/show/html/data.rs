@@ -332,8 +332,8 @@ impl<'a> Data<'a> {
             health: HealthPart {
                 is_complete: health.is_complete(),
                 in_words: health.to_string(),
-                losses: health.losses().collect(),
-                accounts: health.accounts().into_iter().map(account_part).collect(),
+                losses: health.losses.named().collect(),
+                accounts: health.accounts.named().into_iter().map(account_part).collect(),
                 counts: health,
             },
             scorecard: ScorecardPart::of(card),
@@ -481,7 +481,8 @@ impl Builder {
             inclusive: node.inclusive(),
             exclusive: node.exclusive(),
             replayed: node.replayed(),
-            inferred: (node.profile().health().inferred_operations != 0).then(|| node.inferred()),
+            inferred: (node.profile().health().facts.inferred_operations != 0)
+                .then(|| node.inferred()),
             sampled: Vec::new(),
         }
     }

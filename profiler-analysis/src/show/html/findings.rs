@@ -61,25 +61,25 @@ pub(super) fn plain(profile: &Profile, judged: &Judged, clock: Duration) -> Vec<
     losses(profile, &mut findings);
     failures(profile, &mut findings);
     let health = profile.health();
-    if health.clock_error_ns != 0 {
+    if health.facts.clock_error_ns != 0 {
         findings.push(Finding::new(
             Level::Fact,
-            format!("Times of GPU and host may be up to {} apart", nanoseconds(health.clock_error_ns)),
+            format!("Times of GPU and host may be up to {} apart", nanoseconds(health.facts.clock_error_ns)),
             format!(
                 "{} seem to start before their call. CUPTI maps the GPU's clock to the host's with an error; durations, \
                  calls and ranges do not depend on it.",
-                counted(health.before_their_call, "operation")
+                counted(health.facts.before_their_call, "operation")
             ),
         ));
     }
-    if health.pending_calls + health.pending_ranges != 0 {
+    if health.facts.pending_calls + health.facts.pending_ranges != 0 {
         findings.push(Finding::new(
             Level::Fact,
             "A snapshot: the session went on",
             format!(
                 "{} and {} were pending when it was taken.",
-                counted(health.pending_calls, "call"),
-                counted(health.pending_ranges, "range")
+                counted(health.facts.pending_calls, "call"),
+                counted(health.facts.pending_ranges, "range")
             ),
         ));
     }
@@ -178,14 +178,14 @@ fn calls<'a>(calls: impl Iterator<Item = (usize, ApiCall<'a>)>) -> Vec<Moment> {
 
 fn losses(profile: &Profile, findings: &mut Vec<Finding>) {
     let health = profile.health();
-    for (name, count) in health.losses() {
+    for (name, count) in health.losses.named() {
         findings.push(Finding::new(
             Level::Loss,
             format!("{} {name}", grouped(count)),
             "Counts and times on this page may be too low by them.",
         ));
     }
-    for (name, account) in health.accounts() {
+    for (name, account) in health.accounts.named() {
         if !account.is_balanced() {
             findings.push(Finding::new(
                 Level::Loss,

@@ -18,15 +18,15 @@ pub(super) fn unknowns(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>
         let ranges = group.instances.iter().filter_map(|instance| instance.range);
         let open = ranges.filter(|range| range.is_open()).count() as u64;
         unknowns.add(open, "of its instances had not ended at the stop");
-        unknowns.add(health.lost_ranges, "ranges were lost");
-        let calls = health.calls_in_unknown_ranges;
+        unknowns.add(health.losses.lost_ranges, "ranges were lost");
+        let calls = health.losses.calls_in_unknown_ranges;
         unknowns.add(calls, "calls were made in ranges that are not known");
     }
-    unknowns.add(health.panics, "panics were caught while recording");
-    unknowns.add(health.capture_losses, "losses in the capture's diagnostics");
+    unknowns.add(health.losses.panics, "panics were caught while recording");
+    unknowns.add(health.losses.capture_losses, "losses in the capture's diagnostics");
     match quantity.source() {
         Source::Ranges if *quantity == Quantity::Instances => {}
-        Source::Ranges => unknowns.add(health.truncated, "recording is cut off"),
+        Source::Ranges => unknowns.add(health.losses.truncated, "recording is cut off"),
         Source::Calls => unknowns.add_calls(profile, quantity),
         Source::Work | Source::Times => {
             unknowns.add_work(health, quantity, in_range);
@@ -42,7 +42,7 @@ pub(super) fn unknowns(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>
     if quantity.source() == Source::Times {
         let untimed = group.operations().filter(|operation| operation.interval().is_none());
         unknowns.add(untimed.count() as u64, "operations have no timestamps");
-        unknowns.add(health.clock_step_ns, "ns were added to or taken from the clock");
+        unknowns.add(health.losses.clock_step_ns, "ns were added to or taken from the clock");
         let is_empty = || group.instances.iter().flat_map(spans).all(|span| span.total == 0);
         if *quantity == Quantity::BusyShare && is_empty() {
             unknowns.0.push("no GPU operation was asked for".to_owned());
@@ -69,30 +69,33 @@ impl Unknowns {
             return;
         }
         let health = profile.health();
-        self.add(health.unlogged_calls, "calls could not be logged");
+        self.add(health.losses.unlogged_calls, "calls could not be logged");
         let (account, what) = match quantity {
             Quantity::Launches | Quantity::GraphLaunches => {
-                (health.kernels, "kernels have no call")
+                (health.accounts.kernels, "kernels have no call")
             }
-            Quantity::Synchronizations => (health.synchronizations, "waits have no call"),
+            Quantity::Synchronizations => (health.accounts.synchronizations, "waits have no call"),
             _ => return,
         };
         self.add(account.records - account.matched_records, what);
     }
 
     fn add_work(&mut self, health: &Health, quantity: &Quantity, in_range: bool) {
-        self.add(health.dropped_by_cupti, "records were dropped by CUPTI");
-        self.add(health.refused_records, "records were over the limit of buffers");
-        self.add(health.over_memory_limit, "records were over the memory limit");
-        self.add(health.unknown_records, "records could not be read");
-        self.add(health.unknown_range_entries, "entries of the range log could not be read");
-        self.add(health.unreadable_bytes, "bytes of records could not be read");
-        self.add(health.computed_tables, "tables of the capture are views or virtual");
-        self.add(health.calls_without_any_record, "calls are of a kind without any record");
-        self.add(health.unfinished_buffers, "buffers were unfinished at the stop");
-        self.add(health.pending_calls, "calls were pending at the snapshot");
-        let all: [(Account, &str); 3] =
-            [(health.kernels, "kernels"), (health.copies, "copies"), (health.memsets, "memsets")];
+        self.add(health.losses.dropped_by_cupti, "records were dropped by CUPTI");
+        self.add(health.losses.refused_records, "records were over the limit of buffers");
+        self.add(health.losses.over_memory_limit, "records were over the memory limit");
+        self.add(health.losses.unknown_records, "records could not be read");
+        self.add(health.losses.unknown_range_entries, "entries of the range log could not be read");
+        self.add(health.losses.unreadable_bytes, "bytes of records could not be read");
+        self.add(health.losses.computed_tables, "tables of the capture are views or virtual");
+        self.add(health.losses.calls_without_any_record, "calls are of a kind without any record");
+        self.add(health.losses.unfinished_buffers, "buffers were unfinished at the stop");
+        self.add(health.facts.pending_calls, "calls were pending at the snapshot");
+        let all: [(Account, &str); 3] = [
+            (health.accounts.kernels, "kernels"),
+            (health.accounts.copies, "copies"),
+            (health.accounts.memsets, "memsets"),
+        ];
         let accounts = match quantity {
             Quantity::Kernels
             | Quantity::KernelsNamed(_)

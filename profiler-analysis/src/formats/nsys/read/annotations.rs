@@ -61,7 +61,7 @@ impl Reader<'_> {
                 Some(event::MARK) => &mut marks,
                 Some(event::CATEGORY | event::DOMAIN | event::THREAD) => return,
                 Some(_) => {
-                    self.health.unused_records += 1;
+                    self.health.facts.unused_records += 1;
                     return;
                 }
                 None => return self.unreadable(),
@@ -114,7 +114,7 @@ impl Reader<'_> {
     fn range_time(&mut self, subject: Subject, event: &mut Event) -> Interval {
         self.add_details(subject, event.details.take());
         self.store.range_numbers.push(event.number);
-        self.health.open_ranges += u64::from(event.end_ns.is_none());
+        self.health.facts.open_ranges += u64::from(event.end_ns.is_none());
         Interval { start_ns: event.start_ns, end_ns: event.end_ns.unwrap_or(u64::MAX) }
     }
 

@@ -37,7 +37,8 @@ impl Reader<'_> {
         };
         // Newer schemas may have other meanings; known tables and columns are read.
         let major = said("EXPORT_SCHEMA_VERSION_MAJOR").parse::<u32>();
-        self.health.capture_warnings += u64::from(major.is_ok_and(|major| major > SCHEMA_MAJOR));
+        self.health.facts.capture_warnings +=
+            u64::from(major.is_ok_and(|major| major > SCHEMA_MAJOR));
         // The calendar time at the capture's time 0.
         let mut utc_ns = None;
         file.rows(("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"), |row| {
@@ -89,7 +90,7 @@ impl Reader<'_> {
     fn count_unused(&mut self) -> Result<(), Error> {
         for table in self.file.tables() {
             if table.starts_with("CUPTI_ACTIVITY_KIND_") && !TIMED_TABLES.contains(&table) {
-                self.health.unused_records += self.file.count(table)?;
+                self.health.facts.unused_records += self.file.count(table)?;
             }
         }
         Ok(())

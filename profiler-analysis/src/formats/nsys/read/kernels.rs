@@ -122,7 +122,7 @@ impl Reader<'_> {
         let odd_cells = self.file.odd_cells.get();
         let Kernels { rows, launches, unreadable, odd_cells: more } = kernels.finish(self.file)?;
         self.file.odd_cells.set(odd_cells + more);
-        self.health.unknown_records += unreadable;
+        self.health.losses.unknown_records += unreadable;
         let resolved: Vec<(Work, bool)> = launches.iter().map(|of| self.resolve(of)).collect();
         for Row { time, correlation_id, launch, node } in rows {
             let (mut work, is_named) = resolved[launch as usize];
