@@ -26,6 +26,7 @@ mod guide {
         AlwaysOn = include_str!("../../docs/guide/always-on.md"),
         ThreadsAndAsync = include_str!("../../docs/guide/threads-and-async.md"),
         Frameworks = include_str!("../../docs/guide/frameworks.md"),
+        Burn = include_str!("../../docs/guide/burn.md"),
         Processes = include_str!("../../docs/guide/processes.md"),
         Ranks = include_str!("../../docs/guide/ranks.md"),
         Graphs = include_str!("../../docs/guide/graphs.md"),

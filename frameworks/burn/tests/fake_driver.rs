@@ -1,7 +1,8 @@
 //! Burn's CUDA backend on the fake driver: real queues, fusion and autotune, kernels that NVRTC compiles, without a GPU.
 //!
 //! Before the test starts, the fake's `libcuda.so` and `libcupti.so.13` and a real `libnvrtc.so` have to be in the linker's path,
-//! and `CUDA_PATH` has to name CUDA's headers: docs/guide/frameworks.md has the commands. Each test is a process of its own.
+//! and `CUDA_PATH` has to name CUDA's headers: docs/internals/framework-tests.md has the commands.
+//! Each test is a process of its own.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

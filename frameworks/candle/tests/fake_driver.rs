@@ -1,8 +1,8 @@
 //! Candle on the fake driver: its own kernels, launched on their own threads, without a GPU.
 //!
 //! Candle links CUDA's libraries, so these have to be in the linker's path before the test starts: those of the fake, which is
-//! built apart, or those of a machine with a GPU: docs/guide/frameworks.md has the commands. Each test is a process of its own,
-//! as the subscriber of `tracing` is one for a process.
+//! built apart, or those of a machine with a GPU: docs/internals/framework-tests.md has the commands.
+//! Each test is a process of its own, as the subscriber of `tracing` is one for a process.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

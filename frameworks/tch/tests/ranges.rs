@@ -1,7 +1,7 @@
 //! tch on the CPU, with the fake of CUDA beneath the profiler: the ranges of modules, without kernels.
 //!
 //! Before the test starts, PyTorch's libraries and the fake's `libcuda.so`, `libcupti.so.13` and `libcudart.so.13` have to be in
-//! the linker's path: docs/guide/frameworks.md has the commands. Each test is a process of its own.
+//! the linker's path: docs/internals/framework-tests.md has the commands. Each test is a process of its own.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
