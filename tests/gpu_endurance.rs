@@ -5,8 +5,8 @@
 //! in one collection, of which one session keeps the last part and another sums up all of it, in memory that is not to
 //! grow but by what CUPTI itself keeps of launches once a graph was captured. `GPU_ENDURANCE_GRAPHS=0` leaves graphs out, and
 //! `GPU_ENDURANCE_RATE` is how many launches a second there are at most: at full speed CUPTI 13.0 hands its buffers over in
-//! bursts after some 190 million launches, which takes memory (docs/measurements.md). Last, two million nodes of graphs with few
-//! buffers for times.
+//! bursts after some 190 million launches, which takes memory (docs/measurements/long-runs.md). Last, two million nodes of
+//! graphs with few buffers for times.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test that says what it measured
 
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! Flushes: CUPTI delivers its records, on a flush thread where a caller must not wait longer than a limit.
 //!
 //! `cuptiActivityFlushAll` waits for CUPTI's own thread. Where a program launches faster than that thread writes records, the
-//! thread falls behind, and a flush does not return before the load ends (H200, CUPTI 13.0.1; docs/measurements.md).
+//! thread falls behind, and a flush does not return before the load ends (H200, CUPTI 13.0.1; docs/measurements/long-runs.md).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 
 /// Sorts rows by a number, stably. Rows in order are left alone. Takes at most as long as `slice::sort_by_key`
-/// (docs/measurements.md).
+/// (docs/measurements/exports-and-sizes.md).
 pub fn sort_by_number<T>(rows: &mut [T], number: impl Fn(&T) -> u64) {
     let (mut is_sorted, mut last) = (true, 0);
     for row in &*rows {

@@ -125,7 +125,7 @@
 //!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry.
-//! `docs/measurements.md` of the repository has the figures.
+//! `docs/measurements` of the repository has the figures.
 //!
 //! # Without a GPU
 //! Building a [`Profiler`] returns an error with [`is_unavailable`](Error::is_unavailable). A

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders of `docs` whose pages have to be in `SUMMARY.md`.
-const FOLDERS: [&str; 3] = ["guide", "reference", "internals"];
+const FOLDERS: [&str; 4] = ["guide", "reference", "internals", "measurements"];
 /// Words of the README, all of it.
 const README_WORDS: usize = 700;
 /// Where files that pages name in code begin.
@@ -240,7 +240,7 @@ fn planted_mistakes_are_found() {
     let (root, page) = (root(), Path::new("docs/guide/queries.md"));
     let broken = |text: &str| broken_links(&root, page, text).len();
     assert_eq!(broken("[a](nowhere.md) and [b](testing.md#nowhere), [c](#nowhere)"), 3);
-    assert_eq!(broken("[a](testing.md#baselines) [b](https://a.b/c) [c](../measurements.md)"), 0);
+    assert_eq!(broken("[a](testing.md#baselines) [b](https://a.b/c) [c](../introduction.md)"), 0);
     assert_eq!(broken("```text\n[a](nowhere.md)\n```\n"), 0);
     assert_eq!(missing_sources(&root, page, "`tests/nowhere.rs`, `tests/gpu.rs`").len(), 1);
     assert_eq!(unlisted(&pages(), "[a](guide/queries.md)").len(), pages().len() - 3);

@@ -103,7 +103,7 @@ impl Collector {
     ///
     /// With [`Config::start_paused`] the first [`resume`](Self::resume) makes the first call into CUPTI. It then has this cost and these
     /// errors. CUPTI's first call makes launches of CUDA graphs dearer for the rest of the process, by 0.3 to 0.4 us a node with 13.0
-    /// (docs/measurements.md). A collection that logs or watches something in the pause calls CUPTI at its start.
+    /// (docs/measurements/cost.md). A collection that logs or watches something in the pause calls CUPTI at its start.
     ///
     /// # Errors
     /// [`is_busy`](Error::is_busy) if another tool or another collector holds CUPTI;

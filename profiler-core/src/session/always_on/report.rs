@@ -197,7 +197,7 @@ impl AlwaysOnReport {
 }
 
 /// From so many windows with work on, 95 % intervals contained the truth in 94 to 96 % of draws from recordings of real GPUs. Of a handful
-/// of windows they did in 71 to 98 % (docs/measurements.md).
+/// of windows they did in 71 to 98 % (docs/measurements/always-on.md).
 const ENOUGH_WINDOWS: u64 = 40;
 
 /// A time with its bounds, for people.

@@ -13,8 +13,8 @@ use crate::join::account::is_failure;
 use crate::join::streaming::StreamingJoin;
 use crate::record::recording::append::{SessionStart, Taken};
 
-/// What both callbacks of a call cost at least, as measured on an H200 (docs/measurements.md): the cost of logging where units do not
-/// show more.
+/// What both callbacks of a call cost at least, as measured on an H200 (docs/measurements/cost.md): the cost of logging where
+/// units do not show more.
 const CALLBACKS_NS: f64 = 77.0;
 
 /// The sink of an always-on session.

@@ -13,7 +13,7 @@ use profiler_core::tables::{OperationId, RangeId};
 
 /// By what part the time of the GPU may differ between processes, and the rest, which is the host's.
 /// Of a hundred processes on an H100 the launches of the slowest took twice as long as those of the
-/// fastest (docs/measurements.md).
+/// fastest (docs/measurements/analysis.md).
 const GPU_VARIATION: f64 = 0.02;
 pub(crate) const HOST_VARIATION: f64 = 0.5;
 
