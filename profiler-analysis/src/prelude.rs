@@ -232,8 +232,8 @@ pub trait ProfileExt: Sealed {
 
     /// Writes the profile in a format of other tools. `out` is buffered here.
     ///
-    /// Memory grows with the profile, not with the output: about 400 bytes for an operation and its
-    /// call. It takes a few microseconds an operation; see `docs/measurements/exports-and-sizes.md`.
+    /// Memory grows with the profile, not with the output. It takes a few microseconds an operation;
+    /// see `docs/measurements/exports-and-sizes.md`.
     ///
     /// ```no_run
     /// use profiler_analysis::prelude::*;

@@ -91,7 +91,7 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// without a change none failed within 8 runs, and each of 600 gates on a kernel with 5 % more work
 /// failed. Of the kernels of 3 us to 530 us the noisiest varies by 0.7 % from run to run (median
 /// absolute deviation). Because of it 7 % of the gates with an effect of 2 % cannot decide within 8
-/// runs, and none within 24; with an effect of 1 %, 72 % and 42 %.
+/// runs, and none within 24.
 ///
 /// # Machines
 /// A file has an entry for each GPU, driver, clock limit (if NVML reports it) and build. A gate
