@@ -218,9 +218,9 @@ fn summed(sums: Vec<Sum>) -> Vec<(usize, Sum, f64, Statistics)> {
         (index, sum, 0.0, times)
     };
     let mut summed: Vec<_> = sums.into_iter().enumerate().map(with_statistics).collect();
-    let total: f64 = summed.iter().map(|(.., times)| times.sum().as_secs_f64()).sum();
-    for (_, _, share, times) in &mut summed {
-        *share = if total == 0.0 { 0.0 } else { times.sum().as_secs_f64() / total };
+    let total: u128 = summed.iter().map(|(.., times)| u128::from(times.sum_ns())).sum();
+    for (_, _, share, times) in summed.iter_mut().filter(|_| total != 0) {
+        *share = times.sum_ns() as f64 / total as f64;
     }
     summed
 }
