@@ -40,9 +40,9 @@ SCENES = {
     "threads": ({}, ["finished"]),
     "open_before": ({}, ["finished"]),
     "device_reset": ({"AFTER_RESET": ""}, ["finished"]),
-    "profiler_api": ({"GPUPROF_START": "cuda-profiler-api"}, ["finished"]),
-    "range_start": ({"GPUPROF_START": "range=wanted", "GPUPROF_STOP": "ranges=2"}, ["finished"]),
-    "keep_last": ({"GPUPROF_KEEP_LAST": "seconds=600", "GPUPROF_TRIGGERS": "slow=0.3:slow"}, ["finished"]),
+    "profiler_api": ({"GPUPROF_OPTIONS": "start=cuda-profiler-api"}, ["finished"]),
+    "range_start": ({"GPUPROF_OPTIONS": "start=range=wanted,stop=ranges=2"}, ["finished"]),
+    "keep_last": ({"GPUPROF_OPTIONS": "keep-last=seconds=600,trigger=slow=0.3:slow"}, ["finished"]),
     "exit_without_synchronising": ({}, ["finished"]),
     "exit_in_thread": ({}, ["finished"]),
     "fork_after_cuda": ({}, ["finished"]),
@@ -126,7 +126,7 @@ def compared(arguments, scene, folder, file):
 def incidents(arguments, folder, environment):
     """What is wrong with the one file that the range `slow` has written."""
     files = glob.glob(os.path.join(folder, "incidents", "*.gpuprof"))
-    if "GPUPROF_TRIGGERS" not in environment:
+    if "trigger=" not in environment.get("GPUPROF_OPTIONS", ""):
         return [f"incidents {files}"] if files else []
     if len(files) != 1 or not files[0].endswith("-1-slow.gpuprof"):
         return [f"incidents {files} instead of one of a slow range"]
@@ -153,8 +153,8 @@ def check(arguments, scene):
             "CUDA_INJECTION64_PATH": arguments.library,
             "NVTX_INJECTION64_PATH": arguments.library,
             "GPUPROF_RUN": folder,
-            "GPUPROF_LOG": "stderr",
             **environment,
+            "GPUPROF_OPTIONS": ",".join(filter(None, ["log=stderr", environment.get("GPUPROF_OPTIONS")])),
         },
     )
     errors = []

@@ -366,7 +366,7 @@ def device_reset():
 
 
 def profiler_api():
-    """Work inside and outside of cudaProfilerStart and cudaProfilerStop, with GPUPROF_START=cuda-profiler-api."""
+    """Work inside and outside of cudaProfilerStart and cudaProfilerStop, with GPUPROF_OPTIONS=start=cuda-profiler-api."""
     torch = torch_module()
     x = torch.zeros(16, device="cuda")
     for round_ in range(5):
@@ -381,7 +381,7 @@ def profiler_api():
 
 
 def range_start():
-    """With GPUPROF_START=range=wanted GPUPROF_STOP=ranges=2: two of five instances."""
+    """With GPUPROF_OPTIONS=start=range=wanted,stop=ranges=2: two of five instances."""
     torch = torch_module()
     x = torch.zeros(16, device="cuda")
     for round_ in range(5):
@@ -400,7 +400,7 @@ def range_start():
 
 
 def keep_last():
-    """With GPUPROF_KEEP_LAST and GPUPROF_TRIGGERS=slow=0.3:slow: all of it is the last part, and one range has an incident."""
+    """With keep-last and trigger=slow=0.3:slow in GPUPROF_OPTIONS: all of it is the last part, and one range has an incident."""
     torch = torch_module()
     x = torch.zeros(16, device="cuda")
     for round_ in range(100):

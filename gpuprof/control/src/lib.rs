@@ -19,11 +19,7 @@ mod start_stop;
 
 pub use error::Error;
 pub use modes::{AlwaysOn, Budget, KeepLast, Triggers};
-pub use options::{
-    ALWAYS_ON_VARIABLE, GRAPHS_VARIABLE, HOST_SAMPLES_VARIABLE, HostSamples, KEEP_LAST_VARIABLE,
-    LOG_VARIABLE, Options, RUN_VARIABLE, STACKS_VARIABLE, START_VARIABLE, STOP_VARIABLE,
-    TRIGGERS_VARIABLE,
-};
+pub use options::{HostSamples, OPTIONS_VARIABLE, Options, RUN_VARIABLE};
 pub use process::ProcessId;
 pub use recorder::{Ended, LastPart, ServedRecorder};
 pub use run_folder::{Processes, RunFolder};

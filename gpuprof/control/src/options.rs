@@ -12,24 +12,38 @@ use crate::start_stop::{Start, Stop, range_name, seconds};
 
 /// The variable with the absolute path of the run folder; without it the library stays dormant.
 pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
-/// The variable with a [`Start`].
-pub const START_VARIABLE: &str = "GPUPROF_START";
-/// The variable with a [`Stop`].
-pub const STOP_VARIABLE: &str = "GPUPROF_STOP";
-/// The variable with [`AlwaysOn`].
-pub const ALWAYS_ON_VARIABLE: &str = "GPUPROF_ALWAYS_ON";
-/// The variable with a [`KeepLast`].
-pub const KEEP_LAST_VARIABLE: &str = "GPUPROF_KEEP_LAST";
-/// The variable with [`Triggers`].
-pub const TRIGGERS_VARIABLE: &str = "GPUPROF_TRIGGERS";
-/// The variable that has each launch of a graph recorded as one interval: `whole`.
-pub const GRAPHS_VARIABLE: &str = "GPUPROF_GRAPHS";
-/// The variable with the age in seconds of a thread's last launch from which the next one gets its stack.
-pub const STACKS_VARIABLE: &str = "GPUPROF_STACKS";
-/// The variable with [`HostSamples`].
-pub const HOST_SAMPLES_VARIABLE: &str = "GPUPROF_HOST_SAMPLES";
-/// The variable that sends messages of the library to standard error: `stderr`.
-pub const LOG_VARIABLE: &str = "GPUPROF_LOG";
+/// The variable with the other options, as `KEY=VALUE,...`.
+///
+/// | key | value |
+/// | --- | --- |
+/// | `start` | a [`Start`] |
+/// | `stop` | a [`Stop`] |
+/// | `always-on` | [`AlwaysOn`], whose settings are keys of their own |
+/// | `keep-last` | a [`KeepLast`] |
+/// | `trigger` | one of [`Triggers`]; may be repeated |
+/// | `graphs` | `whole`: each launch of a graph is recorded as one interval |
+/// | `stacks` | the age in seconds of a thread's last launch from which the next one gets its stack |
+/// | `host-samples` | [`HostSamples`] |
+/// | `log` | `stderr`: messages of the library go to standard error |
+///
+/// In a value `%2C` is a comma, and `%` with two hexadecimal digits any byte.
+pub const OPTIONS_VARIABLE: &str = "GPUPROF_OPTIONS";
+
+/// Variables of earlier versions, and the keys that replaced them.
+const REPLACED: [(&str, &str); 9] = [
+    ("GPUPROF_START", "start"),
+    ("GPUPROF_STOP", "stop"),
+    ("GPUPROF_ALWAYS_ON", "always-on"),
+    ("GPUPROF_KEEP_LAST", "keep-last"),
+    ("GPUPROF_TRIGGERS", "trigger"),
+    ("GPUPROF_GRAPHS", "graphs"),
+    ("GPUPROF_STACKS", "stacks"),
+    ("GPUPROF_HOST_SAMPLES", "host-samples"),
+    ("GPUPROF_LOG", "log"),
+];
+/// Keys of [`AlwaysOn`] beside the budget.
+const ALWAYS_ON_KEYS: [&str; 6] =
+    ["rate", "slow", "watch", "peak-launches", "attach-cost", "baseline"];
 
 /// The options of a run, which its processes inherit as environment variables.
 ///
@@ -107,48 +121,99 @@ impl Options {
     /// as absent.
     ///
     /// # Errors
-    /// An invalid value; the message names the variable.
+    /// An invalid value, an unknown or repeated key, or a variable of an earlier version; the message
+    /// names it.
     pub fn from_variables(get: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
         let Some(run) = text_of(RUN_VARIABLE, &get)? else { return Ok(None) };
-        let mut options = Self::new(run);
-        options.start = parsed(START_VARIABLE, &get)?.unwrap_or_default();
-        options.stop = parsed(STOP_VARIABLE, &get)?;
-        options.always_on = parsed(ALWAYS_ON_VARIABLE, &get)?;
-        options.keep_last = parsed(KEEP_LAST_VARIABLE, &get)?;
-        options.triggers = parsed(TRIGGERS_VARIABLE, &get)?.unwrap_or_default();
-        options.whole_graphs = is_set(GRAPHS_VARIABLE, "whole", &get)?;
-        if let Some(age) = text_of(STACKS_VARIABLE, &get)? {
-            options.stacks =
-                Some(seconds(&age).map_err(|why| invalid(STACKS_VARIABLE, &age, why))?);
+        for (name, key) in REPLACED {
+            if let Some(value) = text_of(name, &get)? {
+                let why = format!("give {key}=VALUE in {OPTIONS_VARIABLE} instead");
+                return Err(invalid(name, &value, why));
+            }
         }
-        options.host_samples = parsed(HOST_SAMPLES_VARIABLE, &get)?;
-        options.log_to_stderr = is_set(LOG_VARIABLE, "stderr", &get)?;
+        let mut options = Self::new(run);
+        options.set(&text_of(OPTIONS_VARIABLE, &get)?.unwrap_or_default())?;
         options.check()?;
         Ok(Some(options))
     }
 
-    /// Every variable of this crate with its value; `None` for one to be removed.
+    /// Sets what the text of [`OPTIONS_VARIABLE`] has.
+    fn set(&mut self, text: &str) -> Result<(), Error> {
+        let (mut known, mut triggers, mut settings) = (Vec::new(), Vec::new(), Vec::new());
+        let mut always_on = None;
+        for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let Some((key, value)) = entry.split_once('=') else {
+                return Err(invalid(OPTIONS_VARIABLE, entry, KEYS.to_owned()));
+            };
+            let value = decoded(value);
+            if key != "trigger" && known.contains(&key) {
+                return Err(option(key, &value, "the key is given twice"));
+            }
+            known.push(key);
+            match key {
+                "start" => self.start = parsed(key, &value)?,
+                "stop" => self.stop = Some(parsed(key, &value)?),
+                "always-on" => always_on = Some(value),
+                "keep-last" => self.keep_last = Some(parsed(key, &value)?),
+                "trigger" => triggers.push(value),
+                "graphs" => self.whole_graphs = is_the_one(key, &value, "whole")?,
+                "stacks" => {
+                    self.stacks = Some(seconds(&value).map_err(|why| option(key, &value, &why))?);
+                }
+                "host-samples" => self.host_samples = Some(parsed(key, &value)?),
+                "log" => self.log_to_stderr = is_the_one(key, &value, "stderr")?,
+                _ if ALWAYS_ON_KEYS.contains(&key) => settings.push(format!(",{key}={value}")),
+                _ => return Err(option(key, &value, KEYS)),
+            }
+        }
+        let settings = settings.concat();
+        match always_on {
+            Some(budget) => self.always_on = Some(parsed("always-on", &(budget + &settings))?),
+            None if settings.is_empty() => {}
+            None => {
+                let why = "this is a setting of always-on: give always-on=BUDGET, too".to_owned();
+                return Err(invalid(OPTIONS_VARIABLE, &settings[1..], why));
+            }
+        }
+        self.triggers = parsed("trigger", &triggers.join("\n"))?;
+        Ok(())
+    }
+
+    /// True if [`OPTIONS_VARIABLE`] of this process has messages of the library sent to standard error.
+    pub fn environment_logs_to_stderr() -> bool {
+        let text = std::env::var(OPTIONS_VARIABLE).unwrap_or_default();
+        text.split(',').any(|entry| entry.trim() == "log=stderr")
+    }
+
+    /// Every variable of this crate with its value; `None` for one to be removed, those of earlier
+    /// versions among them.
     ///
     /// # Errors
     /// Options that contradict each other, and a run folder with a relative path or one that is
     /// not UTF-8.
-    pub fn variables(&self) -> Result<[(&'static str, Option<OsString>); 10], Error> {
+    pub fn variables(&self) -> Result<Vec<(&'static str, Option<OsString>)>, Error> {
         self.check()?;
-        Ok([
+        let mut entries = vec![("start", encoded(&self.start.to_string()))];
+        let mut add = |key, value: Option<String>| entries.extend(value.map(|value| (key, value)));
+        add("stop", self.stop.map(|stop| stop.to_string()));
+        // Its settings are keys, too.
+        add("always-on", self.always_on.map(|settings| settings.to_string()));
+        add("keep-last", self.keep_last.map(|part| part.to_string()));
+        for trigger in self.triggers.to_string().lines() {
+            add("trigger", Some(encoded(trigger)));
+        }
+        add("graphs", self.whole_graphs.then(|| "whole".to_owned()));
+        add("stacks", self.stacks.map(|age| age.as_secs_f64().to_string()));
+        add("host-samples", self.host_samples.map(|source| source.to_string()));
+        add("log", self.log_to_stderr.then(|| "stderr".to_owned()));
+        let entries: Vec<String> =
+            entries.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let mut variables = vec![
             (RUN_VARIABLE, Some(self.run.clone().into())),
-            (START_VARIABLE, Some(self.start.to_string().into())),
-            (STOP_VARIABLE, self.stop.map(|stop| stop.to_string().into())),
-            (ALWAYS_ON_VARIABLE, self.always_on.map(|settings| settings.to_string().into())),
-            (KEEP_LAST_VARIABLE, self.keep_last.map(|part| part.to_string().into())),
-            (
-                TRIGGERS_VARIABLE,
-                (!self.triggers.is_empty()).then(|| self.triggers.to_string().into()),
-            ),
-            (GRAPHS_VARIABLE, self.whole_graphs.then(|| "whole".into())),
-            (STACKS_VARIABLE, self.stacks.map(|age| age.as_secs_f64().to_string().into())),
-            (HOST_SAMPLES_VARIABLE, self.host_samples.map(|source| source.to_string().into())),
-            (LOG_VARIABLE, self.log_to_stderr.then(|| "stderr".into())),
-        ])
+            (OPTIONS_VARIABLE, Some(entries.join(",").into())),
+        ];
+        variables.extend(REPLACED.map(|(name, _)| (name, None)));
+        Ok(variables)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -163,19 +228,17 @@ impl Options {
         if let Start::Range(name) = &self.start
             && let Err(why) = range_name(name)
         {
-            return Err(invalid(START_VARIABLE, &self.start.to_string(), why));
+            return Err(option("start", &self.start.to_string(), &why));
         }
         self.check_modes()?;
         if let Some(source) = self.host_samples.filter(|_| self.stacks.is_none()) {
-            let why = format!(
-                "samples are of the gaps whose ends have stacks: set {STACKS_VARIABLE}, too"
-            );
-            return Err(invalid(HOST_SAMPLES_VARIABLE, &source.to_string(), why));
+            let why = "samples are of the gaps whose ends have stacks: give stacks, too";
+            return Err(option("host-samples", &source.to_string(), why));
         }
         match (self.stop, &self.start) {
             (Some(stop @ Stop::Ranges(_)), start) if !matches!(start, Start::Range(_)) => {
-                let why = format!("ranges are counted only with {START_VARIABLE}=range=NAME");
-                Err(invalid(STOP_VARIABLE, &stop.to_string(), why))
+                let why = "ranges are counted only with start=range=NAME";
+                Err(option("stop", &stop.to_string(), why))
             }
             _ => Ok(()),
         }
@@ -187,19 +250,18 @@ impl Options {
     fn check_modes(&self) -> Result<(), Error> {
         let is_stopped = self.stop.is_some();
         if let Some(settings) = self.always_on {
-            let of =
-                |why: &str| Err(invalid(ALWAYS_ON_VARIABLE, &settings.to_string(), why.to_owned()));
+            let of = |why: &str| Err(option("always-on", &settings.to_string(), why));
             if is_stopped || !matches!(self.start, Start::Now | Start::Range(_)) {
                 return of(
-                    "windows are drawn for the whole run, of all time or of GPUPROF_START=range=NAME: \
-                     leave out other starts and GPUPROF_STOP",
+                    "windows are drawn for the whole run, of all time or of start=range=NAME: \
+                     leave out other starts and stop",
                 );
             }
             if settings.slow.is_some() && !matches!(self.start, Start::Range(_)) {
-                return of("slow units are ranges: name them with GPUPROF_START=range=NAME");
+                return of("slow units are ranges: name them with start=range=NAME");
             }
             if settings.baseline.is_some() && !matches!(self.start, Start::Range(_)) {
-                return of("what is timed are ranges: name them with GPUPROF_START=range=NAME");
+                return of("what is timed are ranges: name them with start=range=NAME");
             }
             if settings.budget.is_none() && settings.has_settings_of_windows() {
                 return of(
@@ -210,47 +272,72 @@ impl Options {
         if let Some(part) = self.keep_last {
             let is_whole = matches!(self.start, Start::Now | Start::Wait | Start::After(_));
             if self.always_on.is_some() || is_stopped || !is_whole {
-                let why = "the last part is that of the whole run: leave out GPUPROF_ALWAYS_ON, GPUPROF_STOP \
+                let why = "the last part is that of the whole run: leave out always-on, stop \
                            and starts by ranges or calls";
-                return Err(invalid(KEEP_LAST_VARIABLE, &part.to_string(), why.to_owned()));
+                return Err(option("keep-last", &part.to_string(), why));
             }
         } else if !self.triggers.is_empty() {
-            let why = format!("there is no last part to be written: give {KEEP_LAST_VARIABLE}");
-            return Err(invalid(TRIGGERS_VARIABLE, &self.triggers.to_string(), why));
+            let why = "there is no last part to be written: give keep-last";
+            return Err(option("trigger", &self.triggers.to_string(), why));
         }
         if let Err(why) = self.triggers.check() {
-            return Err(invalid(TRIGGERS_VARIABLE, &self.triggers.to_string(), why));
+            return Err(option("trigger", &self.triggers.to_string(), &why));
         }
         if self.whole_graphs && (self.start != Start::Now || is_stopped || self.always_on.is_some())
         {
             let why = "graphs are intervals for a whole run: CUPTI loses records where this is switched; \
-                       leave out GPUPROF_START, GPUPROF_STOP and GPUPROF_ALWAYS_ON";
-            return Err(invalid(GRAPHS_VARIABLE, "whole", why.to_owned()));
+                       leave out start, stop and always-on";
+            return Err(option("graphs", "whole", why));
         }
         Ok(())
     }
 }
 
-/// The value of a variable, if it is set.
-fn parsed<T: FromStr<Err = String>>(
-    name: &'static str,
-    get: impl Fn(&str) -> Option<OsString>,
-) -> Result<Option<T>, Error> {
-    let Some(text) = text_of(name, get)? else { return Ok(None) };
-    text.parse().map(Some).map_err(|why| invalid(name, &text, why))
+const KEYS: &str = "give KEY=VALUE, with commas between; keys are start, stop, always-on, rate, slow, watch, \
+                    peak-launches, attach-cost, baseline, keep-last, trigger, graphs, stacks, host-samples and log";
+
+fn parsed<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, Error> {
+    value.parse().map_err(|why: String| option(key, value, &why))
 }
 
-/// Whether a variable with one known value is set.
-fn is_set(
-    name: &'static str,
-    known: &str,
-    get: impl Fn(&str) -> Option<OsString>,
-) -> Result<bool, Error> {
-    match text_of(name, get)? {
-        None => Ok(false),
-        Some(value) if value == known => Ok(true),
-        Some(value) => Err(invalid(name, &value, format!("the one known value is {known}"))),
+/// True if the value is the one that is known.
+fn is_the_one(key: &str, value: &str, known: &str) -> Result<bool, Error> {
+    match value == known {
+        true => Ok(true),
+        false => Err(option(key, value, &format!("the one known value is {known}"))),
     }
+}
+
+/// A value with its commas, and each `%` that looks like an encoded byte, as `%` and two digits.
+fn encoded(value: &str) -> String {
+    let mut text = String::new();
+    for (at, letter) in value.char_indices() {
+        match letter {
+            ',' => text.push_str("%2C"),
+            '%' if byte_at(value, at).is_some() => text.push_str("%25"),
+            letter => text.push(letter),
+        }
+    }
+    text
+}
+
+fn decoded(value: &str) -> String {
+    let (mut bytes, mut at) = (Vec::new(), 0);
+    while let Some(&byte) = value.as_bytes().get(at) {
+        let encoded = byte_at(value, at);
+        bytes.push(encoded.unwrap_or(byte));
+        at += if encoded.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The byte that `%` and two hexadecimal digits stand for.
+fn byte_at(value: &str, at: usize) -> Option<u8> {
+    let digits = value.as_bytes().get(at..at + 3)?.strip_prefix(b"%")?;
+    if !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 fn text_of(
@@ -261,6 +348,11 @@ fn text_of(
     value.into_string().map(Some).map_err(|value| {
         invalid(name, &value.to_string_lossy(), "the value is not UTF-8".to_owned())
     })
+}
+
+/// An invalid option of [`OPTIONS_VARIABLE`].
+fn option(key: &str, value: &str, why: &str) -> Error {
+    invalid(OPTIONS_VARIABLE, &format!("{key}={value}"), why.to_owned())
 }
 
 fn invalid(name: &'static str, value: &str, why: String) -> Error {
@@ -312,7 +404,7 @@ mod tests {
             (Start::Wait, Some(Stop::Duration(second))),
             (Start::After(Duration::ZERO), None),
             (Start::After(Duration::from_micros(100_001)), Some(Stop::Duration(second))),
-            (Start::Range("a=b,c d\u{e4}".to_owned()), Some(ranges)),
+            (Start::Range("a=b,c d\u{e4}%2c 3%".to_owned()), Some(ranges)),
             (Start::CudaProfilerApi, None),
         ] {
             let options =
@@ -326,14 +418,14 @@ mod tests {
         sampled.stacks = Some(Duration::from_micros(20));
         sampled.host_samples = Some(HostSamples::Timers);
         let variables = sampled.variables().unwrap();
-        assert!(variables.contains(&(ALWAYS_ON_VARIABLE, Some("0.5%,watch=1".into()))));
-        assert!(variables.contains(&(STACKS_VARIABLE, Some("0.00002".into()))));
-        assert!(variables.contains(&(HOST_SAMPLES_VARIABLE, Some("timers".into()))));
+        let text = "start=now,always-on=0.5%,watch=1,stacks=0.00002,host-samples=timers";
+        assert!(variables.contains(&(OPTIONS_VARIABLE, Some(text.into()))), "{variables:?}");
         let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
         assert_eq!(Options::from_variables(get).unwrap(), Some(sampled));
         let mut kept = Options { whole_graphs: true, ..Options::new("/r") };
         kept.keep_last = Some(KeepLast::Time(second));
-        kept.triggers.slow.push(("request".to_owned(), second));
+        kept.triggers.slow.push(("request, %41".to_owned(), second));
+        kept.triggers.on_error = true;
         let variables = kept.variables().unwrap();
         let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
         assert_eq!(Options::from_variables(get).unwrap(), Some(kept));
@@ -342,42 +434,58 @@ mod tests {
     #[test]
     fn without_a_run_folder_there_are_no_options() {
         assert_eq!(parsed(&[]), Ok(None));
-        assert_eq!(parsed(&[(RUN_VARIABLE, ""), (START_VARIABLE, "nonsense")]), Ok(None));
-        let defaults = parsed(&[(RUN_VARIABLE, "/r"), (START_VARIABLE, "")]);
+        assert_eq!(parsed(&[(RUN_VARIABLE, ""), (OPTIONS_VARIABLE, "nonsense")]), Ok(None));
+        let defaults = parsed(&[(RUN_VARIABLE, "/r"), (OPTIONS_VARIABLE, " , ")]);
         assert_eq!(defaults, Ok(Some(Options::new("/r"))));
     }
 
     #[test]
-    fn errors_name_the_variable_and_the_value() {
-        for (name, value, why) in [
-            (RUN_VARIABLE, "relative", "not absolute"),
-            (START_VARIABLE, "later", "give now, wait,"),
-            (START_VARIABLE, "now=1", "give now, wait,"),
-            (START_VARIABLE, "after=-1", "not a number of seconds"),
-            (START_VARIABLE, "after=NaN", "not a number of seconds"),
-            (START_VARIABLE, "after=1e300", "not a number of seconds"),
-            (START_VARIABLE, "after", "give now, wait,"),
-            (START_VARIABLE, "range=", "is empty"),
-            (STOP_VARIABLE, "duration=0", "above 0"),
-            (STOP_VARIABLE, "ranges=0", "from 1 on"),
-            (STOP_VARIABLE, "ranges=2", "only with GPUPROF_START=range=NAME"),
-            (STOP_VARIABLE, "never", "give duration=SECONDS"),
-            (ALWAYS_ON_VARIABLE, "3", "as 3%"),
-            (ALWAYS_ON_VARIABLE, "101%", "from 0% to 100%"),
-            (ALWAYS_ON_VARIABLE, "NaN%", "from 0% to 100%"),
-            (STACKS_VARIABLE, "20us", "not a number of seconds"),
-            (HOST_SAMPLES_VARIABLE, "signals", "give perf or timers"),
-            (HOST_SAMPLES_VARIABLE, "perf", "set GPUPROF_STACKS, too"),
-            (LOG_VARIABLE, "stdout", "the one known value is stderr"),
-            (KEEP_LAST_VARIABLE, "10s", "give seconds=SECONDS"),
-            (TRIGGERS_VARIABLE, "slow=1:a", "give GPUPROF_KEEP_LAST"),
-            (TRIGGERS_VARIABLE, "panic", "give error or slow=SECONDS:NAME"),
-            (GRAPHS_VARIABLE, "some", "the one known value is whole"),
+    fn errors_name_the_option_and_the_value() {
+        let of_run = parsed(&[(RUN_VARIABLE, "relative")]).unwrap_err();
+        assert!(of_run.contains("not absolute"), "{of_run}");
+        for (option, why) in [
+            ("start=later", "give now, wait,"),
+            ("start=now=1", "give now, wait,"),
+            ("start=after=-1", "not a number of seconds"),
+            ("start=after=NaN", "not a number of seconds"),
+            ("start=after=1e300", "not a number of seconds"),
+            ("start=after", "give now, wait,"),
+            ("start=range=", "is empty"),
+            ("stop=duration=0", "above 0"),
+            ("stop=ranges=0", "from 1 on"),
+            ("stop=ranges=2", "only with start=range=NAME"),
+            ("stop=never", "give duration=SECONDS"),
+            ("always-on=3", "as 3%"),
+            ("always-on=101%", "from 0% to 100%"),
+            ("always-on=NaN%", "from 0% to 100%"),
+            ("stacks=20us", "not a number of seconds"),
+            ("host-samples=signals", "give perf or timers"),
+            ("host-samples=perf", "give stacks, too"),
+            ("log=stdout", "the one known value is stderr"),
+            ("keep-last=10s", "give seconds=SECONDS"),
+            ("trigger=slow=1:a", "give keep-last"),
+            ("trigger=panic", "give error or slow=SECONDS:NAME"),
+            ("graphs=some", "the one known value is whole"),
+            ("rate=0.1", "give always-on=BUDGET, too"),
+            ("speed=1", "keys are start, stop"),
+            ("now", "give KEY=VALUE"),
         ] {
-            let variables = [(name, value), (RUN_VARIABLE, "/r")];
+            let variables = [(OPTIONS_VARIABLE, option), (RUN_VARIABLE, "/r")];
             let error = parsed(&variables).unwrap_err();
-            assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
+            assert!(error.starts_with(&format!("GPUPROF_OPTIONS={option}: ")), "{error}");
             assert!(error.contains(why), "{error}");
+        }
+        let twice = parsed(&[(OPTIONS_VARIABLE, "start=now,start=wait"), (RUN_VARIABLE, "/r")]);
+        assert!(twice.unwrap_err().contains("given twice"));
+    }
+
+    #[test]
+    fn variables_of_earlier_versions_are_refused() {
+        for (name, key) in REPLACED {
+            let error = parsed(&[(RUN_VARIABLE, "/r"), (name, "x")]).unwrap_err();
+            let expected = format!("{name}=x: give {key}=VALUE in GPUPROF_OPTIONS instead");
+            assert_eq!(error, expected);
+            assert!(Options::new("/r").variables().unwrap().contains(&(name, None)));
         }
     }
 
@@ -394,7 +502,9 @@ mod tests {
     fn contradictions_are_refused_before_the_program_starts() {
         let mut options = Options::new("/r");
         options.stop = Some(Stop::Ranges(NonZeroU32::MIN));
-        assert!(options.variables().unwrap_err().to_string().contains("GPUPROF_STOP=ranges=1"));
+        assert!(
+            options.variables().unwrap_err().to_string().contains("GPUPROF_OPTIONS=stop=ranges=1")
+        );
         options.start = Start::Range("a\0".to_owned());
         assert!(options.variables().unwrap_err().to_string().contains("NUL"));
         for (start, stop) in
@@ -403,18 +513,18 @@ mod tests {
             let always_on = Some(AlwaysOn::new(Some(Budget::default())));
             let options = Options { start, stop, always_on, ..Options::new("/r") };
             let error = options.variables().unwrap_err().to_string();
-            assert!(error.starts_with("GPUPROF_ALWAYS_ON=3%: "), "{error}");
+            assert!(error.starts_with("GPUPROF_OPTIONS=always-on=3%: "), "{error}");
         }
-        for (variables, why) in [
-            (&[(ALWAYS_ON_VARIABLE, "3%,slow=1")][..], "slow units are ranges"),
-            (&[(ALWAYS_ON_VARIABLE, "calls-only,rate=0.1")], "nothing to draw"),
-            (&[(ALWAYS_ON_VARIABLE, "3%,baseline=1")], "what is timed are ranges"),
-            (&[(KEEP_LAST_VARIABLE, "seconds=1"), (ALWAYS_ON_VARIABLE, "3%")], "the last part"),
-            (&[(KEEP_LAST_VARIABLE, "seconds=1"), (START_VARIABLE, "range=a")], "the last part"),
-            (&[(GRAPHS_VARIABLE, "whole"), (ALWAYS_ON_VARIABLE, "3%")], "for a whole run"),
-            (&[(GRAPHS_VARIABLE, "whole"), (START_VARIABLE, "wait")], "for a whole run"),
+        for (options, why) in [
+            ("always-on=3%,slow=1", "slow units are ranges"),
+            ("always-on=calls-only,rate=0.1", "nothing to draw"),
+            ("always-on=3%,baseline=1", "what is timed are ranges"),
+            ("keep-last=seconds=1,always-on=3%", "the last part"),
+            ("keep-last=seconds=1,start=range=a", "the last part"),
+            ("graphs=whole,always-on=3%", "for a whole run"),
+            ("graphs=whole,start=wait", "for a whole run"),
         ] {
-            let error = parsed(&[variables, &[(RUN_VARIABLE, "/r")]].concat()).unwrap_err();
+            let error = parsed(&[(OPTIONS_VARIABLE, options), (RUN_VARIABLE, "/r")]).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! `GPUPROF_ALWAYS_ON`: windows within a budget in a program that was not changed.
+//! `always-on` in `GPUPROF_OPTIONS`: windows within a budget in an unmodified program.
 //!
 //! A sampling session of `profiler-core` runs beside the recording. Its units are the ranges of a name, or slices of time; the
 //! recording has the same windows.

@@ -568,7 +568,7 @@ fn log(options: &Options, error: &gpuprof_control::Error) {
     }
 }
 
-#[allow(clippy::print_stderr, reason = "asked for by GPUPROF_LOG")]
+#[allow(clippy::print_stderr, reason = "requested by log=stderr in GPUPROF_OPTIONS")]
 fn write_log(what: &str) {
     eprintln!("gpuprof: {what}");
 }

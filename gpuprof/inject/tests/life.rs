@@ -29,6 +29,7 @@ fn built(file: &str) -> PathBuf {
 struct Run {
     path: PathBuf,
     variables: Vec<(&'static str, String)>,
+    options: Vec<String>,
 }
 
 struct Outcome {
@@ -50,11 +51,17 @@ impl Run {
         }
         fs::set_permissions(path.join("sockets"), Permissions::from_mode(0o700)).unwrap();
         fake_cuda::install(&path.join("fake")).unwrap();
-        Run { path, variables: Vec::new() }
+        Run { path, variables: Vec::new(), options: Vec::new() }
     }
 
     fn with(mut self, name: &'static str, value: impl Into<String>) -> Run {
         self.variables.push((name, value.into()));
+        self
+    }
+
+    /// Adds an option to `GPUPROF_OPTIONS`.
+    fn option(mut self, key: &str, value: &str) -> Run {
+        self.options.push(format!("{key}={value}"));
         self
     }
 
@@ -73,14 +80,7 @@ impl Run {
             .env("NCCL_PROFILER_PLUGIN", &library)
             .env("GPUPROF_RUN", self.folder())
             .env("XDG_RUNTIME_DIR", self.path.join("sockets"))
-            .env_remove("GPUPROF_START")
-            .env_remove("GPUPROF_STOP")
-            .env_remove("GPUPROF_ALWAYS_ON")
-            .env_remove("GPUPROF_KEEP_LAST")
-            .env_remove("GPUPROF_TRIGGERS")
-            .env_remove("GPUPROF_GRAPHS")
-            .env_remove("GPUPROF_STACKS")
-            .env_remove("GPUPROF_HOST_SAMPLES")
+            .env("GPUPROF_OPTIONS", self.options.join(","))
             .stdin(Stdio::null());
         for (name, value) in &self.variables {
             command.env(name, value);
@@ -225,7 +225,7 @@ fn library_that_is_initialised_again_goes_on() {
 
 #[test]
 fn recording_starts_after_a_time_and_stops_after_another() {
-    let run = Run::new().with("GPUPROF_START", "after=0.3").with("GPUPROF_STOP", "duration=0.5");
+    let run = Run::new().option("start", "after=0.3").option("stop", "duration=0.5");
     let outcome =
         run.play("init launch=before sleep=550 launch=inside sync sleep=1000 launch=after sync");
     assert_eq!(outcome.finished(), counts([(":inside", 1)]));
@@ -233,14 +233,14 @@ fn recording_starts_after_a_time_and_stops_after_another() {
 
 #[test]
 fn recording_stops_after_a_time() {
-    let run = Run::new().with("GPUPROF_STOP", "duration=0.3");
+    let run = Run::new().option("stop", "duration=0.3");
     let outcome = run.play("init launch=inside sync sleep=700 launch=after sync");
     assert_eq!(outcome.finished(), counts([(":inside", 1)]));
 }
 
 #[test]
 fn range_starts_and_stops_the_recording() {
-    let run = Run::new().with("GPUPROF_START", "range=step").with("GPUPROF_STOP", "ranges=2");
+    let run = Run::new().option("start", "range=step").option("stop", "ranges=2");
     let steps = "launch=between push=step launch=first launch=axpy*2 pop ";
     let outcome = run.play(&format!("push=outer init {} pop sync", steps.repeat(4)));
     let expected = counts([("outer/step:first", 2), ("outer/step:axpy", 4)]);
@@ -251,7 +251,7 @@ fn range_starts_and_stops_the_recording() {
 /// CUPTI is turned off in between, as the ranges are far from each other.
 #[test]
 fn ranges_far_from_each_other_turn_cupti() {
-    let run = Run::new().with("GPUPROF_START", "range=step");
+    let run = Run::new().option("start", "range=step");
     let steps = "push=step launch=in pop launch=out sleep=1300 ";
     let outcome =
         run.play(&format!("init {} start=step launch=in end launch=out sync", steps.repeat(2)));
@@ -260,7 +260,7 @@ fn ranges_far_from_each_other_turn_cupti() {
 
 #[test]
 fn calls_of_the_profiler_start_and_stop_the_recording() {
-    let run = Run::new().with("GPUPROF_START", "cuda-profiler-api");
+    let run = Run::new().option("start", "cuda-profiler-api");
     let steps = "launch=out start-profiler launch=in*3 stop-profiler launch=out ";
     let outcome = run.play(&format!("init {} sleep=1300 {steps} sync", steps.repeat(2)));
     assert_eq!(outcome.finished(), counts([(":in", 9)]));
@@ -269,8 +269,7 @@ fn calls_of_the_profiler_start_and_stop_the_recording() {
 #[test]
 fn recording_that_never_starts_is_no_recording() {
     for start in ["wait", "after=3600", "range=never", "cuda-profiler-api"] {
-        let outcome =
-            Run::new().with("GPUPROF_START", start).play("init push=a launch=axpy pop sync");
+        let outcome = Run::new().option("start", start).play("init push=a launch=axpy pop sync");
         let process = outcome.one(State::Finished);
         assert!(!process.has_recording, "{start}");
         assert_eq!(process.reason.as_deref(), Some("recording was never switched on"));
@@ -328,7 +327,7 @@ impl Live {
 
 #[test]
 fn live_program_is_switched_over_its_socket() {
-    let run = Run::new().with("GPUPROF_START", "wait");
+    let run = Run::new().option("start", "wait");
     let mut live = Live::start(
         &run,
         "init launch=before sync wait push=on launch=inside sync wait launch=between sync wait launch=inside sync wait",
@@ -368,7 +367,7 @@ fn live_program_is_switched_over_its_socket() {
 #[test]
 fn many_switches_lose_nothing_and_hold_nothing() {
     let switches = if std::env::var_os("THOROUGH_TESTS").is_some() { 1000 } else { 200 };
-    let run = Run::new().with("GPUPROF_START", "wait");
+    let run = Run::new().option("start", "wait");
     let steps = " launch=inside*3 sync wait launch=between sync wait".repeat(switches);
     let mut live = Live::start(&run, &format!("init launch=before sync wait{steps}"));
     let mut held = Vec::new();
@@ -494,10 +493,10 @@ fn program_that_records_itself_from_the_start_has_one_recording() {
 
 #[test]
 fn invalid_options_are_the_reason_of_a_failure() {
-    let outcome = Run::new().with("GPUPROF_START", "tomorrow").play("init launch=axpy sync");
+    let outcome = Run::new().option("start", "tomorrow").play("init launch=axpy sync");
     let process = outcome.one(State::Failed);
     let reason = process.reason.as_deref().unwrap();
-    assert!(reason.starts_with("GPUPROF_START=tomorrow"), "{reason}");
+    assert!(reason.starts_with("GPUPROF_OPTIONS=start=tomorrow"), "{reason}");
 }
 
 #[test]
@@ -568,7 +567,7 @@ fn many_open_ranges_before_cuda_are_bounded() {
 
 #[test]
 fn messages_go_to_standard_error_if_asked_for() {
-    let run = Run::new().with("GPUPROF_LOG", "stderr").with("CUPTI_LIBRARY_PATH", "/nowhere/cupti");
+    let run = Run::new().option("log", "stderr").with("CUPTI_LIBRARY_PATH", "/nowhere/cupti");
     let output = run.command("init launch=axpy sync").output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stderr.starts_with("gpuprof: "), "{stderr}");
@@ -595,7 +594,7 @@ fn always_on(outcome: &Outcome, process: &Process) -> String {
 
 #[test]
 fn ranges_are_drawn_within_a_budget_and_recorded_in_full() {
-    let run = Run::new().with("GPUPROF_START", "range=step").with("GPUPROF_ALWAYS_ON", "100%");
+    let run = Run::new().option("start", "range=step").option("always-on", "100%");
     let steps = "push=step launch=axpy*3 pop launch=out sleep=20 ";
     let outcome = run.play(&format!("init sleep=300 {} sync", steps.repeat(40)));
     let process = outcome.one(State::Finished);
@@ -615,7 +614,7 @@ fn ranges_are_drawn_within_a_budget_and_recorded_in_full() {
 
 #[test]
 fn slices_of_time_are_drawn_where_no_range_is_named() {
-    let run = Run::new().with("GPUPROF_ALWAYS_ON", "100%");
+    let run = Run::new().option("always-on", "100%");
     let outcome = run.play(&format!("init {} sync", "launch=axpy*5 sleep=10 ".repeat(150)));
     let process = outcome.one(State::Finished);
     let report = always_on(&outcome, process);
@@ -629,11 +628,11 @@ fn slices_of_time_are_drawn_where_no_range_is_named() {
 
 #[test]
 fn always_on_excludes_other_starts_and_stops() {
-    let run = Run::new().with("GPUPROF_ALWAYS_ON", "3%").with("GPUPROF_START", "wait");
+    let run = Run::new().option("always-on", "3%").option("start", "wait");
     let outcome = run.play("init launch=axpy sync");
     let process = outcome.one(State::Failed);
     let reason = process.reason.as_deref().unwrap();
-    assert!(reason.contains("GPUPROF_ALWAYS_ON=3%") && !process.has_recording, "{reason}");
+    assert!(reason.contains("GPUPROF_OPTIONS=always-on=3%") && !process.has_recording, "{reason}");
 }
 
 /// Function, sequence, bytes, range and kernel of each collective with a size.
@@ -708,7 +707,7 @@ fn collective_without_a_launch_has_no_kernel() {
 /// Sends and receives are counted on in a pause: other ranks may record them.
 #[test]
 fn collectives_are_recorded_in_windows_alone() {
-    let run = Run::new().with("GPUPROF_START", "range=step");
+    let run = Run::new().option("start", "range=step");
     let outcome = run.play(
         "init communicator=5/1/0/2 group=AllReduce/1 group=Send/5/0 push=step group=AllReduce/2 \
          group=Send/6/0+Recv/6/0 sync pop group=AllReduce/3 group=Send/7/0 push=step group=Send/8/0 sync pop",
@@ -781,7 +780,8 @@ fn layouts_are_those_of_nccls_headers() {
 
 /// A run that keeps its last part, written by these triggers.
 fn keeping(part: &str, triggers: &str) -> Run {
-    Run::new().with("GPUPROF_KEEP_LAST", part).with("GPUPROF_TRIGGERS", triggers)
+    let run = Run::new().option("keep-last", part);
+    triggers.lines().fold(run, |run, trigger| run.option("trigger", trigger))
 }
 
 /// The files of triggers by name, each as a profile.
@@ -935,7 +935,7 @@ fn incident_that_cannot_be_written_is_counted_with_the_reason() {
 
 #[test]
 fn calls_alone_are_recorded_where_no_window_may_open() {
-    let run = Run::new().with("GPUPROF_ALWAYS_ON", "calls-only");
+    let run = Run::new().option("always-on", "calls-only");
     let outcome = run.play("init push=step launch=axpy*30 pop sync sleep=300");
     let process = outcome.one(State::Finished);
     let report = always_on(&outcome, process);
@@ -948,8 +948,8 @@ fn calls_alone_are_recorded_where_no_window_may_open() {
 #[test]
 fn settings_of_windows_are_those_of_the_variable() {
     let wait_for = |settings: &str, steps: usize| {
-        let run = Run::new().with("GPUPROF_START", "range=step");
-        let run = run.with("GPUPROF_ALWAYS_ON", settings);
+        let run = Run::new().option("start", "range=step");
+        let run = run.option("always-on", settings);
         let steps = "push=step launch=axpy pop sleep=10 ".repeat(steps);
         let outcome = run.play(&format!(
             "init {steps} push=step sleep=120 pop sleep=100 push=step launch=axpy pop sync"
@@ -978,7 +978,7 @@ fn settings_of_windows_are_those_of_the_variable() {
 
 #[test]
 fn graphs_as_intervals_are_for_the_whole_run() {
-    let run = Run::new().with("GPUPROF_GRAPHS", "whole");
+    let run = Run::new().option("graphs", "whole");
     let live = Live::start(&run, "init launch=axpy sync wait");
     let refused = live.ask(Request::Off).unwrap_err().to_string();
     assert!(refused.contains("whole run"), "{refused}");
@@ -1012,7 +1012,7 @@ fn full_disk_harms_neither_the_program_nor_earlier_files() {
     assert_eq!(fs::read_dir(run.folder().join("incidents")).unwrap().count(), 0);
     assert_eq!(fs::read_dir(run.folder()).unwrap().count(), 3, "manifest, recording, incidents");
 
-    let run = Run::new().with("GPUPROF_ALWAYS_ON", "calls-only");
+    let run = Run::new().option("always-on", "calls-only");
     let outcome = run.play("init launch=axpy sync limit-files=8 launch=axpy sync");
     assert_eq!((outcome.status, outcome.processes.len()), (Some(0), 1));
     let names = fs::read_dir(&outcome.folder).unwrap().map(|entry| entry.unwrap().file_name());
@@ -1033,7 +1033,7 @@ fn limit_of_file_sizes_before_cuda_harms_no_program() {
 
 #[test]
 fn names_that_never_repeat_are_counted_in_full_or_as_other() {
-    let run = Run::new().with("GPUPROF_ALWAYS_ON", "100%");
+    let run = Run::new().option("always-on", "100%");
     let outcome = run.play("init names=12000 sync");
     let process = outcome.one(State::Finished);
     let report = always_on(&outcome, process);

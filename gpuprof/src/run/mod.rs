@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use gpuprof_control::manifest::{Ended, Run};
-use gpuprof_control::{LOG_VARIABLE, Options, RunFolder, Start};
+use gpuprof_control::{Options, RunFolder, Start};
 
 use crate::args::{DEFAULT_STATS, RunArgs};
 use crate::failure::Failure;
@@ -145,7 +145,7 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
     options.whole_graphs = args.whole_graphs;
     options.host_samples = args.host_samples;
     options.stacks = args.stacks.or(args.host_samples.map(|_| SHORTEST_GAP));
-    options.log_to_stderr = std::env::var_os(LOG_VARIABLE).is_some_and(|log| log == "stderr");
+    options.log_to_stderr = Options::environment_logs_to_stderr();
     let slow = std::mem::take(&mut args.slow);
     let range = range_of(&options.start);
     if args.ranges.is_some() && range.is_none() {

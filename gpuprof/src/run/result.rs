@@ -91,7 +91,7 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         } else if !quiet {
             note(match found.is_empty() {
                 true if processes.unreadable.is_empty() => {
-                    "no process called CUDA, so nothing is recorded (one that clears its environment or cannot write to the run folder is not followed: GPUPROF_LOG=stderr says why)"
+                    "no process called CUDA, so nothing is recorded (one that clears its environment or cannot write to the run folder is not followed: GPUPROF_OPTIONS=log=stderr prints the reason)"
                 }
                 true => "nothing is recorded that can be read",
                 false if !cut.is_empty() => "nothing is recorded",

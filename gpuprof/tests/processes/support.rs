@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use gpuprof_control::{ProcessId, RUN_VARIABLE, START_VARIABLE};
+use gpuprof_control::{OPTIONS_VARIABLE, ProcessId, RUN_VARIABLE};
 
 use crate::recorded::{PLAN, PROGRAM};
 
@@ -113,7 +113,7 @@ impl Served {
             .args(["--ignored", "--exact", "--nocapture", PROGRAM])
             .env("XDG_RUNTIME_DIR", folder.path("runtime"))
             .env(RUN_VARIABLE, run)
-            .env(START_VARIABLE, "wait")
+            .env(OPTIONS_VARIABLE, "start=wait")
             .env(PLAN, "loop")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());

@@ -184,7 +184,7 @@ def inject(folder=None):
         os.makedirs(folder, exist_ok=True)
     folder = os.path.realpath(folder)
     os.environ[_RUN] = folder
-    os.environ["GPUPROF_START"] = "wait"
+    os.environ["GPUPROF_OPTIONS"] = "start=wait"
     for variable in _INJECTED:
         os.environ[variable] = path
     return folder
