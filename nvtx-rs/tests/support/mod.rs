@@ -87,7 +87,7 @@ pub(crate) fn fake_tool() -> String {
     }
     panic!(
         "the fake tool is missing; looked for {places:?}. Build it with \
-         `cargo build -p nvtx-rs --examples`, or name it in FAKE_NVTX_TOOL"
+         `cargo build -p gpuprof-nvtx --examples`, or name it in FAKE_NVTX_TOOL"
     );
 }
 

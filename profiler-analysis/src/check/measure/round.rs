@@ -198,7 +198,7 @@ fn read(profile: &Profile, made: usize) -> Result<(Vec<Sample>, u64), Error> {
     }
     if samples.len() != made {
         return Err(error(format!(
-            "the work cannot be measured: of the ranges around {made} samples {} were recorded; build nvtx-rs with its \
+            "the work cannot be measured: of the ranges around {made} samples {} were recorded; build gpuprof-nvtx with its \
              feature `enable`, and leave ranges of the work on their thread",
             samples.len()
         )));
