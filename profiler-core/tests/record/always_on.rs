@@ -59,7 +59,7 @@ fn unit(fake: &Fake, service: &AlwaysOnSession, name: &str, kernels: u64) -> boo
 
 #[test]
 fn recorded_units_are_exact_and_all_calls_count() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &sampling().rate(0.5));
     fake.launch(Work::kernel(c"before all units"));
     assert_eq!(measured(&service).state(), State::Sampling);
@@ -113,7 +113,7 @@ fn recorded_units_are_exact_and_all_calls_count() {
 
 #[test]
 fn without_windows_kinds_stay_off_and_calls_count() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &AlwaysOn::new().calls_only().baseline(Duration::ZERO));
     measured(&service);
     for _ in 0..20 {
@@ -128,7 +128,7 @@ fn without_windows_kinds_stay_off_and_calls_count() {
 
 #[test]
 fn graphs_as_intervals_are_a_mode_of_a_whole_run() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let config = Config::new().add_kind(ActivityKind::GRAPH_TRACE);
     let profiler = builder(&fake).config(config).build().unwrap();
     let error = profiler.always_on(&AlwaysOn::new()).unwrap_err().to_string();
@@ -147,7 +147,7 @@ fn graphs_as_intervals_are_a_mode_of_a_whole_run() {
 
 #[test]
 fn no_window_opens_while_graphs_are_made() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let settings = AlwaysOn::new().budget(1.0).graphs_quiet(Duration::from_secs(3600));
     let service = start(&fake, &settings);
     let mut graph = fake.graph();
@@ -168,7 +168,7 @@ fn no_window_opens_while_graphs_are_made() {
 /// A graph that was captured before the window has its nodes attributed to the range of the capture.
 #[test]
 fn graphs_of_pauses_are_attributed_in_windows() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let settings = sampling();
     let service = start(&fake, &settings);
     let mut graph = fake.graph();
@@ -194,7 +194,7 @@ fn graphs_of_pauses_are_attributed_in_windows() {
 
 #[test]
 fn names_are_selected_and_a_slow_unit_has_the_next_one_recorded() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let settings = sampling().rate(0.0).name("request");
     let service = start(&fake, &settings.clone().slow(Duration::MAX));
     measured(&service);
@@ -216,7 +216,7 @@ fn names_are_selected_and_a_slow_unit_has_the_next_one_recorded() {
 
 #[test]
 fn a_budget_that_launches_alone_exceed_opens_no_window_and_the_report_says_so() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &sampling().budget(0.0));
     while service.snapshot().unwrap().state() != State::BudgetExceeded {
         assert!(!unit(&fake, &service, "request", 50) && fake.enabled_kinds().is_empty());
@@ -229,7 +229,7 @@ fn a_budget_that_launches_alone_exceed_opens_no_window_and_the_report_says_so() 
 
 #[test]
 fn settings_out_of_range_are_refused() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     for (settings, part) in [
         (AlwaysOn::new().budget(3.0), "from 0 to 1"),
         (AlwaysOn::new().rate(f64::NAN), "from 0 to 1"),
@@ -257,7 +257,7 @@ fn launch(fake: &Fake, count: u64, each: Duration) {
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn dearer_launches_are_measured_and_end_windows() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &sampling().budget(0.05).watch(Duration::ZERO));
     let (cheap, dear) = (Duration::from_micros(20), Duration::from_micros(220));
     let late = Instant::now() + Duration::from_secs(60);
@@ -296,7 +296,7 @@ fn dearer_launches_are_measured_and_end_windows() {
 /// A budget that dearer launches could exceed has them watched first.
 #[test]
 fn the_first_window_waits_for_the_watch_and_for_the_declared_load() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let settings = sampling().budget(0.1).watch(Duration::from_secs(3600));
     let service = start(&fake, &settings);
     while service.snapshot().unwrap().launches_per_second() == 0.0 {
@@ -316,7 +316,7 @@ fn the_first_window_waits_for_the_watch_and_for_the_declared_load() {
 /// Units of all threads overlap: one at a time is a window's, and nothing is lost.
 #[test]
 fn requests_on_many_threads_share_windows() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &sampling());
     measured(&service);
     let threads = 4_u64;
@@ -383,7 +383,7 @@ fn coverage(units: &[(f64, f64)], draws: u32, probability: impl Fn(f64) -> f64) 
 /// Draws from a full recording, whose total is known: the 95 % intervals contain it in 94 to 96 % of them.
 #[test]
 fn intervals_contain_the_truth_as_often_as_they_say() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let steps = steps_of_a_full_recording(&fake);
     assert_eq!(steps.len(), 800);
     let is_thorough = crate::effort::is_thorough();
@@ -487,7 +487,7 @@ fn comparing() -> AlwaysOn {
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn the_cost_of_the_first_call_is_measured_by_units_and_counts() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &comparing());
     assert_eq!(service.snapshot().unwrap().state(), State::Comparing);
     assert!(!fake.is_subscribed(), "no call into CUPTI before the units are timed");
@@ -517,7 +517,7 @@ fn the_cost_of_the_first_call_is_measured_by_units_and_counts() {
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn calls_are_not_logged_while_that_costs_more_than_the_budget() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     until_compared(|| logging_stops_and_begins(&fake, start(&fake, &comparing())));
 }
 
@@ -525,7 +525,7 @@ fn calls_are_not_logged_while_that_costs_more_than_the_budget() {
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn a_file_of_windows_does_not_keep_calls_logged() {
-    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
+    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
     let path = folder.0.join("run.gpuprof");
     let config = Config::new().start_paused(true).calls_in_pauses(true).attach_on_request(true);
     until_compared(|| {
@@ -637,7 +637,7 @@ fn sampled(fake: &Fake, within: impl Fn(&AlwaysOnSession)) -> (AlwaysOnSession, 
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn a_first_call_that_costs_little_leaves_the_budget_to_windows() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let (service, report) = sampled(&fake, |_| {});
     assert!(matches!(report.attach_cost(), TimedCost::Measured(_)), "{report}");
     let report = service.stop().unwrap();
@@ -650,7 +650,7 @@ fn a_first_call_that_costs_little_leaves_the_budget_to_windows() {
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn calls_that_return_while_none_is_logged_hold_no_window_back() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let late = Instant::now() + Duration::from_secs(60);
     let logs = |wanted: bool| {
         while fake.enabled_callbacks().is_empty() == wanted {
@@ -681,7 +681,7 @@ fn calls_that_return_while_none_is_logged_hold_no_window_back() {
 
 #[test]
 fn a_declared_cost_above_the_budget_keeps_cupti_uncalled() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &sampling().budget(0.03).attach_cost(0.12));
     for _ in 0..20 {
         assert!(!unit(&fake, &service, "request", 1) && !fake.is_subscribed());
@@ -710,7 +710,7 @@ fn a_declared_cost_above_the_budget_keeps_cupti_uncalled() {
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn logging_is_compared_beside_a_declared_cost() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let settings = comparing().budget(0.15).attach_cost(0.01).baseline(Duration::from_millis(200));
     let service = start(&fake, &settings);
     assert!(fake.is_subscribed() && !fake.enabled_callbacks().is_empty());
@@ -759,7 +759,7 @@ fn a_refused_first_call_ends_the_comparison_and_is_in_the_report() {
     use cupti::fake::When;
     use cupti::sys::abi::CuptiResult;
 
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &comparing().baseline(Duration::from_millis(50)));
     fake.fail("cuptiSubscribe", CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, When::Always);
     while service.snapshot().unwrap().state() == State::Comparing {
@@ -776,7 +776,7 @@ fn a_refused_first_call_ends_the_comparison_and_is_in_the_report() {
 /// Another session calls CUPTI meanwhile, or did before.
 #[test]
 fn units_are_not_compared_where_another_session_uses_cupti() {
-    let (_turn, fake) = (turn(), Fake::new());
+    let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &comparing().baseline(Duration::from_secs(600)));
     let other = builder(&fake).build().unwrap();
     other.start().unwrap();
