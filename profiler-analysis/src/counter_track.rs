@@ -78,7 +78,7 @@ fn segments(
 }
 
 /// Merges equal numbers of consecutive segments so that at most `most` remain. The area and the
-/// extremes are kept; gaps within a merged segment follow it.
+/// extremes are preserved; gaps within a merged segment follow it.
 fn downsampled(all: Vec<TrackSegment>, kind: Kind, most: usize) -> Vec<TrackSegment> {
     let each = all.len().div_ceil(most.max(1));
     if each <= 1 {

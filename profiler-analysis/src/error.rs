@@ -9,8 +9,8 @@ use profiler_base::units::{MESSAGE_WIDTH, shortened};
 
 /// The reason why a profile could not be read, compared, measured or written.
 ///
-/// Predicates cover what a caller can act on. The text has what failed, on what, why, and what to do. It is also made of an error
-/// of `profiler_core`, with the same text and predicates.
+/// Predicates cover the cases that a caller can handle. The text states what failed, on what, why,
+/// and what to do. An error of `profiler_core` converts to it, with the same text and predicates.
 #[derive(Clone)]
 pub struct Error(Box<Kind>);
 
@@ -71,7 +71,7 @@ impl Error {
         self.core().is_some_and(profiler_core::Error::is_permission)
     }
 
-    /// True if bytes are no recording or capture, or a damaged one, or one of a newer version.
+    /// True if the bytes are no recording or capture, are damaged, or have a newer version.
     pub fn is_format(&self) -> bool {
         match &*self.0 {
             Kind::Core(error) => error.is_format(),

@@ -1,4 +1,5 @@
-//! What GPU profiles say: what a run is bound by, what a change would bring, how kernels use a device, how two runs differ.
+//! Analyses of GPU profiles: the bottleneck of a run, the effect of a change, kernels and their use
+//! of the device, and comparisons of runs.
 //!
 //! ```
 //! use profiler_analysis::prelude::*;
@@ -13,25 +14,26 @@
 //! # }
 //! ```
 //!
-//! Its methods are those of [`prelude`], for types of `profiler_core`: a profile that was recorded, loaded, merged, or read by
-//! `nsys::read` from a capture of Nsight Systems.
+//! The traits of [`prelude`] add its methods, for types of `profiler_core`. A profile is recorded,
+//! loaded, merged, or read by `nsys::read` from a capture of Nsight Systems.
 //!
 //! | question | answer |
 //! | --- | --- |
-//! | what is a run bound by, and what helps? | [`diagnose`](prelude::ProfileExt::diagnose): [`diagnosis`]; [`scorecard`] |
-//! | what would a change bring? | [`dependencies`](prelude::ProfileExt::dependencies): [`critical_path`] |
+//! | what limits a run, and what helps? | [`diagnose`](prelude::ProfileExt::diagnose): [`diagnosis`]; [`scorecard`] |
+//! | how much faster would a change make it? | [`dependencies`](prelude::ProfileExt::dependencies): [`critical_path`] |
 //! | what are the kernels, and do they use tensor cores? | [`kernels`]; counted by hardware: [`counters`] |
 //! | is it limited by memory or arithmetic? | [`roofline`](prelude::ProfileExt::roofline): [`mod@roofline`] |
 //! | which rank is slow? | [`ranks`](prelude::ProfileExt::ranks): [`mod@ranks`] |
 //! | what changed between two runs? | [`compare()`]: [`mod@compare`] |
 //! | did a test become slower? | [`baseline`](prelude::GpuTestExt::baseline): [`gate`] |
-//! | what does one piece of work take? | [`measure`](prelude::ProfilerExt::measure): [`mod@measure`] |
-//! | what do `nsys stats` and `nsys analyze` say? | [`reports`](prelude::ProfileExt::reports): [`mod@reports`] |
-//! | how do others see it? | [`to_html`](prelude::ProfileExt::to_html), [`export`](prelude::ProfileExt::export), [`formats`] |
+//! | how long does one piece of work take? | [`measure`](prelude::ProfilerExt::measure): [`mod@measure`] |
+//! | what do `nsys stats` and `nsys analyze` report? | [`reports`](prelude::ProfileExt::reports): [`mod@reports`] |
+//! | how do other tools read it? | [`to_html`](prelude::ProfileExt::to_html), [`export`](prelude::ProfileExt::export), [`formats`] |
 //!
 //! # Rooflines
-//! A range may declare its work: operations, bytes, number type. The roofline compares it with the GPU time and the device's
-//! peaks, known from its attributes. [`Declared`](roofline::Declared) declares work of unmodified programs.
+//! A range may declare its work: operations, bytes, number type. The roofline compares this work
+//! with the GPU time and the device's peaks, which follow from its attributes.
+//! [`Declared`](roofline::Declared) declares work of unmodified programs.
 //!
 //! ```
 //! use nvtx::{Dtype, Work};
@@ -56,10 +58,15 @@
 //! ```
 //!
 //! # Features
-//! No feature is on by default. `nsys`: captures of Nsight Systems, read and written; brings SQLite's C code. `parquet`: tables for
-//! DuckDB and its like, one part by host and rank for each process of a job. `pprof`, `otlp`, `firefox`: exports for pprof's
-//! readers, OpenTelemetry's collectors and the Firefox Profiler. `push`: profiles pushed over HTTP. `nvml`: gates set runs aside in
-//! which the GPU was throttled.
+//! No feature is on by default.
+//!
+//! - `nsys`: reads and writes captures of Nsight Systems; builds SQLite's C code.
+//! - `parquet`: writes tables for DuckDB and similar readers, one part by host and rank for each
+//!   process of a job.
+//! - `pprof`, `otlp`, `firefox`: export for pprof's readers, OpenTelemetry's collectors and the
+//!   Firefox Profiler.
+//! - `push`: pushes profiles over HTTP.
+//! - `nvml`: lets gates discard runs in which the GPU was throttled.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use profiler_base::table::{self, Layout};
 use profiler_base::text::{html, markdown};
 
-/// The style of every page: a profile's, a comparison's, a roofline's.
+/// The style of every page: profile, comparison, roofline.
 pub(crate) const STYLE: &str = include_str!("page.css");
 /// The SHA-256 of the style in the content security policy of a page, checked by a test.
 pub(crate) const STYLE_HASH: &str = "sha256-PqzPnC2X4X7yo7IwMf3xvNsp4KFrb2tcRCdll7g30FU=";
-/// Where the rules end that a plot needs in a file of its own.
+/// The end of the rules that a plot needs in a file of its own.
 const PLOTS_END: &str = "/* Every page. */";
 
 /// The part of the style for a plot in a file of its own.
@@ -129,7 +129,7 @@ impl Table {
     }
 }
 
-/// The hash of a text as policies name it.
+/// The hash of a text in the syntax of content security policies.
 #[cfg(test)]
 pub(crate) fn hash_of(text: &str) -> String {
     use base64::Engine as _;

@@ -1,4 +1,4 @@
-//! Methods that analyses add to types of `profiler_core`: `use profiler_analysis::prelude::*`.
+//! Analysis methods for types of `profiler_core`: `use profiler_analysis::prelude::*`.
 
 use std::io::Write;
 #[cfg(any(feature = "nsys", feature = "parquet"))]
@@ -32,84 +32,94 @@ use crate::roofline::{Declared, Peaks, Roofline};
 use crate::scorecard::{Scorecard, Targets};
 use sealed::Sealed;
 
-/// Findings in a report.
+/// The number of findings in a report.
 const FINDINGS: usize = 3;
 
-/// What an analysis adds to a [`Profile`]. It is implemented for that type alone.
+/// Analysis methods of a [`Profile`]. Sealed: implemented for that type alone.
 pub trait ProfileExt: Sealed {
-    /// The [text report](Profile::report) with the verdict and the first findings of the diagnosis.
+    /// Returns the [text report](Profile::report) with the verdict and the first findings of the
+    /// diagnosis.
     fn report_with_findings(&self) -> TextReport<'_>;
 
-    /// Gives ranges whose names differ in running numbers alone one name, with `*` in place of the
-    /// numbers: `step 1` to `step 500` become `step *`. They are then one node, also in what is made
-    /// of the profile later. A number runs if its values do not come back: `layer 0` to `layer 11`,
-    /// which are in every step, stay apart. One whose values occur once each, in one instance of the range
-    /// around it, runs if it has eight or more. Names of kernels, marks and process ranges stay.
+    /// Merges ranges whose names differ only in running numbers, and replaces these numbers by `*`:
+    /// `step 1` to `step 500` become `step *`. The merged ranges are one node, also in results
+    /// computed from the profile later.
+    ///
+    /// A number is running if its values do not recur. `layer 0` to `layer 11`, which recur in
+    /// every step, stay separate. If each value occurs once, in one instance of the surrounding
+    /// range, the number is running from eight values on. Names of kernels, marks and process
+    /// ranges stay unchanged.
     ///
     /// Costs a pass over the ranges whose names have numbers, and the range tree.
     #[must_use]
     fn with_grouped_numbers(self) -> Self;
 
-    /// What depends on what. Costs some sorts of calls, ranges and operations.
+    /// The dependency graph of the run. Costs some sorts of calls, ranges and operations.
     fn dependencies(&self) -> Dependencies<'_>;
 
     /// The diagnosis with the default [`Thresholds`]. Costs some passes over operations, calls and
-    /// ranges, and up to thirty replays of the graph of what depends on what, or of its first steps for a long run.
+    /// ranges. It also replays the dependency graph up to thirty times; for a long run, only its
+    /// first steps.
     fn diagnose(&self) -> Diagnosis;
 
-    /// The verdict on the ranges that [`Profile::range`] finds; `None` without any.
+    /// The verdict on the ranges that [`Profile::range`] finds; `None` if it finds none.
     fn diagnose_range(&self, path: &str) -> Option<Verdict>;
 
-    /// A diagnoser with other thresholds.
+    /// Returns a diagnoser with other thresholds.
     fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_>;
 
-    /// All kernels by name and launch shape; [`Query::launch_shapes`](crate::prelude::QueryExt::launch_shapes) for a selection.
+    /// All kernels by name and launch shape.
+    /// [`Query::launch_shapes`](crate::prelude::QueryExt::launch_shapes) covers a selection.
     fn launch_shapes(&self) -> LaunchShapes;
 
     /// The resources of a multiprocessor of this device: from the profile's source, or from the
     /// compute capability. `None` if neither is known.
     fn sm_limits(&self, device: u32) -> Option<SmLimits>;
 
-    /// Kernels by class. [`Query::by_kernel_class`](crate::prelude::QueryExt::by_kernel_class) includes copies and memsets, and can select
-    /// ranges.
+    /// Kernels by class. [`Query::by_kernel_class`](crate::prelude::QueryExt::by_kernel_class)
+    /// includes copies and memsets, and can select ranges.
     fn kernel_classes(&self) -> Groups<KernelClass>;
 
     /// Tensor-core use of the operations. Costs one pass over kernels and ranges.
     fn tensor_cores(&self) -> TensorCores;
 
-    /// As [`tensor_cores`](Self::tensor_cores), with a classifier of the program.
+    /// Like [`tensor_cores`](Self::tensor_cores), with a custom classifier.
     fn tensor_cores_with(&self, classifier: &Classifier) -> TensorCores;
 
-    /// Matches the collectives of the profile's processes. Costs that of a [diagnosis](Self::diagnose)'s clock and a sort of the
-    /// collectives; memory is proportional to both.
+    /// Matches the collectives of the profile's processes. Costs as much as the clock of a
+    /// [diagnosis](Self::diagnose) and a sort of the collectives; memory is proportional to both.
     fn ranks(&self) -> Ranks;
 
-    /// As [`ranks`](Self::ranks), and the stragglers in each instance of a range: an epoch, or some steps. `path` is a name, a path, or
-    /// a pattern with `*` for any text, of which the outermost ranges count. `None` if there are none. Costs a sort of their instances
-    /// more, and for each straggler a pass over what ran in its instance.
+    /// Like [`ranks`](Self::ranks), and also finds the stragglers in each instance of a range, such
+    /// as an epoch or some steps. `path` is a name, a path, or a pattern with `*` for any text;
+    /// only the outermost matching ranges count. `None` without a match.
+    ///
+    /// Also costs a sort of their instances, and for each straggler a pass over the work in its
+    /// instance.
     fn ranks_by_range(&self, path: &str) -> Option<Ranks>;
 
-    /// The declared work of ranges ([`nvtx::Event::flops`], [`nvtx::Event::bytes`],
-    /// [`nvtx::Work`]) under these roofs: a point per path and kind of work.
+    /// The points of declared work ([`nvtx::Event::flops`], [`nvtx::Event::bytes`], [`nvtx::Work`])
+    /// under these roofs: one per path and kind of work.
     ///
     /// The time of a point is the busy time of the kernels launched in its instances and their
-    /// children: at least one kernel that is no collective ran, summed over devices. For a range
-    /// of the process, such as an annotated future, the kernels of its entries count. Work
-    /// declared where a CUDA graph was captured counts for every launch of the graph. Slowdown by
-    /// concurrent kernels of other ranges is not corrected.
+    /// children. Busy means that at least one kernel other than a collective ran; the time is
+    /// summed over devices. For a range of the process, such as an annotated future, the kernels of
+    /// its entries count. Work declared during the capture of a CUDA graph counts for every launch
+    /// of the graph. Slowdown by concurrent kernels of other ranges is not corrected.
     ///
-    /// Costs about 0.2 us per range with declared work and its kernel; nothing without any.
+    /// Costs about 0.2 us per range with declared work and its kernel; nothing if no range declares
+    /// work.
     fn roofline(&self, peaks: &Peaks) -> Roofline;
 
-    /// As [`roofline`](Self::roofline), with work for kernels and for ranges that declare none.
+    /// Like [`roofline`](Self::roofline), with work for kernels and for ranges that declare none.
     fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline;
 
-    /// The peaks of the device with this CUDA ordinal, or by default of the one with the most
+    /// The peaks of the device with this CUDA ordinal; by default, of the device with the most
     /// kernels. `None` if the recording has no such device.
     fn peaks(&self, device: Option<u32>) -> Option<Peaks>;
 
     /// The scorecard with the default [`Targets`]. Costs a diagnosis and some passes over kernels
-    /// and ranges: about two microseconds a launch.
+    /// and ranges: about two microseconds per launch.
     fn scorecard(&self) -> Scorecard;
 
     /// The scorecard with other targets.
@@ -117,15 +127,17 @@ pub trait ProfileExt: Sealed {
 
     /// Adds the profile to a fleet: a data set of the recordings of many ranks and days.
     ///
-    /// The folder has the tables `operations`, `ranges` and `recordings`, each partitioned as in
-    /// Hive: `operations/job=train/date=2026-11-24/host=node-1/rank=3/ID.parquet`, where the date is
-    /// the day of the start in UTC. Labels are percent-encoded in paths, and as they are in
-    /// `recordings`. Names and paths are in the rows, so that no row needs the ids of its recording.
-    /// Times are nanoseconds since 1970.
+    /// The folder has the tables `operations`, `ranges` and `recordings`, each with Hive
+    /// partitioning: `operations/job=train/date=2026-11-24/host=node-1/rank=3/ID.parquet`. The date
+    /// is the day of the start in UTC. Labels are percent-encoded in paths and unencoded in
+    /// `recordings`. Rows contain names and paths, so no row needs the ids of its recording. Times
+    /// are nanoseconds since 1970.
     ///
-    /// Files appear when they are complete, and the one in `recordings` last: a recording without it
-    /// is not read by the [views](crate::formats::FLEET_VIEWS). The same recording of the same part replaces its
-    /// files; nothing happens if [`compact_fleet`](crate::formats::compact_fleet) has joined it with others. Several processes may add to one folder at a time.
+    /// Each file appears when complete, and the one in `recordings` last: the
+    /// [views](crate::formats::FLEET_VIEWS) skip a recording without it. Adding the same recording
+    /// of the same part again replaces its files. Nothing happens if
+    /// [`compact_fleet`](crate::formats::compact_fleet) has already joined it with others. Several
+    /// processes may add to one folder at a time.
     ///
     /// ```no_run
     /// use profiler_analysis::prelude::*;
@@ -140,15 +152,15 @@ pub trait ProfileExt: Sealed {
     /// ```
     ///
     /// # Errors
-    /// A label is empty, or a file cannot be written; the recording is then not in the fleet, or as
-    /// it was.
+    /// A label is empty, or a file cannot be written. The recording is then absent from the fleet,
+    /// or unchanged if it was already there.
     #[cfg(feature = "parquet")]
     fn add_to_fleet(&self, folder: impl AsRef<Path>, part: &FleetPart) -> Result<(), Error>;
 
-    /// Writes the profile as a data set of Parquet files for DuckDB, Polars, Spark and others: a
-    /// folder for each table, with `host=HOST/rank=RANK/data.parquet` in it, which is Hive
-    /// partitioning. Levels without a label are left out. Several processes may write into one
-    /// folder. Each file appears when complete; a file of the same part is replaced.
+    /// Writes the profile as a data set of Parquet files for DuckDB, Polars, Spark and others. Each
+    /// table is a folder with Hive partitioning: `host=HOST/rank=RANK/data.parquet`. Levels without
+    /// a label are left out. Several processes may write into one folder. Each file appears when
+    /// complete; a file of the same part is replaced.
     ///
     /// ```sql
     /// SELECT value, count(*), sum("end" - start)
@@ -158,17 +170,20 @@ pub trait ProfileExt: Sealed {
     /// WHERE s.id = demangledName GROUP BY value
     /// ```
     ///
-    /// Tables and columns are those of Nsight Systems' SQLite export with the same names, numbers
-    /// and NULLs. All tables exist, some without rows. 64-bit values are stored as signed numbers.
-    /// Times are nanoseconds since the start of each process's own session;
-    /// `TARGET_INFO_SESSION_START_TIME` contains that start, see
-    /// [`started_at`](Profile::started_at). Beyond the data of the feature `nsys` it has: the table
-    /// `RANGES` (`id`, `parentId`, `path` as in [`json_lines`](crate::prelude::ProfileExt::json_lines), `domain`,
-    /// `instance` counted from 0 in its path, `globalTid`, `start`, and `end`, NULL for an open
-    /// range); a column `rangeId` in the tables of operations, calls, synchronisations and
-    /// allocations, for [`GpuOperation::range`](profiler_core::profile::GpuOperation::range); and a column
-    /// `capturedRangeId` in those of operations, for
-    /// [`captured_in`](profiler_core::profile::GpuOperation::captured_in).
+    /// Tables and columns have the names, numbers and NULLs of Nsight Systems' SQLite export. All
+    /// tables exist, some without rows. 64-bit values are stored as signed numbers. Times are
+    /// nanoseconds since the start of each process's own session. `TARGET_INFO_SESSION_START_TIME`
+    /// contains that start, see [`started_at`](Profile::started_at).
+    ///
+    /// The data set adds to the tables and columns of the feature `nsys`:
+    ///
+    /// - The table `RANGES`: `id`, `parentId`, `path` as in
+    ///   [`json_lines`](crate::prelude::ProfileExt::json_lines), `domain`, `instance` counted from
+    ///   0 in its path, `globalTid`, `start`, and `end`, NULL for an open range.
+    /// - A column `rangeId` in the tables of operations, calls, synchronisations and allocations,
+    ///   for [`GpuOperation::range`](profiler_core::profile::GpuOperation::range).
+    /// - A column `capturedRangeId` in the tables of operations, for
+    ///   [`captured_in`](profiler_core::profile::GpuOperation::captured_in).
     ///
     /// [Samples](Profile::tracks) are in the table `SAMPLES`: a row for each value with `device`,
     /// `source`, `metric` (its name), `label`, `unit`, `kind`, `start`, `end` and `value`. Totals
@@ -182,7 +197,7 @@ pub trait ProfileExt: Sealed {
     ///
     /// # Errors
     /// The folder or a file cannot be written, or the label of the host is empty. Files replaced
-    /// before the error stay replaced; no empty folder stays.
+    /// before the error stay replaced; no empty folder remains.
     #[cfg(feature = "parquet")]
     fn write_parquet(
         &self,
@@ -192,8 +207,8 @@ pub trait ProfileExt: Sealed {
 
     /// Sums GPU work by stack: one row for each root, range path and operation name.
     ///
-    /// Every operation is in exactly one stack, so the weights of all stacks add up to
-    /// [`Profile::totals`]. Work outside ranges has the root and the operation alone.
+    /// Each operation is in exactly one stack, so the weights of all stacks add up to
+    /// [`Profile::totals`]. The stack of an operation outside ranges is the root and the operation.
     /// Memory grows with the number of stacks, time with the number of operations.
     ///
     /// ```
@@ -219,20 +234,24 @@ pub trait ProfileExt: Sealed {
     /// ```
     fn stacks(&self, root: StackRoot) -> Stacks<'_>;
 
-    /// Sums the idle time of devices by stack: the root, the path of the range that the time is of, the functions of the host,
-    /// and the [cause](profiler_core::query::IdleCause).
+    /// Sums the idle time of devices by stack: the root, the path of the time's range, the
+    /// functions of the host, and the [cause](profiler_core::query::IdleCause).
     ///
     /// Gaps shorter than `shortest` are left out: the clocks of host and device differ by up to
-    /// [`Facts::clock_error_ns`](profiler_core::Facts::clock_error_ns). Functions are those of the
-    /// [samples](profiler_core::query::Gap::samples) of the gap, behind them what the thread did. Time without a sample has those of
-    /// [`Gap::stack`](profiler_core::query::Gap::stack): of a session with [stacks](profiler_core::ProfilerBuilder), for the time in no CUDA call and
-    /// in the call that ended the gap. Other time has the cause alone, and so has all of it without stacks. Weights add up to the time of
-    /// [`Query::gaps`](profiler_core::query::Query::gaps). With [`StackRoot::Streams`] a gap is of the stream whose work ended it.
+    /// [`Facts::clock_error_ns`](profiler_core::Facts::clock_error_ns).
+    ///
+    /// Functions are taken from the [samples](profiler_core::query::Gap::samples) of the gap,
+    /// followed by the thread's state. Time without a sample has the functions of
+    /// [`Gap::stack`](profiler_core::query::Gap::stack), in a session with
+    /// [stacks](profiler_core::ProfilerBuilder). This stack covers the time in no CUDA call and in
+    /// the call that ended the gap. All other time, and all time without stacks, has only the
+    /// cause. Weights add up to the time of [`Query::gaps`](profiler_core::query::Query::gaps).
+    /// With [`StackRoot::Streams`] a gap belongs to the stream whose work ended it.
     fn idle_stacks(&self, root: StackRoot, shortest: Duration) -> Stacks<'_>;
 
-    /// Writes the profile in a format of other tools. `out` is buffered here.
+    /// Writes the profile in a format of other tools. The method buffers `out`.
     ///
-    /// Memory grows with the profile, not with the output. It takes a few microseconds an operation;
+    /// Memory grows with the profile, not with the output. Takes a few microseconds per operation;
     /// see `docs/measurements/exports-and-sizes.md`.
     ///
     /// ```no_run
@@ -254,44 +273,55 @@ pub trait ProfileExt: Sealed {
     /// `out` cannot be written; it then contains an incomplete file.
     fn export(&self, export: impl Into<Export>, out: impl Write) -> Result<(), Error>;
 
-    /// One JSON object a line, for scripts: every range by path, parents first, and then
-    /// everything.
+    /// Returns one JSON object per line, for scripts: every range by path, parents first, then the
+    /// whole profile.
     ///
-    /// A range has `path`, `parent` (the line of the parent range, counted from 0; absent for an
-    /// outermost range), `instances`, `host_ns`, `inclusive` and `exclusive` with the fields of
-    /// [`Totals`](profiler_core::profile::Totals), and `shared` if there is [shared work](profiler_core::profile::RangeSummary::shared). A
-    /// path of more than 128 names is shortened to the first and last 64 and the number between
+    /// A range has:
+    ///
+    /// - `path`
+    /// - `parent`: the line of the parent range, counted from 0; absent for an outermost range
+    /// - `instances` and `host_ns`
+    /// - `inclusive` and `exclusive` with the fields of [`Totals`](profiler_core::profile::Totals)
+    /// - `shared` if there is [shared work](profiler_core::profile::RangeSummary::shared)
+    ///
+    /// A path of more than 128 names is shortened to the first and last 64 and the number between
     /// them: `…(7 more)…`. The last line has an empty path, everything outside ranges in
-    /// `exclusive`, and `complete` and `health` with the fields of [`Health`](profiler_core::Health).
+    /// `exclusive`, and `complete` and `health` with the fields of
+    /// [`Health`](profiler_core::Health).
     ///
-    /// With [samples](Profile::tracks), a range has `sampled`: for each track with samples while its
-    /// inclusive work was on the device `device`, `name`, `mean` (of totals the rate per second),
-    /// `samples` and `covered_ns`. With process ranges, the last line has `process_ranges`: for each
-    /// name `instances`, `open`, `host_ns` and `inclusive`, which is
-    /// [by time](profiler_core::profile::ProcessRangeGroup::is_by_time) if `by_time`. It also has `tracks` with the fields of [`TrackSum`], and
-    /// `samplers` with each sampler's metrics, losses and failure.
+    /// With [samples](Profile::tracks), a range has `sampled`. For each track with samples while
+    /// its inclusive work was on the device, `sampled` has `device`, `name`, `mean`, `samples` and
+    /// `covered_ns`. For totals, `mean` is the rate per second. With process ranges, the last line
+    /// has `process_ranges`: for each name `instances`, `open`, `host_ns` and `inclusive`.
+    /// `inclusive` is [by time](profiler_core::profile::ProcessRangeGroup::is_by_time) if `by_time`
+    /// is true. The last line also has `tracks` with the fields of [`TrackSum`], and `samplers`
+    /// with each sampler's metrics, losses and failure.
     ///
-    /// A range has `replayed` ([`replayed`](profiler_core::profile::RangeSummary::replayed)) and `inferred`
-    /// ([`inferred`](profiler_core::profile::RangeSummary::inferred)) if there are any.
+    /// A range has `replayed` ([`replayed`](profiler_core::profile::RangeSummary::replayed)) and
+    /// `inferred` ([`inferred`](profiler_core::profile::RangeSummary::inferred)) if there are any.
     ///
-    /// Of several processes, the last line has `processes`: `id`, `name`, `rank`, the window of its
-    /// own recording, `totals`, `complete` and `health`.
+    /// In a profile of several processes, the last line has `processes`: `id`, `name`, `rank`, the
+    /// window of its own recording, `totals`, `complete` and `health`.
     fn json_lines(&self) -> String;
 
-    /// Writes the profile as such a file for `nsys stats`, `nsys analyze` and other readers of
-    /// nsys's files. The file appears when complete; an existing file is replaced, through a link
-    /// if it is one. `progress` is called every 50,000 rows and at the end.
+    /// Writes the profile as a capture file for `nsys stats`, `nsys analyze` and other readers of
+    /// nsys's files. The file appears when complete. It replaces an existing file; if that is a
+    /// link, its target. `progress` is called every 50,000 rows and at the end.
     ///
-    /// Ranges read from a capture keep their row number, which nsys's reports call `RangeId`. The
+    /// Ranges read from a capture retain their row number, which nsys's reports call `RangeId`. The
     /// file contains no environment, user, host name or path. With the profile's
-    /// [`recording`](Profile::recording), kernels have their grid id, launch type and total of local
-    /// memory. Calls of the driver API appear in nsys's sums and traces, but not in its rules,
-    /// which search for names of the runtime API. A call of the runtime API replaces the driver
-    /// call it makes, as in nsys's own files. nsys has no place for activations of
-    /// [`process_ranges`](Profile::process_ranges), the ranges of graph nodes, ranges handed to other
-    /// threads, and units of fields. Of [samples](Profile::tracks) the file contains counters, with
-    /// the unit in the name (`DRAM read [B per sample]`) and unrounded values, but no NVML samples.
-    /// Writing takes about 2 us for an operation with its call.
+    /// [`recording`](Profile::recording), kernels have their grid id, launch type and total of
+    /// local memory.
+    ///
+    /// Calls of the driver API appear in nsys's sums and traces, but not in its rules, which search
+    /// for names of the runtime API. A call of the runtime API replaces the driver call it makes,
+    /// as in nsys's own files.
+    ///
+    /// nsys's schema has no tables or columns for activations of
+    /// [`process_ranges`](Profile::process_ranges), the ranges of graph nodes, ranges handed to
+    /// other threads, and units of fields. Counters of [samples](Profile::tracks) are written with
+    /// the unit in the name (`DRAM read [B per sample]`) and unrounded values; NVML samples are
+    /// not. Writing takes about 2 us for an operation with its call.
     ///
     /// # Errors
     /// The file cannot be written, or the path is a directory, device, pipe, or dangling link.
@@ -305,8 +335,8 @@ pub trait ProfileExt: Sealed {
     /// The reports of nsys on this profile.
     fn reports(&self) -> Reports<'_>;
 
-    /// One report by name, with nsys's defaults. For typed rows and options see
-    /// [`reports`](Self::reports).
+    /// Returns one report by name, with nsys's defaults. Use [`reports`](Self::reports) for typed
+    /// rows and options.
     fn stats(&self, report: StatsReport) -> AnyReport;
 
     /// The rules of nsys on this profile, with the defaults of [`Rules`].
@@ -315,17 +345,18 @@ pub trait ProfileExt: Sealed {
     /// Every [track](Profile::tracks) with samples, summed up over the session.
     fn track_sums(&self) -> Report<TrackSum>;
 
-    /// Every [track](Profile::tracks) summed up over the ranges of each path: while their inclusive
-    /// work was on the track's device, including other work there. Flags are left out. Costs a
+    /// Sums up every [track](Profile::tracks) over the ranges of each path, while their inclusive
+    /// work was on the track's device. Other work there is included. Flags are left out. Costs a
     /// visit of each sample for every range around it.
     fn range_track_sums(&self) -> Report<RangeTrackSum>;
 
-    /// The profile as one HTML page: the text of [`write_html`](Self::write_html).
+    /// Returns the profile as one HTML page: the text of [`write_html`](Self::write_html).
     fn to_html(&self) -> String;
 
-    /// Writes the profile as one HTML page for a browser, without a network: a timeline with
-    /// findings and their evidence, tables of ranges, kernels, memory operations and API calls, a
-    /// flame graph, the scorecard, and a roofline if ranges declare their work.
+    /// Writes the profile as one HTML page for a browser, without a network. The page has a
+    /// timeline with findings and their evidence, tables of ranges, kernels, memory operations and
+    /// API calls, and a flame graph. It also has the scorecard, and a roofline if ranges declare
+    /// their work.
     ///
     /// The page fetches nothing, and its policy forbids fetches. Names are data, never markup. The
     /// page contains names of ranges, kernels and threads, the GPUs and versions, but no host name,
@@ -483,19 +514,20 @@ impl ProfileExt for Profile {
     }
 }
 
-/// What an analysis adds to a [`Query`]: of the operations that it selects. It is implemented for that type alone.
+/// Analysis methods of a [`Query`], on the operations that it selects. Sealed: implemented for that
+/// type alone.
 pub trait QueryExt<'a>: Sealed {
     /// The kernels by device, name and launch shape.
     fn launch_shapes(&self) -> LaunchShapes;
 
-    /// As [`launch_shapes`](Self::launch_shapes), with a classifier of the program.
+    /// Like [`launch_shapes`](Self::launch_shapes), with a custom classifier.
     fn launch_shapes_with(&self, classifier: &Classifier) -> LaunchShapes;
 
-    /// Groups operations by class: kernels by name, copies and memsets as such. Graphs traced as
+    /// Groups operations by class: kernels by name, copies and memsets by kind. Graphs traced as
     /// one interval are [`KernelClass::Other`].
     fn by_kernel_class(&self) -> Groups<KernelClass>;
 
-    /// As [`by_kernel_class`](Self::by_kernel_class), with a classifier of the program.
+    /// Like [`by_kernel_class`](Self::by_kernel_class), with a custom classifier.
     fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass>;
 
     /// Kernels by class as a report, for CSV and JSON, without copies and memsets.
@@ -545,22 +577,23 @@ impl<'a> QueryExt<'a> for Query<'a> {
     }
 }
 
-/// What an analysis adds to a [`Kernel`]. It is implemented for that type alone.
+/// Analysis methods of a [`Kernel`]. Sealed: implemented for that type alone.
 pub trait KernelExt: Sealed {
-    /// The shape of the launch. `None` if the device's limits are unknown, or without threads.
+    /// The shape of the launch. `None` if the device's limits are unknown, or the launch has no
+    /// threads.
     fn launch_shape(&self) -> Option<LaunchShape>;
 
-    /// Its class, by its name; that of collectives also if it was
-    /// [added to them](Profile::with_communication). Costs microseconds.
+    /// Its class, by its name. A kernel [added to the collectives](Profile::with_communication) has
+    /// their class. Costs microseconds.
     fn class(&self) -> KernelClass;
 
-    /// As [`class`](Self::class), with a classifier of the program.
+    /// Like [`class`](Self::class), with a custom classifier.
     fn class_with(&self, classifier: &Classifier) -> KernelClass;
 
-    /// Tensor-core use by its name. Costs microseconds.
+    /// Tensor-core use by the kernel's name. Costs microseconds.
     fn tensor_core_use(&self) -> TensorCoreUse;
 
-    /// As [`tensor_core_use`](Self::tensor_core_use), with a classifier of the program.
+    /// Like [`tensor_core_use`](Self::tensor_core_use), with a custom classifier.
     fn tensor_core_use_with(&self, classifier: &Classifier) -> TensorCoreUse;
 }
 
@@ -586,10 +619,11 @@ impl KernelExt for Kernel<'_> {
     }
 }
 
-/// Measurements with a [`Profiler`]. It is implemented for that type alone.
+/// Measurements with a [`Profiler`]. Sealed: implemented for that type alone.
 pub trait ProfilerExt: Sealed {
     /// Measures a piece of work, from a kernel to a step, with the default settings of [`Measure`]:
-    /// GPU time, latency and host cost with bounds. Takes 7 s at most, and ends when it is precise.
+    /// GPU time, latency and host cost with bounds. Takes 7 s at most, and stops early once the
+    /// result is precise.
     ///
     /// # Errors
     /// As [`Measure::run`].
@@ -598,7 +632,7 @@ pub trait ProfilerExt: Sealed {
     /// If `work` panics.
     fn measure<R>(&self, work: impl FnMut() -> R) -> Result<Measurement, Error>;
 
-    /// Measures two variants by turns, with the default settings: [`Measure::run_pair`].
+    /// Measures two variants alternately, with the default settings: [`Measure::run_pair`].
     ///
     /// # Errors
     /// As [`Measure::run`].
@@ -626,18 +660,18 @@ impl ProfilerExt for Profiler {
     }
 }
 
-/// Measurements and baselines in a [`GpuTest`]. It is implemented for that type alone.
+/// Measurements and baselines in a [`GpuTest`]. Sealed: implemented for that type alone.
 pub trait GpuTestExt: Sealed {
-    /// Measures until the work is decided to match the baseline or not: see [`Gate`]. A path,
+    /// Measures until it is decided if the work matches the baseline: see [`Gate`]. A path,
     /// relative to the package's folder, also makes a gate.
     ///
     /// The gate determines the number of runs ([`Gate::runs`]), not [`repeats`](GpuTest::repeats).
-    /// With `GPU_BASELINES=update` in the environment the baseline is written instead.
+    /// With `GPU_BASELINES=update` in the environment, the call writes the baseline instead.
     fn baseline(self, gate: impl Into<Gate>) -> GatedTest;
 
     /// Measures the GPU time, latency and host cost of the work: [`Measure::run`] with its
-    /// defaults, after at least [`warm_up`](GpuTest::warm_up) calls. [`repeats`](GpuTest::repeats) has no
-    /// effect.
+    /// defaults, after at least [`warm_up`](GpuTest::warm_up) calls. [`repeats`](GpuTest::repeats)
+    /// has no effect.
     ///
     /// ```no_run
     /// use profiler_analysis::prelude::*;
@@ -654,11 +688,11 @@ pub trait GpuTestExt: Sealed {
     /// ```
     ///
     /// # Panics
-    /// If the work cannot be measured, as under nsys; and as `work` does.
+    /// If the work cannot be measured, for example under nsys, or if `work` panics.
     #[track_caller]
     fn measure<R>(self, work: impl FnMut() -> R) -> Measurement;
 
-    /// As [`measure`](Self::measure), with settings, for tests that return their errors.
+    /// Like [`measure`](Self::measure), with settings, for tests that return their errors.
     ///
     /// # Errors
     /// As [`Measure::run`].
@@ -668,7 +702,7 @@ pub trait GpuTestExt: Sealed {
         work: impl FnMut() -> R,
     ) -> Result<Measurement, Error>;
 
-    /// Measures two variants by turns: [`Measure::run_pair`]. Otherwise as
+    /// Measures two variants alternately: [`Measure::run_pair`]. Otherwise like
     /// [`measure`](Self::measure).
     ///
     /// # Panics
@@ -676,7 +710,8 @@ pub trait GpuTestExt: Sealed {
     #[track_caller]
     fn measure_pair<A, B>(self, a: impl FnMut() -> A, b: impl FnMut() -> B) -> PairMeasurement;
 
-    /// As [`measure_pair`](Self::measure_pair), with settings, for tests that return their errors.
+    /// Like [`measure_pair`](Self::measure_pair), with settings, for tests that return their
+    /// errors.
     ///
     /// # Errors
     /// As [`Measure::run`].
@@ -722,7 +757,7 @@ impl GpuTestExt for GpuTest {
 }
 
 mod sealed {
-    /// Implemented here alone.
+    /// Implemented in this module alone.
     pub trait Sealed {}
 }
 

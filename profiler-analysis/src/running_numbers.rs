@@ -1,8 +1,9 @@
-//! Ranges whose names differ in running numbers alone, such as `step 1` to `step 500`, under one
-//! name: `step *`.
+//! Groups ranges whose names differ only in running numbers, such as `step 1` to `step 500`, under
+//! one name: `step *`.
 //!
-//! A number of a name runs if its values do not come back: an id, a step, an address. One that comes
-//! back in every instance of the range around it is part of a name, as in `layer 0` to `layer 11`.
+//! A number in a name is running if its values do not recur: an id, a step, an address. A number
+//! that recurs in every instance of the surrounding range is part of a name, as in `layer 0` to
+//! `layer 11`.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -15,41 +16,43 @@ use profiler_core::profile::{Profile, RangeNode};
 use profiler_core::tables::RangeId;
 use profiler_core::tables::range_tree::NodeId;
 
-/// A value comes back if more than this share of the instances lies between its first and its last
-/// one. Numbers that return in two instances of the range around them have half between.
+/// A value recurs if more than this share of the instances lies between its first and its last one.
+/// A number that recurs in two instances of the surrounding range has half of them in between.
 const MOST_BETWEEN: f64 = 0.25;
-/// A value is the same in several runs if it is in more than this share of the other runs.
+/// A value is the same in several runs if more than this share of the other runs has it.
 pub(crate) const MOST_SHARED: f64 = 0.4;
-/// The fewest values of a number that occurs once each and runs, and of one that differs by run.
+/// The fewest values of a running number whose values occur once each, and of one that differs by
+/// run.
 const FEWEST: usize = 8;
 pub(crate) const FEWEST_BY_RUN: usize = 4;
-/// The fewest values for each thread of such a number: that of a worker or rank has one.
+/// The fewest values of such a number per thread: a number of a worker or rank has one.
 const BY_THREAD: usize = 2;
-/// Values of a number within one instance of the range around it, above which it runs: no model has
-/// as many layers.
+/// The number of values within one instance of the surrounding range above which a number is
+/// running: no model has as many layers.
 const MANY: usize = 128;
 
-/// What names are made for. It decides about numbers that could be either: they occur once each, and
-/// in one instance of the range around them.
+/// The use of the names. It decides ambiguous numbers, whose values occur once each in one instance
+/// of the surrounding range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Grouping on request: they run if they have eight values.
+    /// Grouping on request: such numbers are running from eight values on.
     Grouping,
-    /// Comparisons, which must not hide the layers of a single step: within a range it takes many
-    /// values, or others in each run.
+    /// Comparison, which must not hide the layers of a single step. Within a range, such a number
+    /// is running only if it has many values, or other values in each run.
     Comparison,
 }
 
 /// The names of one profile's range nodes, with `*` in place of running numbers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeNames {
-    /// By node; `None` where the name is the range's own, and for all if it is empty.
+    /// Names by node; `None` for a node with the range's own name. Empty if all nodes have their
+    /// own.
     names: Vec<Option<Rc<str>>>,
 }
 
 impl NodeNames {
-    /// The names of each profile's nodes. All profiles are judged together, so that nodes that are the
-    /// same range get the same name in each. Costs a pass over the ranges whose names have numbers.
+    /// The names of each profile's nodes. All profiles are judged together, so that the nodes of
+    /// one range get the same name in each. Costs a pass over the ranges whose names have numbers.
     pub(crate) fn of<'p>(
         profiles: impl IntoIterator<Item = &'p Profile>,
         purpose: Purpose,
@@ -149,7 +152,7 @@ impl<'p> Judge<'p> {
         named
     }
 
-    /// For each number of a pattern's names, whether it runs.
+    /// Returns for each number of a pattern's names if it is running.
     fn running(&self, members: &[Member]) -> Vec<bool> {
         let mut columns: Vec<Column<'p>> = Vec::new();
         let mut of_family = Family::default();
@@ -200,7 +203,7 @@ impl<'p> Judge<'p> {
     }
 }
 
-/// The first and the last place among the instances of a run.
+/// The first and last index of a value among the instances of a run.
 #[derive(Debug, Clone, Copy)]
 struct Places(usize, usize);
 
@@ -216,14 +219,15 @@ struct Family {
     runs: usize,
     instances: usize,
     threads: usize,
-    /// True if they are in several instances of the range around them in a run.
+    /// True if a run has them in several instances of the surrounding range.
     has_several_around: bool,
-    /// True if a CUDA graph that was captured in one of them was launched: they come back with it.
+    /// True if a CUDA graph captured in one of them was launched: the range recurs with each
+    /// launch.
     is_replayed: bool,
 }
 
 impl Family {
-    /// Adds the nodes of a run; returns the places of each.
+    /// Adds the nodes of a run; returns the first and last index of each.
     fn add_run<'p>(&mut self, nodes: impl Iterator<Item = RangeNode<'p>>) -> Vec<Places> {
         let mut instances: Vec<(u64, RangeId, usize)> = Vec::new();
         let (mut around, mut threads) = (FxHashSet::default(), FxHashSet::default());
@@ -254,11 +258,11 @@ impl Family {
 /// The values of one number of a pattern.
 #[derive(Debug, Default)]
 struct Column<'p> {
-    /// Where they are in the present run.
+    /// The indices of the values in the current run.
     values: FxHashMap<&'p str, Option<Places>>,
-    /// Those in the present run.
+    /// The values in the current run.
     present: Vec<&'p str>,
-    /// Their number, summed over runs.
+    /// The number of these values, summed over runs.
     in_runs: f64,
     /// Instances from a value's first to its last, summed over values and runs.
     between: f64,

@@ -1,12 +1,12 @@
-//! The judgement of two sides by the bounds of the factor between their times, for [`compare`](crate::compare),
-//! [`gate`](crate::gate) and [`measure`](crate::measure) alike.
+//! The judgement of two sides by the bounds of the factor between their times.
+//! [`compare`](crate::compare), [`gate`](crate::gate) and [`measure`](crate::measure) share it.
 
 use profiler_base::hodges_lehmann::Factor;
 use profiler_base::named_variants;
 use serde::Serialize;
 
 named_variants! {
-    /// Which of two sides takes longer.
+    /// The result of comparing the times of two sides.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
@@ -17,13 +17,14 @@ named_variants! {
         Slower = "slower",
         /// A difference in either direction is at most the precision.
         Same = "as fast as before",
-        /// The bounds allow for more than one of these: there are too few samples, or too much noise.
+        /// The bounds allow for more than one of the above: too few samples, or too much noise.
         Undecided = "undecided",
     }
 }
 
 impl Speed {
-    /// Differences beyond `margin` are slower or faster, those up to `same` are none; without `same` nothing is as fast.
+    /// Differences beyond `margin` are slower or faster, and differences up to `same` count as
+    /// equal. Without `same` the result is never `Same`.
     pub(crate) fn of(factor: &Factor, margin: f64, same: Option<f64>) -> Self {
         if factor.is_slower(margin) {
             Self::Slower

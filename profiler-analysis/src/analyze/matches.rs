@@ -26,7 +26,8 @@ pub(crate) struct Member {
     /// Index of [`Profile::collective_rows`].
     pub(crate) row: usize,
     pub(crate) time: Interval,
-    /// The part of its wait for the last arrival that delays since the communicator's collective before have added.
+    /// The part of its wait for the last arrival caused by delays since the communicator's previous
+    /// collective.
     pub(crate) added_wait_ns: u64,
 }
 
@@ -35,13 +36,14 @@ pub(crate) struct Member {
 pub(crate) struct Match {
     pub(crate) function: CollectiveFunction,
     pub(crate) communicator: u64,
-    /// The bytes of one rank, as NCCL states them; of a kernel with several collectives, their sum.
+    /// The bytes of one rank by NCCL; for a kernel with several collectives, their sum.
     pub(crate) bytes: u64,
-    /// What nccl-tests' algorithm bandwidth divides, and that times its factor for the bus.
+    /// The bytes for nccl-tests' algorithm bandwidth, and the bytes times its factor for the bus
+    /// bandwidth.
     pub(crate) total_bytes: f64,
     pub(crate) bus_bytes: Option<f64>,
     pub(crate) members: Vec<Member>,
-    /// The latest arrival, and the latest but one.
+    /// The latest arrival, and the second-latest.
     pub(crate) latest_ns: u64,
     pub(crate) second_ns: u64,
 }
@@ -64,15 +66,17 @@ impl Match {
         end.unwrap_or(0).saturating_sub(self.latest_ns)
     }
 
-    /// The time that the last arrival costs: what the others would wait less if it came with the last but one. In a step whose
-    /// collectives overlap its backward pass, one delay makes all of them wait, and costs its own length.
+    /// The cost of the last arrival: the wait that the others would save if it arrived with the
+    /// second-latest. In a step whose collectives overlap its backward pass, one delay makes all of
+    /// them wait, and costs its own length.
     pub(crate) fn last_costs_ns(&self) -> u64 {
-        // A kernel that ended before, as a small send may, did not wait.
+        // A kernel that ended earlier, such as a small send, did not wait.
         let waits = self.members.iter().map(|member| member.added_wait_ns);
         (self.latest_ns - self.second_ns).min(waits.max().unwrap_or(0))
     }
 
-    /// By how much a member arrives after all others, as far as that costs time; negative if another one arrives later.
+    /// The time by which a member arrives after all others, as far as it costs time; negative if
+    /// another one arrives later.
     pub(crate) fn margin_ns(&self, member: &Member) -> f64 {
         match member.time.start_ns == self.latest_ns {
             true => self.last_costs_ns() as f64,
@@ -85,7 +89,7 @@ impl Match {
 #[derive(Debug, Default)]
 pub(crate) struct Matches {
     pub(crate) participants: Vec<Participant>,
-    /// By latest arrival. Of a kernel that executes several collectives, one.
+    /// By latest arrival. For a kernel that executes several collectives, one of them.
     pub(crate) all: Vec<Match>,
     /// Collectives that no other process recorded, or whose kernel is unknown.
     pub(crate) unmatched: u64,
@@ -116,7 +120,7 @@ impl Matches {
                     matches.participants.push(participant);
                     next
                 });
-                // A repeated key is a communicator with the hash of an earlier one.
+                // A repeated key means a communicator with the hash of an earlier one.
                 if members.iter().all(|member| member.participant != participant) {
                     members.push(Member { participant, row: *at, time, added_wait_ns: 0 });
                 }
@@ -136,11 +140,12 @@ impl Matches {
         matches
     }
 
-    /// Finds the added part of each wait. `kernels` are those beside collectives.
+    /// Finds the added part of each wait. `kernels` excludes collectives.
     ///
-    /// A rank that waits while its kernels go on is still ahead after the collective, and will wait for the same delay at the next one.
-    /// By how much it is ahead is not known: the collective that waits slows its kernels down. It is by no more than the wait without
-    /// the part in which no kernel ran, so that only a longer wait at the next collective is by another delay.
+    /// A rank that waits while its kernels run is still ahead after the collective. It waits for
+    /// the same delay again at the next one. The amount is unknown, because the waiting collective
+    /// slows these kernels down. The upper bound is the wait without the part in which no kernel
+    /// ran. Only a longer wait at the next collective is therefore another delay.
     fn add_waits(&mut self, kernels: &BTreeMap<u32, Covered>) {
         let mut before: FxHashMap<(u64, usize), Before> = FxHashMap::default();
         for matched in &mut self.all {
@@ -152,7 +157,8 @@ impl Matches {
                 let hidden_ns = kernels.get(&device).map_or(0, |covered| covered.within(wait));
                 let before = before.entry((matched.communicator, member.participant)).or_default();
                 member.added_wait_ns = wait.ns().saturating_sub(before.ahead_ns);
-                // Queued behind the collective before, it starts with it in all ranks, whichever is ahead.
+                // Queued behind the previous collective, it starts with it in all ranks, even in
+                // those ahead.
                 let is_queued = start_ns <= before.end_ns.saturating_add(QUEUED_NS);
                 let known_ns = if is_queued { before.ahead_ns } else { 0 };
                 let exposed_ns = wait.ns().saturating_sub(hidden_ns);
@@ -167,11 +173,11 @@ impl Matches {
 #[derive(Debug, Default)]
 struct Before {
     end_ns: u64,
-    /// By how much it may still be ahead of the rank that came last.
+    /// The upper bound of its lead over the rank that arrived last.
     ahead_ns: u64,
 }
 
-/// The longest time from the end of a kernel to the start of the next one that was queued behind it.
+/// The longest time from the end of a kernel to the start of the next one queued behind it.
 const QUEUED_NS: u64 = 10_000;
 
 /// Disjoint times in order, with the sum of those before each.

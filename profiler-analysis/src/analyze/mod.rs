@@ -1,4 +1,4 @@
-//! What a profile means: kernels, causes, bounds, comparisons.
+//! Analyses of a profile: kernels, causes, bounds, comparisons.
 
 pub mod compare;
 pub mod critical_path;

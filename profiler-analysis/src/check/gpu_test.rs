@@ -53,7 +53,8 @@ pub(crate) fn baseline(test: GpuTest, gate: impl Into<Gate>) -> GatedTest {
     GatedTest { test, gate: gate.into() }
 }
 
-/// A test against a baseline, made by [`GpuTestExt::baseline`](crate::prelude::GpuTestExt::baseline).
+/// A test against a baseline, made by
+/// [`GpuTestExt::baseline`](crate::prelude::GpuTestExt::baseline).
 #[derive(Debug)]
 #[must_use = "nothing is measured until `run` is called"]
 pub struct GatedTest {
@@ -62,12 +63,15 @@ pub struct GatedTest {
 }
 
 impl GatedTest {
-    /// Runs the warm-up and the measurement, and returns the verdict. Writes to standard error if
-    /// the baseline was written, and reports for CI as [`assert`](crate::budget::Expect::assert).
+    /// Runs the warm-up and the measurement, and returns the verdict. Writes a message to standard
+    /// error if the baseline was written, and reports for CI like
+    /// [`assert`](crate::budget::Expect::assert).
     ///
     /// # Panics
-    /// If the gate fails or cannot decide; if a session cannot start or stop, as under nsys; if
-    /// [`Gate::run`] returns an error; and as `work` does.
+    /// - The gate fails or cannot decide.
+    /// - A session cannot start or stop, for example under nsys.
+    /// - [`Gate::run`] returns an error.
+    /// - `work` panics.
     #[track_caller]
     pub fn run<R>(self, work: impl FnMut() -> R) -> GateVerdict {
         let begin = Instant::now();
@@ -88,10 +92,10 @@ impl GatedTest {
         }
     }
 
-    /// As [`run`](Self::run), for tests that examine the verdict: a failed gate is no error.
+    /// Like [`run`](Self::run), for tests that examine the verdict: a failed gate is not an error.
     ///
     /// # Errors
-    /// As [`Profiler::record`] and [`Gate::run`].
+    /// The errors of [`Profiler::record`] and [`Gate::run`].
     pub fn try_run<R>(self, mut work: impl FnMut() -> R) -> Result<GateVerdict, Error> {
         let (profiler, warm_up, _turn) = self.test.into_parts();
         if warm_up != 0 {

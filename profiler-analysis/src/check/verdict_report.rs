@@ -5,8 +5,8 @@ use profiler_core::testing::ci::{Check, CheckOutcome, CiMetric, CiReport};
 
 /// A check for each changed count and each time, and a metric in nanoseconds for each time.
 ///
-/// The bounds of a metric are those of the factor of its change, around the value. A verdict that
-/// wrote its baseline has one check, which passed.
+/// The bounds of a metric are the bounds of the factor of its change, applied to the value. A
+/// verdict that wrote its baseline has one check, which passed.
 impl From<&GateVerdict> for CiReport {
     fn from(verdict: &GateVerdict) -> Self {
         let mut report = Self::new("GPU gate");
@@ -58,7 +58,7 @@ fn name_of(time: &TimeChange) -> String {
 
 fn metric(time: &TimeChange) -> CiMetric {
     let metric = CiMetric::new(name_of(time), "ns", time.after_ns).details(time.to_string());
-    // The value is a median of this side alone, of which the factor is not exactly the ratio.
+    // The value is the median of this side alone, so its quotient is not exactly the ratio.
     let at = |factor: f64| time.after_ns * factor / time.ratio;
     match time.high {
         Some(high) => metric.bounds(at(time.low), at(high)),

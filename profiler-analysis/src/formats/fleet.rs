@@ -24,7 +24,8 @@ use profiler_core::profile::{GpuOperation, Profile, Range};
 /// The version of the tables. Later versions add columns that may be NULL, and change none.
 const SCHEMA: i64 = 1;
 
-/// The tables. Those who read a recording's other rows join its row in `recordings`, which is written last.
+/// The tables. Readers of a recording's other rows join its row in `recordings`, which is written
+/// last.
 const TABLES: &str = "
 CREATE TABLE operations (
     recording TEXT NOT NULL, process INTEGER NOT NULL, device INTEGER NOT NULL, stream INTEGER NOT NULL,
@@ -43,11 +44,12 @@ CREATE TABLE recordings (
 ";
 const RECORDINGS: &str = "recordings";
 
-/// The SQL views over a fleet: the same text for DuckDB, DataFusion and Spark, for which they are temporary views. `docs/guide/fleet.md` has how each engine
-/// opens the tables, and an example of each view.
+/// The SQL views over a fleet. The same text works in DuckDB, DataFusion and Spark, where the views
+/// are temporary. `docs/guide/fleet.md` shows how each engine opens the tables, and an example of
+/// each view.
 pub const FLEET_VIEWS: &str = include_str!("fleet.sql");
 
-/// Where a recording belongs in a fleet: its job, host and rank.
+/// The position of a recording in a fleet: its job, host and rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetPart {
     job: String,
@@ -56,13 +58,13 @@ pub struct FleetPart {
 }
 
 impl FleetPart {
-    /// A part by any labels but empty ones. The machine's own name is never read.
+    /// Creates a part with any non-empty labels. The machine's own name is never read.
     #[must_use]
     pub fn new(job: impl Into<String>, host: impl Into<String>, rank: u32) -> Self {
         Self { job: job.into(), host: host.into(), rank }
     }
 
-    /// The folder in that of a table, as in Hive.
+    /// The folder of the part in a table's folder, with Hive partitioning.
     fn folder(&self, day: &str) -> PathBuf {
         let label = |label: &str| percent_encoded(label.as_bytes(), b"");
         let mut folder = PathBuf::from(format!("job={}", label(&self.job)));
@@ -105,7 +107,7 @@ pub(crate) fn add_to_fleet(
             .map_err(|error| unwritable(&file, io_error(error)))?;
         tables.push((table, file));
     }
-    // As in `TABLES`.
+    // In the order of `TABLES`.
     if let [(operations, _), (ranges, _), (recordings, _)] = &mut tables[..] {
         let written = fleet_operations(profile, operations, &id, start)
             .and_then(|()| fleet_ranges(profile, ranges, &id, start))
@@ -124,7 +126,7 @@ pub(crate) fn add_to_fleet(
     Ok(())
 }
 
-/// The same for the same recording of a part, and for no other.
+/// An id that is equal for the same recording of a part, and unique otherwise.
 fn fleet_id(profile: &Profile, part: &FleetPart, start: u64) -> String {
     let labels = [part.job.as_bytes(), part.host.as_bytes(), &part.rank.to_le_bytes()];
     let mut hash = crc32fast::Hasher::new();
@@ -223,7 +225,7 @@ fn fleet_recording(
     ])
 }
 
-/// A number for SQL, which has no unsigned ones.
+/// Converts to a signed number, since SQL has no unsigned ones.
 fn signed(value: u64) -> Cell<'static> {
     Cell::Integer(i64::try_from(value).unwrap_or(i64::MAX))
 }
@@ -234,15 +236,15 @@ fn bytes(operation: &GpuOperation<'_>) -> u64 {
 }
 
 /// Joins the files of each partition of a fleet into one: many small files cost engines time.
-/// Returns the number of files that were joined.
+/// Returns the number of joined files.
 ///
-/// Row groups are copied as they are, at the speed of the disk; only files with the same columns are
-/// joined. A partition's new file appears when it is complete, and then the old ones are removed.
-/// Nothing else may add to or read the fleet meanwhile: after an interruption between both, rows are
-/// there twice until the next call, which removes the old files.
+/// Row groups are copied unchanged, at the speed of the disk; only files with the same columns are
+/// joined. A partition's new file appears when it is complete; then the old ones are removed. No
+/// other process may add to or read the fleet meanwhile. After an interruption between the two
+/// steps, rows are duplicated until the next call, which removes the old files.
 ///
 /// # Errors
-/// A file cannot be read or written. Partitions before it are done.
+/// A file cannot be read or written. Earlier partitions are already joined.
 pub fn compact_fleet(folder: impl AsRef<Path>) -> Result<u64, Error> {
     let mut joined = 0;
     for (name, columns) in tables_of(TABLES) {
@@ -269,10 +271,10 @@ pub fn compact_fleet(folder: impl AsRef<Path>) -> Result<u64, Error> {
     Ok(joined)
 }
 
-/// Joined files begin with this, followed by their number in the partition.
+/// The prefix of joined files, followed by their number in the partition.
 const JOINED: &str = "joined-";
 
-/// The key in a joined file's footer with the stems of the files in it, one a line.
+/// The key in a joined file's footer with the stems of the files in it, one per line.
 const CONTENTS: &str = "gpuprof.contents";
 
 fn stem(path: &Path) -> String {
@@ -287,7 +289,7 @@ fn contents(file: &SerializedFileReader<fs::File>) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Whether a recording is in a joined file of its partition.
+/// True if a recording is in a joined file of its partition.
 fn is_joined(folder: &Path, id: &str) -> Result<bool, ParquetError> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -315,7 +317,7 @@ fn compact(
         let reader = SerializedFileReader::new(file.try_clone()?)?;
         files.push((path, file, reader));
     }
-    // What an interrupted call left behind.
+    // Files that an interrupted call left behind.
     let known: Vec<String> = files.iter().flat_map(|(_, _, reader)| contents(reader)).collect();
     for (path, _, _) in files.extract_if(.., |(path, _, _)| known.contains(&stem(path))) {
         fs::remove_file(path)?;

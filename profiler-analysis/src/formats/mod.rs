@@ -1,4 +1,4 @@
-//! Exports for other programs, captures of Nsight Systems.
+//! Exports for other programs, and captures of Nsight Systems.
 //! [`Profile::export`](crate::prelude::ProfileExt::export) has an example.
 
 pub(crate) mod export;

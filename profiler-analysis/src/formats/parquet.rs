@@ -25,7 +25,7 @@ use crate::formats::nsys::write::Writer;
 use profiler_core::profile::Profile;
 use profiler_core::tables::RangeId;
 
-/// The part of a data set that a profile is: without labels, by host, by rank or by both.
+/// The part of a data set that a profile forms: without labels, by host, by rank or by both.
 ///
 /// All profiles in one folder must have the same kinds of labels.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,15 +38,14 @@ pub struct ParquetOptions {
 }
 
 impl ParquetOptions {
-    /// Neither host nor rank.
+    /// Creates a part without host and rank.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     setters! {
-        /// Sets a label for the machine, any text but the empty one. DuckDB reads digits as a
-        /// number.
+        /// Sets a label for the machine: any non-empty text. DuckDB reads digits as a number.
         #[must_use]
         host(label: impl Into<String>) host = Some(label.into());
         /// Sets the process's rank in its job.
@@ -54,7 +53,7 @@ impl ParquetOptions {
         rank(rank: u32) rank = Some(rank);
     }
 
-    /// The path of this part in the folder of a table, as in Hive: `host=a/rank=3`.
+    /// The path of this part in the folder of a table, with Hive partitioning: `host=a/rank=3`.
     fn part(&self) -> PathBuf {
         let mut part = PathBuf::new();
         if let Some(host) = &self.host {
@@ -160,7 +159,7 @@ impl Destination for &Folder {
     }
 
     fn insert(&self, table: &str, columns: &str) -> Result<Insert, Error> {
-        // The rows of tables without an `Insert`.
+        // Rows of tables without an `Insert`.
         for table in self.tables.borrow().values().filter(|table| Rc::strong_count(table) == 1) {
             let mut table = table.borrow_mut();
             table.write_group().map_err(|error| unwritable(&table.path, io_error(error)))?;
@@ -232,7 +231,7 @@ impl Rows for Insert {
     }
 }
 
-/// Rows of a row group: DuckDB's own size, which it reads in parallel.
+/// The number of rows in a row group: DuckDB's own size, which it reads in parallel.
 const ROWS_A_GROUP: usize = 122_880;
 
 /// Sorted or nearly sorted columns, which delta encoding compresses well.
@@ -433,7 +432,7 @@ impl ColumnRows {
     }
 }
 
-/// The ranges with their paths, which nsys has no table for.
+/// The ranges with their paths; nsys has no such table.
 const RANGES_TABLE: &str = "
 CREATE TABLE RANGES (
     id INTEGER NOT NULL PRIMARY KEY, parentId INTEGER, path TEXT NOT NULL, domain TEXT, instance INTEGER NOT NULL,

@@ -1,4 +1,4 @@
-//! Streams and devices with the names that formats show.
+//! Streams and devices with their displayed names.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ impl Place {
     }
 }
 
-/// Names of streams. Numbers of streams are unique within a context only.
+/// Names of streams. Stream numbers are unique only within a context.
 #[derive(Debug, Default)]
 pub(crate) struct StreamNames {
     /// The processes and contexts with each device and stream number.
@@ -35,7 +35,7 @@ pub(crate) struct StreamNames {
 }
 
 impl StreamNames {
-    /// The names of these streams among each other.
+    /// The names of these streams, distinct within the set.
     pub(crate) fn of(places: impl Iterator<Item = Place>) -> Self {
         let mut names = Self::default();
         for place in places {
@@ -45,7 +45,7 @@ impl StreamNames {
         names
     }
 
-    /// The name of a stream, with its process and its context if several have the number.
+    /// The name of a stream, with its process and context if several streams have the number.
     pub(crate) fn name(&self, profile: &Profile, place: Place) -> String {
         let mut name = format!("stream {}", place.stream);
         let Some(contexts) = self.contexts.get(&(place.device, place.stream)) else { return name };

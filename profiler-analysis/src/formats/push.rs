@@ -1,4 +1,4 @@
-//! Profiles pushed to a receiver over HTTP, while the program runs: for continuous profiling.
+//! Profiles pushed to a receiver over HTTP while the program runs, for continuous profiling.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct PushTo {
     timeout: Duration,
 }
 
-/// What became of pushed profiles.
+/// The outcomes of pushed profiles.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct PushCounts {
@@ -31,18 +31,18 @@ pub struct PushCounts {
     pub sent: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Profiles that gave way to later ones, since the queue was full.
+    /// Profiles replaced by later ones, because the queue was full.
     pub dropped: u64,
-    /// Profiles that could not be written, or that the receiver refused or did not answer in time.
+    /// Profiles that could not be written, or that the receiver refused or did not accept in time.
     pub failed: u64,
-    /// Profiles that wait or are being sent.
+    /// Profiles in the queue or being sent.
     pub waiting: u64,
-    /// Why the last one failed.
+    /// The reason of the last failure.
     pub last_error: Option<String>,
 }
 
-/// Pushes profiles to a receiver, from a thread of its own. Dropping it does not wait: profiles that have not begun to be sent
-/// are dropped.
+/// Pushes profiles to a receiver, from its own thread. Dropping it does not wait: profiles that are
+/// not yet being sent are dropped.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -65,8 +65,9 @@ pub struct PushCounts {
 /// # }
 /// ```
 ///
-/// [`push`](Self::push) never waits for the receiver: it takes a lock for the length of a queue operation. Profiles are written and sent
-/// one after the other, each once; what is lost is in [`counts`](Self::counts).
+/// [`push`](Self::push) never waits for the receiver: it takes a lock only for a queue operation.
+/// Profiles are written and sent one after the other, each once; [`counts`](Self::counts) contains
+/// the losses.
 #[derive(Debug)]
 #[must_use = "profiles are dropped when this is"]
 pub struct ProfilePush {
@@ -89,8 +90,10 @@ struct Queue {
 }
 
 impl PushTo {
-    /// A receiver of `POST` requests at this URL, `http` alone: of OTLP profiles, such as `http://localhost:4318/v1development/profiles` of
-    /// OpenTelemetry's collector, or of pprof. Encryption is for a collector on the same host.
+    /// Creates settings for a receiver of `POST` requests at this URL. Only `http` is supported.
+    /// The receiver accepts OTLP profiles, such as OpenTelemetry's collector at
+    /// `http://localhost:4318/v1development/profiles`, or pprof. For encryption, send to a
+    /// collector on the same host.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -102,20 +105,21 @@ impl PushTo {
     }
 
     setters! {
-        /// The type of the content, `application/x-protobuf` by default.
+        /// Sets the type of the content, `application/x-protobuf` by default.
         content_type(text: impl Into<String>) content_type = text.into();
         /// Adds a header, such as an authorisation.
         header(name: impl Into<String>, value: impl Into<String>) headers += (name.into(), value.into());
-        /// The most profiles that wait, 4 by default, at least 1. Beyond it the oldest is dropped and counted.
+        /// Sets the maximum number of queued profiles, 4 by default, at least 1. When the queue is
+        /// full, the oldest profile is dropped and counted.
         most_waiting(profiles: usize) most_waiting = profiles.max(1);
-        /// How long a request may take in all, 10 s by default.
+        /// Sets the maximum total time of a request, 10 s by default.
         timeout(time: Duration) timeout = time;
     }
 
     /// Starts the thread. Nothing is sent before the first profile.
     ///
     /// # Errors
-    /// A URL that is not one of `http`; the thread cannot be started.
+    /// The URL does not start with `http://`, or the thread cannot be started.
     pub fn start(self) -> Result<ProfilePush, Error> {
         let refused = |why: String| Error::new(Kind::Push { why });
         if !self.url.starts_with("http://") {
@@ -132,8 +136,8 @@ impl PushTo {
 }
 
 impl ProfilePush {
-    /// Puts a profile into the queue, to be written in this format. Where the queue is full, the oldest profile is dropped. Does
-    /// not wait for the receiver.
+    /// Adds a profile to the queue, to be written in this format. If the queue is full, the oldest
+    /// profile is dropped. Does not wait for the receiver.
     pub fn push(&self, profile: Profile, export: impl Into<Export>) {
         let mut queue = self.shared.queue.lock();
         let oldest = match queue.waiting.len() >= self.shared.to.most_waiting {
@@ -144,18 +148,19 @@ impl ProfilePush {
         queue.waiting.push_back((Box::new(profile), export.into()));
         drop(queue);
         self.shared.changed.notify_all();
-        // A large profile takes its time to be freed: without the lock.
+        // Freeing a large profile takes time, so the lock is released first.
         drop(oldest);
     }
 
-    /// What became of the profiles so far.
+    /// Returns the outcomes of the profiles so far.
     pub fn counts(&self) -> PushCounts {
         let queue = self.shared.queue.lock();
         let waiting = queue.waiting.len() as u64 + u64::from(queue.is_sending);
         PushCounts { waiting, ..queue.counts.clone() }
     }
 
-    /// Waits until no profile waits, at most this long. True if none does.
+    /// Waits until the queue is empty and no profile is being sent, at most this long. Returns true
+    /// if so.
     pub fn flush(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         let mut queue = self.shared.queue.lock();
@@ -183,7 +188,7 @@ impl Shared {
     fn work(&self) {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(self.to.timeout))
-            // A proxy of the environment is for other hosts.
+            // The environment's proxy is meant for other hosts.
             .proxy(None)
             .build();
         let agent = ureq::Agent::new_with_config(config);

@@ -1,8 +1,10 @@
-//! GPU work, and idle time, as weighted stacks: the table behind flame graphs, pprof and OTLP profiles.
+//! GPU work and idle time as weighted stacks: the table behind flame graphs, pprof and OTLP
+//! profiles.
 //!
-//! A stack is where the work was submitted or where it ran, then the path of its range, then the
-//! operation: `process 7 > thread 9 > step > forward > gemm`. [`Profile::stacks`](crate::prelude::ProfileExt::stacks) makes the table.
-//! Of idle time the host's functions and the cause stand in place of the operation:
+//! A stack has the thread that submitted the work or the stream that ran it, then the path of its
+//! range, then the operation: `process 7 > thread 9 > step > forward > gemm`.
+//! [`Profile::stacks`](crate::prelude::ProfileExt::stacks) makes the table. In stacks of idle time,
+//! the host's functions and the cause replace the operation:
 //! [`Profile::idle_stacks`](crate::prelude::ProfileExt::idle_stacks).
 
 use std::borrow::Cow;
@@ -25,7 +27,7 @@ named_variants! {
     #[non_exhaustive]
     pub enum StackRoot with key in ALL {
         /// None: a stack begins with the outermost range. Work of all threads and processes with
-        /// one path is one stack.
+        /// one path forms one stack.
         Ranges = "ranges",
         /// The process and the host thread that submitted the work.
         Threads = "threads",
@@ -35,17 +37,17 @@ named_variants! {
 }
 
 named_variants! {
-    /// What the width of a flame graph or a sample's value is.
+    /// The quantity of a flame graph's width or a sample's value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     #[non_exhaustive]
     pub enum StackWeight with key in ALL {
         /// The sum of the operations' GPU times in nanoseconds.
         GpuTime = "gpu_time" and "nanoseconds",
-        /// The number of operations, those without timestamps included.
+        /// The number of operations, including those without timestamps.
         Operations = "gpu_operations" and "count",
         /// The bytes that copies moved and memsets wrote.
         Bytes = "gpu_bytes" and "bytes",
-        /// The time in which a device did nothing, in nanoseconds.
+        /// The time in which a device was idle, in nanoseconds.
         IdleTime = "gpu_idle_time" and "nanoseconds",
         /// The number of gaps, or of parts of gaps with this cause.
         Gaps = "gpu_gaps" and "count",
@@ -56,7 +58,7 @@ impl StackWeight {
     const OF_WORK: [Self; 3] = [Self::GpuTime, Self::Operations, Self::Bytes];
     const OF_IDLE_TIME: [Self; 2] = [Self::IdleTime, Self::Gaps];
 
-    /// The unit's name, as pprof and OTLP write it: `nanoseconds`, `count`, `bytes`.
+    /// The unit's name in pprof and OTLP: `nanoseconds`, `count`, `bytes`.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         self.second_text()
@@ -73,14 +75,14 @@ pub struct StackWeights {
     pub operations: u64,
     /// The bytes that copies moved and memsets wrote.
     pub bytes: u64,
-    /// The time in which a device did nothing, in nanoseconds.
+    /// The time in which a device was idle, in nanoseconds.
     pub idle_time_ns: u64,
     /// The number of gaps, or of parts of gaps.
     pub gaps: u64,
 }
 
 impl StackWeights {
-    /// One of the weights.
+    /// Returns one of the weights.
     #[must_use]
     pub const fn get(&self, weight: StackWeight) -> u64 {
         match weight {
@@ -109,7 +111,7 @@ impl StackWeights {
 }
 
 named_variants! {
-    /// What a frame is.
+    /// The kind of a frame.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[non_exhaustive]
     pub enum FrameKind with key {
@@ -133,9 +135,9 @@ named_variants! {
         Graph = "graph",
         /// A function of the host, or an address without a known one.
         Function = "function",
-        /// What a thread did there, if it did not run: a wait in a system call.
+        /// The state of a thread that did not run: a wait in a system call.
         State = "state",
-        /// Why a device was idle.
+        /// The cause of a device's idle time.
         Cause = "cause",
     }
 }
@@ -143,14 +145,14 @@ named_variants! {
 /// A frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Frame<'a> {
-    /// What it is.
+    /// The kind.
     pub kind: FrameKind,
-    /// The name as the program gave it: any text, also empty or with control characters.
+    /// The name given by the program: any text, possibly empty or with control characters.
     pub name: Cow<'a, str>,
 }
 
 impl Frame<'_> {
-    /// The name for people: control and invisible characters are replaced, and a blank name is
+    /// The name for display: control and invisible characters are replaced, and a blank name is
     /// `(no name)`.
     #[must_use]
     pub fn label(&self) -> Cow<'_, str> {
@@ -170,7 +172,8 @@ pub struct Stack<'a> {
     pub weights: StackWeights,
 }
 
-/// The weighted stacks of a profile; [`Profile::stacks`](crate::prelude::ProfileExt::stacks) makes it and has an example.
+/// The weighted stacks of a profile; [`Profile::stacks`](crate::prelude::ProfileExt::stacks) makes
+/// it and has an example.
 #[derive(Debug)]
 pub struct Stacks<'a> {
     profile: &'a Profile,
@@ -193,13 +196,14 @@ struct Row {
     weights: StackWeights,
 }
 
-/// The range, and the ranges that late work counts for, innermost first.
+/// The range, and the ranges that late work is attributed to, innermost first.
 type StackPath = (Option<NodeId>, Option<Vec<NodeId>>);
 
 /// Sums by root, path and tail.
 type Sums = FxHashMap<(Root, StackPath, usize), StackWeights>;
 
-/// Names in unshortened paths of all stacks: the paths of a recursion have quadratic length.
+/// The maximum number of names in unshortened paths of all stacks: the paths of a recursion have
+/// quadratic length.
 pub(super) const UNSHORTENED: usize = 100_000;
 
 /// [`ProfileExt::stacks`](crate::prelude::ProfileExt::stacks).
@@ -210,7 +214,7 @@ pub(crate) fn stacks(profile: &Profile, root: StackRoot) -> Stacks<'_> {
     for operation in profile.operations() {
         let node = operation.range().map(|range| range.node().id());
         let weights = StackWeights::of(&operation);
-        // Ranges that ended before the launch are not in its stack.
+        // Ranges that ended before the launch are left out of its stack.
         let late = operation.late_chain();
         let late = late.map(|chain| chain.map(|range| range.node().id()).collect());
         let key = (root_of.key(&operation), (node, late), names.index(&operation));
@@ -299,7 +303,7 @@ impl Stacks<'_> {
         self.rows.is_empty()
     }
 
-    /// The weights that these stacks have; the others are 0. The first is the main one.
+    /// The weights of these stacks; others are 0. The first is the main one.
     pub fn weights(&self) -> &'static [StackWeight] {
         self.weights
     }
@@ -312,8 +316,8 @@ impl Stacks<'_> {
     /// The stacks by root, path and name. Each iteration yields the same stacks.
     ///
     /// Paths with more than 128 ranges are shortened to the first and last 64 and the number
-    /// between them, `…(7 more)…`, after such paths have used 100,000 names: the paths of a
-    /// recursion have quadratic length.
+    /// between them, `…(7 more)…`. Shortening begins after such paths have used 100,000 names,
+    /// because the paths of a recursion have quadratic length.
     pub fn iter(&self) -> impl Iterator<Item = Stack<'_>> {
         let mut unshortened = UNSHORTENED;
         self.rows.iter().map(move |row| {
@@ -335,7 +339,7 @@ impl Stacks<'_> {
     /// The stacks as lines for flame graphs (inferno, flamegraph.pl, speedscope):
     /// `step;forward;gemm 4200`. In names `;` becomes `:`, and control characters are replaced.
     ///
-    /// Stacks of weight 0 are included; some programs refuse a file in which all are 0.
+    /// Stacks of weight 0 are included; some programs reject a file in which all are 0.
     pub fn folded(&self, weight: StackWeight) -> impl Iterator<Item = String> {
         self.iter().map(move |stack| {
             let label = |frame: &Frame<'_>| frame.label().replace(';', ":");
@@ -442,7 +446,7 @@ impl<'a> Roots<'a> {
 struct OperationNames<'a> {
     all: Vec<Frame<'a>>,
     by_frame: FxHashMap<Frame<'a>, usize>,
-    /// Kernels by their mangled names: demangling costs microseconds.
+    /// Kernels by their mangled names, since demangling costs microseconds.
     kernels: FxHashMap<&'a str, usize>,
 }
 

@@ -29,7 +29,7 @@ pub enum OperationCategory {
 }
 
 impl OperationCategory {
-    /// `None` for graphs that were traced as one interval.
+    /// `None` for graphs traced as one interval.
     fn of(what: &What) -> Option<Self> {
         match what {
             What::Kernel { .. } => Some(Self::CudaKernel),
@@ -141,7 +141,7 @@ impl<'a> Reports<'a> {
         (groups, texts)
     }
 
-    /// Calls by function. The longest total comes first, then by name.
+    /// Returns calls by function, sorted by total (longest first), then by name.
     pub fn cuda_api_sum(self) -> Report<CudaApiSum> {
         let store = self.store();
         let mut groups = Groups::new();
@@ -155,7 +155,8 @@ impl<'a> Reports<'a> {
         })
     }
 
-    /// Kernels by name. The longest total comes first, then fewer instances, then by name.
+    /// Returns kernels by name, sorted by total (longest first), then by instances (fewest first),
+    /// then by name.
     pub fn cuda_gpu_kern_sum(self) -> Report<CudaGpuKernSum> {
         let (groups, texts) =
             self.grouped(|what| matches!(what, What::Kernel { .. }).then_some(()));
@@ -165,7 +166,7 @@ impl<'a> Reports<'a> {
         })
     }
 
-    /// Kernels by name, grid and block, in the order of
+    /// Returns kernels by name, grid and block, in the order of
     /// [`cuda_gpu_kern_sum`](Self::cuda_gpu_kern_sum).
     pub fn cuda_gpu_kern_gb_sum(self) -> Report<CudaGpuKernGbSum> {
         let (groups, texts) = self.grouped(|what| match what {
@@ -179,7 +180,7 @@ impl<'a> Reports<'a> {
         })
     }
 
-    /// Copies by kind, and memsets, by time. The longest total comes first, then by name.
+    /// Returns copies by kind, and memsets, by time; sorted by total (longest first), then by name.
     pub fn cuda_gpu_mem_time_sum(self) -> Report<CudaGpuMemTimeSum> {
         let (groups, texts) =
             self.grouped(|what| matches!(what, What::Copy(_) | What::Memset(_)).then_some(()));
@@ -189,7 +190,8 @@ impl<'a> Reports<'a> {
         })
     }
 
-    /// Copies by kind, and memsets, by bytes. The largest total comes first, then by name.
+    /// Returns copies by kind, and memsets, by bytes; sorted by total (largest first), then by
+    /// name.
     pub fn cuda_gpu_mem_size_sum(self) -> Report<CudaGpuMemSizeSum> {
         let mut texts = OperationTexts::new(self);
         let mut groups = Groups::new();
@@ -208,7 +210,7 @@ impl<'a> Reports<'a> {
         })
     }
 
-    /// Kernels, copies and memsets by name. The longest total comes first, then by name.
+    /// Returns kernels, copies and memsets by name, sorted by total (longest first), then by name.
     pub fn cuda_gpu_sum(self) -> Report<CudaGpuSum> {
         let (groups, texts) = self.grouped(OperationCategory::of);
         let report = groups.report("no kernel, copy or memset was recorded", |group| {
@@ -218,7 +220,8 @@ impl<'a> Reports<'a> {
         report.without_graphs(self.whole_graphs())
     }
 
-    /// Calls, kernels, copies and memsets by name. The longest total comes first, then by name.
+    /// Returns calls, kernels, copies and memsets by name, sorted by total (longest first), then by
+    /// name.
     pub fn cuda_api_gpu_sum(self) -> Report<CudaApiGpuSum> {
         let (mut groups, mut texts) = self.grouped(OperationCategory::of);
         let functions: Vec<u32> =

@@ -14,7 +14,7 @@ use profiler_core::tables::Interval;
 /// Values grouped by a key.
 pub(super) struct Groups<K> {
     sums: Aggregate<K>,
-    /// Operations and calls without a time, which are in no group.
+    /// The number of operations and calls without a time, which are in no group.
     left_out: u64,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Group<K> {
     pub(super) key: K,
     pub(super) count: u64,
     pub(super) summary: TimeSummary,
-    /// The sum in percent of the sum of all groups.
+    /// The sum of the group in percent of the sum of all groups.
     pub(super) percent: f64,
 }
 
@@ -46,7 +46,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         }
     }
 
-    /// The groups in the order of their first values.
+    /// Returns the groups in the order of their first values.
     pub(super) fn finish(self) -> Vec<Group<K>> {
         let groups = self.sums.into_groups();
         let whole = groups.iter().map(|group| u128::from(group.statistics().sum_ns())).sum();
@@ -58,7 +58,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         groups.into_iter().filter_map(group).collect()
     }
 
-    /// A row for each group, largest sum first, then in the order that `row` returns with it.
+    /// Makes a row for each group, largest sum first, then in the order that `row` returns with it.
     pub(super) fn report<R: Row, O: Ord>(
         self,
         reason: &'static str,

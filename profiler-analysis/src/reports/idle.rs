@@ -13,9 +13,9 @@ use profiler_core::tables::Interval;
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum GapThreshold {
-    /// Longer than this.
+    /// A gap is longer than this.
     LongerThan(Duration),
-    /// Longer than this share of the time from the first operation to the end of the last.
+    /// A gap is longer than this share of the time from the first operation to the end of the last.
     Share(f64),
 }
 
@@ -38,7 +38,7 @@ row! {
         duration_ns: u64 => "Duration" Duration,
         /// The start.
         start_ns: i64 => "Start" Time,
-        /// The kernel's id of the process.
+        /// The operating system's id of the process.
         pid: u32 => "PID" Plain,
         /// The device's CUDA ordinal.
         device: u32 => "Device ID" Plain,
@@ -52,13 +52,14 @@ row! {
     GpuTimeUtil = "gpu_time_util" {
         /// The number of the row, from 1.
         row: u64 => "Row#" Plain,
-        /// The sum of operation times in percent of the length; more than 100 if concurrent.
+        /// The sum of operation times in percent of the length; above 100 if operations are
+        /// concurrent.
         in_use_percent: f64 => "In-Use" Percent,
         /// The length.
         duration_ns: u64 => "Duration" Duration,
         /// The start.
         start_ns: i64 => "Start" Time,
-        /// The kernel's id of the process.
+        /// The operating system's id of the process.
         pid: u32 => "PID" Plain,
         /// The device's CUDA ordinal.
         device: u32 => "Device ID" Plain,
@@ -67,7 +68,7 @@ row! {
     }
 }
 
-/// The operations of one process on one device, in one instance of a range or in all.
+/// The operations of one process on one device, in one instance of a range or in the whole profile.
 struct Busy {
     pid: u32,
     device: u32,
@@ -85,7 +86,7 @@ impl Rules<'_> {
             let Some(time) = operation.time().filter(|time| self.is_between(*time)) else {
                 continue;
             };
-            // nsys leaves out operations that started before its session.
+            // nsys ignores operations that started before its session.
             if is_imported(store) && self.reports().at(time.start_ns) <= 0 {
                 continue;
             }
@@ -101,7 +102,7 @@ impl Rules<'_> {
                 let whole = Interval { start_ns: first.start_ns, end_ns };
                 let inside =
                     |time: Interval| whole.start_ns < time.start_ns && time.end_ns < whole.end_ns;
-                // Profiler overhead is no gap of the program.
+                // Profiler overhead is not a gap of the program.
                 let overheads = store.overheads.iter().filter(|overhead| {
                     overhead.holds_gpu && overhead.process == pid && inside(overhead.time)
                 });
@@ -149,14 +150,14 @@ impl Rules<'_> {
         self.limited(report.leaving_out(self.without_time(|_| true)))
     }
 
-    /// Times with low use of a device, lowest first. Adjacent parts of the time are one row.
+    /// Times with low use of a device, lowest first. Adjacent low parts form one row.
     pub fn gpu_time_util(self) -> Report<GpuTimeUtil> {
         let mut rows = Vec::new();
         for busy in self.busy() {
             self.add_parts(&busy, &mut rows);
         }
         rows.sort_by_key(|row: &GpuTimeUtil| {
-            // CAST: as printed, with one decimal.
+            // CAST: printed with one decimal.
             ((row.in_use_percent * 10.0).round() as u64, row.duration_ns, row.start_ns)
         });
         for (number, row) in (1..).zip(&mut rows) {
@@ -184,10 +185,10 @@ impl Rules<'_> {
                 at_ns = until_ns;
             }
         }
-        // nsys names the context of the operation that ended last.
+        // nsys reports the context of the operation that ended last.
         let last = operations.iter().max_by_key(|(time, _)| time.end_ns);
         let context = last.map_or(0, |(_, context)| *context);
-        // Of adjacent parts: start, length and use.
+        // Start, length and use of adjacent parts.
         let mut open: Option<(u64, u64, u64)> = None;
         let mut close = |open: Option<(u64, u64, u64)>| {
             let Some((start_ns, duration_ns, used_ns)) = open else { return };

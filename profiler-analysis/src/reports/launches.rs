@@ -14,12 +14,12 @@ const NO_LAUNCHES: &str = "no kernel was recorded whose launch is known";
 row! {
     /// Statistics of the launches of one kernel: a row of `cuda_kern_exec_sum`.
     ///
-    /// A launch waits in the queue from its return to the kernel's start; a kernel that starts
-    /// before the return does not wait.
+    /// A launch waits in the queue from the call's return to the kernel's start. A kernel that
+    /// starts before the return does not wait.
     CudaKernExecSum = "cuda_kern_exec_sum" {
-        /// The kernel's id of the process that launched.
+        /// The operating system's id of the process that launched.
         pid: u32 => "PID" Plain,
-        /// The kernel's id of the thread that launched.
+        /// The operating system's id of the thread that launched.
         tid: u32 => "TID" Plain,
         /// The device's CUDA ordinal.
         device: u32 => "DevId" Plain,
@@ -27,16 +27,16 @@ row! {
         count: u64 => "Count" Plain,
         /// The number of kernels that waited in the queue.
         queue_count: u64 => "QCount" Plain,
-        /// From the call until both the call and the kernel had ended.
+        /// The time from the call until both the call and the kernel had ended.
         total: TimeSummary => |row, cells| cells.add_spread(
             ["TAvg", "TMed", "TMin", "TMax", "TStdDev"], Some(&row.total)),
-        /// The call, on the host.
+        /// The duration of the call on the host.
         api: TimeSummary => |row, cells| cells.add_spread(
             ["AAvg", "AMed", "AMin", "AMax", "AStdDev"], Some(&row.api)),
-        /// The time in the queue of the kernels that waited; `None` if none did.
+        /// The time in the queue of the kernels that waited; `None` if no kernel did.
         queue: Option<TimeSummary> => |row, cells| cells.add_spread(
             ["QAvg", "QMed", "QMin", "QMax", "QStdDev"], row.queue.as_ref()),
-        /// The kernel, on the GPU.
+        /// The duration of the kernel on the GPU.
         kernel: TimeSummary => |row, cells| cells.add_spread(
             ["KAvg", "KMed", "KMin", "KMax", "KStdDev"], Some(&row.kernel)),
         /// The launching function.
@@ -61,11 +61,11 @@ row! {
         kernel_start_ns: i64 => "Kernel Start" Time,
         /// The duration of the kernel on the GPU.
         kernel_duration_ns: u64 => "Kernel Dur" Duration,
-        /// From the call until both the call and the kernel had ended.
+        /// The time from the call until both the call and the kernel had ended.
         total_duration_ns: u64 => "Total Dur" Duration,
-        /// The kernel's id of the process that launched.
+        /// The operating system's id of the process that launched.
         pid: u32 => "PID" Plain,
-        /// The kernel's id of the thread that launched.
+        /// The operating system's id of the thread that launched.
         tid: u32 => "TID" Plain,
         /// The device's CUDA ordinal.
         device: u32 => "DevId" Plain,
@@ -108,7 +108,7 @@ struct Times {
 }
 
 impl<'a> Reports<'a> {
-    /// Kernels with a known launch and times, and the number of kernels without times.
+    /// Returns kernels with a known launch and times, and the number of kernels without times.
     fn launches(self) -> (Vec<Launch<'a>>, u64) {
         let store = self.store();
         let mut left_out = 0;
@@ -132,8 +132,8 @@ impl<'a> Reports<'a> {
         (launches, left_out)
     }
 
-    /// Kernels by name, launching function, thread and device. Those that took longest from launch
-    /// to end in the mean come first.
+    /// Returns kernels by name, launching function, thread and device, sorted by the mean time from
+    /// launch to end, longest first.
     pub fn cuda_kern_exec_sum(self) -> Report<CudaKernExecSum> {
         let store = self.store();
         let mut texts = OperationTexts::new(self);
@@ -179,7 +179,7 @@ impl<'a> Reports<'a> {
         Report::new(rows, NO_LAUNCHES).leaving_out(left_out)
     }
 
-    /// Every kernel with its launch, by the start of the launch.
+    /// Returns every kernel with its launch, by the start of the launch.
     pub fn cuda_kern_exec_trace(self) -> Report<CudaKernExecTrace> {
         let store = self.store();
         let mut texts = OperationTexts::new(self);

@@ -1,7 +1,7 @@
 //! The reports of Nsight Systems as typed rows.
 //!
 //! Each report has the name, columns and arithmetic of `nsys stats` of Nsight Systems 2025.3, so
-//! readers of its CSV also read ours.
+//! programs that read its CSV also read this crate's.
 //!
 //! ```no_run
 //! use profiler_analysis::prelude::*;
@@ -85,31 +85,32 @@ impl Outline {
         self.rows == 0
     }
 
-    /// Why the report has no rows, where nsys prints `SKIPPED`.
+    /// The reason why the report has no rows, where nsys prints `SKIPPED`.
     pub fn skipped(&self) -> Option<&'static str> {
         self.is_empty().then_some(self.reason)
     }
 
     getters! {
-        /// The name that nsys has for the report.
+        /// nsys's name of the report.
         name: &'static str = name;
         /// The number of rows.
         len: usize = rows;
-        /// GPU operations without timestamps and calls that had not returned, which are in no row.
+        /// GPU operations without timestamps and calls that had not returned. Both are in no row.
         left_out: u64 = left_out;
         /// Rows beyond the requested number.
         more_rows: u64 = more;
-        /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys leaves
-        /// them out of its reports on GPU work, as if the GPU had been idle. 0 in reports without
-        /// GPU work.
+        /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys omits them
+        /// from its reports on GPU work, as if the GPU had been idle. Zero in reports without GPU
+        /// work.
         whole_graphs: u64 = whole_graphs;
     }
 }
 
 /// The rows of one report.
 ///
-/// `{}` prints a text table of at most 50 rows (`{:20}`: of 20, `{:#}`: of all). `serde` writes the rows with their
-/// field names and units; [`csv`](Self::csv) and [`json`](Self::json) write nsys's formats.
+/// `{}` prints a text table of at most 50 rows; `{:20}` prints at most 20, `{:#}` all. `serde`
+/// writes the rows with their field names and units; [`csv`](Self::csv) and [`json`](Self::json)
+/// write nsys's formats.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Report<R> {
@@ -118,7 +119,7 @@ pub struct Report<R> {
 }
 
 impl<R: Row> Report<R> {
-    /// `reason` states why a report without rows has none.
+    /// `reason` states why there are no rows, for a report without any.
     pub(crate) fn new(rows: Vec<R>, reason: &'static str) -> Self {
         let (name, count) = (R::NAME, rows.len());
         let outline = Outline { name, rows: count, reason, left_out: 0, more: 0, whole_graphs: 0 };
@@ -131,7 +132,8 @@ impl<R: Row> Report<R> {
         table::csv(&self.rows)
     }
 
-    /// The text of `nsys stats --format json`: an object for each row, by names of the CSV columns.
+    /// The text of `nsys stats --format json`: an object for each row, with the CSV columns as
+    /// keys.
     pub fn json(&self) -> String {
         table::json(&self.rows)
     }
@@ -148,7 +150,7 @@ impl<R> Report<R> {
         self
     }
 
-    /// Keeps the first rows; `None` keeps all.
+    /// Keeps only the first rows; `None` keeps all.
     fn limited(mut self, rows: Option<usize>) -> Self {
         if let Some(rows) = rows.filter(|&rows| rows < self.rows.len()) {
             self.outline.more = (self.rows.len() - rows) as u64;
@@ -158,7 +160,7 @@ impl<R> Report<R> {
         self
     }
 
-    /// Keeps this many rows, those with the largest keys, in their order.
+    /// Keeps only this many rows, those with the largest keys, in their order.
     pub(crate) fn largest<K: Ord>(mut self, rows: usize, key: impl Fn(&R) -> K) -> Self {
         let mut order: Vec<usize> = (0..self.rows.len()).collect();
         order.sort_by_key(|at| Reverse(key(&self.rows[*at])));
@@ -284,7 +286,7 @@ impl fmt::Display for AnyReport {
     }
 }
 
-/// Declares reports: their variants, their methods with nsys's names, and what they list.
+/// Declares reports: their variants, their methods with nsys's names, and short descriptions.
 macro_rules! named {
     ($(#[$doc:meta])* $type:ident: $what:literal of $maker:ident {
         $($variant:ident = $name:ident $text:literal,)+
@@ -297,17 +299,17 @@ macro_rules! named {
         }
 
         impl $type {
-            /// All of them.
+            /// All variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The name that nsys has for it.
+            /// nsys's name of the report.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => stringify!($name),)+
                 }
             }
 
-            /// What it lists, in a few words.
+            /// A short description of the rows.
             pub const fn about(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+
@@ -333,10 +335,10 @@ macro_rules! named {
         impl std::str::FromStr for $type {
             type Err = crate::error::Error;
 
-            /// By nsys's name.
+            /// Parses nsys's name.
             ///
             /// # Errors
-            /// There is none of this name; the message lists those there are.
+            /// No report has this name; the message lists all names.
             fn from_str(name: &str) -> Result<Self, Self::Err> {
                 Self::ALL.iter().copied().find(|known| known.name() == name).ok_or_else(|| {
                     let known = Self::ALL.iter().map(|known| known.name()).collect();
@@ -385,15 +387,16 @@ pub(crate) fn stats(profile: &Profile, report: StatsReport) -> AnyReport {
     reports(profile).get(report)
 }
 
-/// Computes reports, each anew from the profile: a few nanoseconds an operation or call, and some
-/// microseconds for each C++ kernel name.
+/// Computes reports from the profile, anew for each call. A report costs a few nanoseconds per
+/// operation or call, and some microseconds for each C++ kernel name.
 ///
-/// In a recording of a [`Profiler`](profiler_core::Profiler) the calls of the driver API count, and
-/// recorded calls of the runtime API. Times are nanoseconds since the session's start, negative for
+/// In a recording of a [`Profiler`](profiler_core::Profiler), calls of the driver API and recorded
+/// calls of the runtime API count. Times are nanoseconds since the session's start, negative for
 /// earlier events of a capture. Process ids are 0 in recordings without them.
 ///
-/// A range contains the calls made in it; in a capture of nsys, the calls within it by time on the
-/// same thread. Process ranges that began and ended on one thread contain calls by time.
+/// A range contains the calls made in it. In a capture of nsys, it contains the calls within it by
+/// time on the same thread. Process ranges that began and ended on one thread contain calls by
+/// time.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct Reports<'a> {
@@ -406,8 +409,8 @@ impl<'a> Reports<'a> {
     setters! {
         /// Sets the names of kernels: nsys's `:base` and `:mangled`.
         kernel_names(naming: KernelNaming) naming = naming;
-        /// Prefixes kernel names with the innermost range, as nsys's `:nvtx-name`: `forward/gemm`. Not
-        /// in `nvtx_kern_sum`, which has a column for it.
+        /// Prefixes kernel names with the innermost range, like nsys's `:nvtx-name`:
+        /// `forward/gemm`. `nvtx_kern_sum` ignores it, since it has a column for the range.
         with_range_names() with_range = true;
     }
 
@@ -421,12 +424,12 @@ impl<'a> Reports<'a> {
         store.operations.iter().filter(|row| !matches!(store.work(row).what, What::Graph(_)))
     }
 
-    /// The number of graphs traced as one interval.
+    /// The number of CUDA graphs traced as one interval.
     fn whole_graphs(self) -> u64 {
         self.profile.totals().graphs
     }
 
-    /// The operations of a report that lack a time.
+    /// The number of operations of a report that lack a time.
     fn without_time(self, is_meant: impl Fn(&Operation) -> bool) -> u64 {
         self.operations().filter(|row| row.time().is_none() && is_meant(row)).count() as u64
     }
@@ -440,12 +443,12 @@ impl<'a> Reports<'a> {
         &self.store().threads[id.at()]
     }
 
-    /// The process id of a process of the store.
+    /// The process id of a process in the store.
     fn pid(self, process: u32) -> u32 {
         self.profile.process_id(process)
     }
 
-    /// A time relative to the source's 0, the session's start; negative before it.
+    /// A time relative to the session's start in the source; negative before it.
     fn at(self, ns: u64) -> i64 {
         self.store().session.since_zero(ns)
     }

@@ -1,4 +1,4 @@
-//! Sums of values in overlapping spans of their list: a value counts once for each span of a group.
+//! Sums of values in overlapping spans of a list: a value counts once for each span of a group.
 
 use std::ops::Range;
 
@@ -32,8 +32,8 @@ impl Part {
 /// A part of the list and a number of spans over it.
 pub(super) type Times = (Range<usize>, u64);
 
-/// The sum of each group. Ranges may nest 20,000 deep, so values are visited one by one only if the
-/// groups contain few in total.
+/// Returns the sum of each group. Ranges may nest 20,000 deep, so values are visited one by one
+/// only if the groups contain few in total.
 pub(super) fn sums(values: Vec<u64>, groups: Vec<Vec<Times>>) -> Vec<Overlay> {
     let count = |spans: &[Times]| spans.iter().map(|(_, times)| times).sum();
     let groups: Vec<(u64, Vec<Part>)> =
@@ -54,7 +54,7 @@ pub(super) fn sums(values: Vec<u64>, groups: Vec<Vec<Times>>) -> Vec<Overlay> {
     groups.into_iter().filter_map(sum).collect()
 }
 
-/// The number of visits per value up to which visiting is cheaper than ordering.
+/// The maximum visits per value for which visiting is cheaper than ordering.
 const FEW: usize = 32;
 
 /// The parts of the list under spans, ordered and disjoint.
@@ -116,7 +116,7 @@ struct Ordered {
     sizes: Vec<u64>,
     /// For each bit of the rank, highest first: the number of zeros before each position.
     zeros: Vec<Vec<u32>>,
-    /// Subtracted from each value before it is squared, which keeps the squares small.
+    /// An offset subtracted from each value before squaring, which limits the squares.
     middle: i128,
     /// Before each position: the sum of the differences, and of their squares.
     sums: Vec<(i128, i128)>,

@@ -22,10 +22,11 @@ row! {
         range: Arc<str> => "Range" Plain,
         /// The NVTX style.
         style: Style => "Style" Plain,
-        /// Statistics from the first operation to the end of the last, including idle time.
+        /// Statistics of the times from the first operation to the end of the last, including idle
+        /// time.
         projected: TimeSummary =>
             |row, cells| cells.add("Total Proj Time", Unit::Duration, row.projected.total_ns),
-        /// The time on the host of ranges with work.
+        /// The host time of ranges with work.
         total_range_ns: u64 => "Total Range Time" Duration,
         /// The number of ranges with work.
         range_instances: u64 => |row, cells| {
@@ -33,11 +34,12 @@ row! {
             cells.add("Range Instances", Unit::Plain, row.range_instances);
             cells.add_spread(names, Some(&row.projected))
         },
-        /// Calls in them and within that submitted work; a graph launch is one.
+        /// The number of calls that submitted work, in them and in ranges within; a graph launch
+        /// counts once.
         total_gpu_ops: u64 => "Total GPU Ops" Plain,
-        /// The mean of these calls.
+        /// The mean of these calls per range.
         avg_gpu_ops: f64 => "Avg GPU Ops" Plain,
-        /// The mean number of ranges around each.
+        /// The mean number of ranges around each range.
         avg_range_level: f64 => "Avg Range Lvl" Plain,
         /// The mean number of direct children with work.
         avg_num_children: f64 => "Avg Num Child" Plain,
@@ -51,7 +53,7 @@ row! {
         name: Arc<str> => "Name" Plain,
         /// The start of its first operation on the GPU.
         projected_start_ns: i64 => "Projected Start" Time,
-        /// From there to the end of its last operation, including idle time.
+        /// The time from there to the end of its last operation, including idle time.
         projected_duration_ns: u64 => "Projected Duration" Duration,
         /// The start on the host.
         original_start_ns: i64 => "Orig Start" Time,
@@ -59,21 +61,22 @@ row! {
         original_duration_ns: u64 => "Orig Duration" Duration,
         /// The NVTX style.
         style: Style => "Style" Plain,
-        /// The kernel's id of the process.
+        /// The operating system's id of the process.
         pid: u32 => "PID" Plain,
-        /// The kernel's id of the thread.
+        /// The operating system's id of the thread.
         tid: u32 => "TID" Plain,
-        /// Calls in it and within that submitted work; a graph launch is one.
+        /// The number of calls that submitted work, in it and in ranges within; a graph launch
+        /// counts once.
         num_gpu_ops: u64 => "NumGPUOps" Plain,
         /// The number of ranges around it.
         level: u32 => "Lvl" Plain,
         /// The number of direct children with work.
         num_children: u64 => "NumChild" Plain,
-        /// The number of the range: nsys's if it has one, else by start.
+        /// The number of the range: nsys's number, or by start if it has none.
         range_id: u64 => "RangeId" Plain,
         /// The number of the parent range.
         parent_id: Option<u64> => "ParentId" Plain,
-        /// The numbers of the ranges around it and its own: `:1:2`.
+        /// The numbers of the ranges around it, then its own: `:1:2`.
         range_stack: RangeStack => "RangeStack" Plain,
     }
 }
@@ -81,15 +84,16 @@ row! {
 row! {
     /// Kernels of one name launched in ranges of one name by one thread: a row of `nvtx_kern_sum`.
     ///
-    /// A kernel counts in every range around its launch; its time counts twice in two of one name.
+    /// A kernel counts in every range around its launch. In two ranges of one name, its time counts
+    /// twice.
     NvtxKernSum = "nvtx_kern_sum" {
         /// The ranges' domain and name; `None` for kernels launched outside ranges.
         nvtx_range: Option<Arc<str>> => "NVTX Range" Plain,
         /// The NVTX style of the ranges.
         style: Option<Style> => "Style" Plain,
-        /// The kernel's id of the process that launched; `None` if the launch is unknown.
+        /// The operating system's id of the process that launched; `None` if the launch is unknown.
         pid: Option<u32> => "PID" Plain,
-        /// The kernel's id of the thread that launched; `None` if the launch is unknown.
+        /// The operating system's id of the thread that launched; `None` if the launch is unknown.
         tid: Option<u32> => "TID" Plain,
         /// The number of ranges.
         nvtx_instances: u64 => "NVTX Inst" Plain,
@@ -155,17 +159,17 @@ type KernelKey = (Option<(u32, Style)>, Option<ThreadId>, u32);
 /// Kernels by the ranges around their launches.
 #[derive(Default)]
 struct KernelsInRanges {
-    /// In process ranges or outside ranges, and in thread ranges where some cross: by range name
-    /// and style, thread and kernel.
+    /// Kernels in process ranges or outside ranges, and in thread ranges if some of these cross. By
+    /// range name and style, thread and kernel.
     sums: FxHashMap<KernelKey, KernelSum>,
-    /// In ranges of threads, if none cross: by thread and kernel.
+    /// Kernels in ranges of threads, if no ranges cross. By thread and kernel.
     placed: FxHashMap<(ThreadId, u32), Vec<Placed>>,
     /// Kernels without a time.
     left_out: u64,
 }
 
 impl Reports<'_> {
-    /// The ranges of threads that a call is within, innermost first.
+    /// The thread ranges around a call, innermost first.
     fn ranges_around(self, spans: &Spans, call: &Call) -> impl Iterator<Item = RangeId> {
         let (store, tree) = (self.store(), &self.profile.range_tree());
         let innermost = spans.range_around(call);
@@ -188,7 +192,7 @@ impl Reports<'_> {
                     of.add(time);
                     continue;
                 }
-                // Operations of one call count once, as in nsys.
+                // Operations of one call count once, like in nsys.
                 let of = &mut of_calls[call.at()];
                 let calls = u64::from(of.is_none());
                 merge(of, Projected { time, calls });
@@ -239,7 +243,7 @@ impl Reports<'_> {
             let chain = self.profile.range_tree().late_chain(store, call).into_iter().flatten();
             chain.for_each(|range| merge(&mut of_spans[range.at()], of));
         }
-        // Several calls of one correlation id count once in each range around them.
+        // Several calls with one correlation id count once in each range around them.
         for (calls, of) in of_repeated.into_values() {
             let mut around = FxHashSet::default();
             for call in calls {
@@ -260,7 +264,7 @@ impl Reports<'_> {
             .collect()
     }
 
-    /// Ranges with GPU work by name. The longest total comes first, then by name.
+    /// Returns ranges with GPU work by name, sorted by total (longest first), then by name.
     pub fn nvtx_gpu_proj_sum(self) -> Report<NvtxGpuProjSum> {
         #[derive(Default)]
         struct Sum {
@@ -307,7 +311,8 @@ impl Reports<'_> {
         Report::new(rows, NO_WORK).leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 
-    /// Every range with GPU work by start on the host; of simultaneous ones the longest first.
+    /// Returns every range with GPU work by start on the host; among simultaneous ones the longest
+    /// first.
     pub fn nvtx_gpu_proj_trace(self) -> Report<NvtxGpuProjTrace> {
         let spans = Spans::new(self, true);
         let levels = spans.levels();
@@ -340,7 +345,8 @@ impl Reports<'_> {
         Report::new(rows, NO_WORK).leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 
-    /// Finds the ranges around the launches of all kernels. `names` has the name of each label.
+    /// Finds the ranges around the launches of all kernels. `names` contains the name of each
+    /// label.
     fn kernels_in_ranges(
         self,
         spans: &Spans,
@@ -395,7 +401,8 @@ impl Reports<'_> {
         found
     }
 
-    /// Kernels by range, thread and name: sorted by range, then thread, then longest total.
+    /// Returns kernels by range, thread and name, sorted by range, then by thread, then by total
+    /// (longest first).
     pub fn nvtx_kern_sum(self) -> Report<NvtxKernSum> {
         let store = self.store();
         let spans = Spans::new(self, true);
@@ -434,7 +441,7 @@ impl Reports<'_> {
             let values = of.iter().map(|(_, ns, ..)| *ns).collect();
             let named: Vec<_> = by_name.into_iter().collect();
             let (names, spans): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-            // A kernel with several calls in ranges of a name counts once.
+            // A kernel with several calls in ranges of one name counts once.
             let kernels: Option<Vec<u64>> = (!store.repeated_calls.is_empty()).then(|| {
                 let count = |spans: &Vec<Times>| {
                     let rows = overlay::places(spans).flat_map(|places| &of[places]);
@@ -458,8 +465,8 @@ impl Reports<'_> {
         });
         Report::new(rows, "no kernel was recorded").leaving_out(left_out)
     }
-    /// For each group of kernels sorted by position: by name, the kernels under ranges of that
-    /// name. A range handed to other threads may have many groups below it.
+    /// For each group of kernels sorted by position: by name, the kernels in ranges of that name. A
+    /// range handed to other threads may have many groups below it.
     fn by_names<'a>(
         self,
         groups: impl Iterator<Item = &'a [Placed]>,
@@ -475,7 +482,7 @@ impl Reports<'_> {
         }
         chains.sort_by_key(|(inner, ..)| tree.places(*inner).start);
         let mut chains = chains.into_iter().peekable();
-        // The open ranges, and the depths of those of each name.
+        // The open ranges, and the depths of the open ranges of each name.
         let mut open: Vec<RangeId> = Vec::new();
         let mut open_names: Vec<u32> = Vec::new();
         let mut depths: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
@@ -523,7 +530,8 @@ impl Reports<'_> {
 struct Outer {
     /// The number of ranges around each range, plus 1.
     depths: Vec<u32>,
-    /// The parent, and an ancestor further out: two equal jumps of the parent and one step.
+    /// The parent, and a more distant ancestor, reached by two equal jumps of the parent and one
+    /// step.
     jumps: Vec<[Option<RangeId>; 2]>,
 }
 
@@ -565,8 +573,8 @@ impl Outer {
         at
     }
 
-    /// The ranges around kernels, each once, as chains with the same kernels: the innermost range
-    /// of each chain, and the depth of its parent chain.
+    /// Visits the ranges around kernels, each once, as chains with the same kernels: the innermost
+    /// range of each chain, and the depth of its parent chain.
     fn chains(&self, tree: &Tree, of: &[Placed], mut chain: impl FnMut(RangeId, u32)) {
         let mut inner: Vec<Option<RangeId>> = Vec::new();
         for &(place, _, range, _) in of {

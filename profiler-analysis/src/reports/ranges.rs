@@ -60,7 +60,7 @@ row! {
     NvtxPushpopTrace = "nvtx_pushpop_trace" {
         /// The start of the range.
         start_ns: i64 => "Start" Time,
-        /// The end; for an open range the stop of the session.
+        /// The end; for an open range, the stop of the session.
         end_ns: i64 => "End" Time,
         /// The duration on the host.
         duration_ns: u64 => "Duration" Duration,
@@ -70,19 +70,19 @@ row! {
         non_child_duration_ns: i64 => "DurNonChild" Duration,
         /// The domain and name: `domain:name`, in the default domain `:name`.
         name: Arc<str> => "Name" Plain,
-        /// The kernel's id of the process.
+        /// The operating system's id of the process.
         pid: u32 => "PID" Plain,
-        /// The kernel's id of the thread.
+        /// The operating system's id of the thread.
         tid: u32 => "TID" Plain,
         /// The number of ranges around the range.
         level: u32 => "Lvl" Plain,
         /// The number of direct children.
         num_children: u64 => "NumChild" Plain,
-        /// The number of the range: nsys's if it has one, else by start.
+        /// The number of the range: nsys's number, or by start if it has none.
         range_id: u64 => "RangeId" Plain,
         /// The number of the parent range.
         parent_id: Option<u64> => "ParentId" Plain,
-        /// The numbers of the ranges around the range and its own: `:1:2`.
+        /// The numbers of the ranges around the range, then its own: `:1:2`.
         range_stack: RangeStack => "RangeStack" Plain,
         /// The name after two dashes for each level: `--:name`.
         name_tree: NameTree => "NameTree" Plain,
@@ -90,7 +90,7 @@ row! {
 }
 
 impl Reports<'_> {
-    /// Ranges of both styles by name. The longest total comes first, then by name.
+    /// Returns ranges of both styles by name, sorted by total (longest first), then by name.
     pub fn nvtx_sum(self) -> Report<NvtxSum> {
         let (groups, texts) = self.grouped_ranges(&[Style::PushPop, Style::StartEnd]);
         groups.report("no range was recorded", |group| {
@@ -99,7 +99,7 @@ impl Reports<'_> {
         })
     }
 
-    /// Ranges of threads by name, in the order of [`nvtx_sum`](Self::nvtx_sum).
+    /// Returns ranges of threads by name, in the order of [`nvtx_sum`](Self::nvtx_sum).
     pub fn nvtx_pushpop_sum(self) -> Report<NvtxPushpopSum> {
         let (groups, texts) = self.grouped_ranges(&[Style::PushPop]);
         groups.report(NO_THREAD_RANGES, |group| {
@@ -108,7 +108,7 @@ impl Reports<'_> {
         })
     }
 
-    /// Ranges of the process by name, in the order of [`nvtx_sum`](Self::nvtx_sum).
+    /// Returns ranges of the process by name, in the order of [`nvtx_sum`](Self::nvtx_sum).
     pub fn nvtx_startend_sum(self) -> Report<NvtxStartendSum> {
         let (groups, texts) = self.grouped_ranges(&[Style::StartEnd]);
         groups.report("no range of the process was recorded", |group| {
@@ -135,7 +135,7 @@ impl Reports<'_> {
         (groups, texts)
     }
 
-    /// Every range of a thread by start; of ranges with one start the shorter first.
+    /// Returns every range of a thread by start; among ranges with one start the shorter first.
     pub fn nvtx_pushpop_trace(self) -> Report<NvtxPushpopTrace> {
         let spans = Spans::new(self, false);
         let mut children = vec![(0_u64, 0_u64); spans.all.len()];

@@ -56,9 +56,9 @@ row! {
         duration_ns: u64 => "Duration" Duration,
         /// The start of the call.
         start_ns: i64 => "Start" Time,
-        /// The kernel's id of the process.
+        /// The operating system's id of the process.
         pid: u32 => "PID" Plain,
-        /// The kernel's id of the thread.
+        /// The operating system's id of the thread.
         tid: u32 => "TID" Plain,
         /// The function.
         api_name: Arc<str> => "API Name" Plain,
@@ -80,7 +80,7 @@ macro_rules! transfer_row {
                 $($(#[$attribute])* $memory: &'static str => $header Plain,)+
                 /// Bytes copied or set.
                 bytes: u64 => "Bytes" Bytes,
-                /// The kernel's id of the process.
+                /// The operating system's id of the process.
                 pid: u32 => "PID" Plain,
                 /// The device's CUDA ordinal.
                 device: u32 => "Device ID" Plain,
@@ -160,11 +160,12 @@ pub(crate) fn rules(profile: &Profile) -> Rules<'_> {
     }
 }
 
-/// Checks the rules of `nsys analyze`, each anew, at a few nanoseconds an operation or call.
+/// Evaluates the rules of `nsys analyze`, anew for each call, at a few nanoseconds per operation or
+/// call.
 ///
-/// On a capture of nsys the defaults are nsys's own: calls of the runtime API alone, gaps of half a
-/// second. On other profiles the driver API counts too, since a program may use no other, and gaps
-/// count from a hundredth of the examined time on.
+/// On a capture of nsys the defaults are nsys's own: only calls of the runtime API, and gaps of
+/// half a second. On other profiles the driver API counts too, since a program may use only that
+/// one. The minimum gap is then a hundredth of the examined time.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct Rules<'a> {
@@ -185,17 +186,18 @@ struct Found<'a> {
     function: Arc<str>,
 }
 
-/// The calls and operations that a rule examines: all, or those of the instances of a range.
+/// The calls and operations that a rule examines: all, or those in the instances of a range.
 pub(super) struct Scopes<'a> {
     profile: &'a Profile,
     /// The instance around each range; `None` examines everything.
     instances: Option<Vec<Option<u32>>>,
-    /// The instances themselves, which late calls are searched for.
+    /// The instances themselves; late calls are searched for them.
     own: FxHashMap<RangeId, u32>,
 }
 
 impl Scopes<'_> {
-    /// The number of the instance around a call, 0 without a restriction; `None` outside.
+    /// The number of the instance around a call; 0 without a restriction, `None` outside all
+    /// instances.
     pub(super) fn of(&self, call: &Call) -> Option<u32> {
         let Some(instances) = &self.instances else { return Some(0) };
         match self.profile.range_tree().late_chain(self.profile.tables(), call) {
@@ -204,7 +206,7 @@ impl Scopes<'_> {
         }
     }
 
-    /// [`of`](Self::of) the call of an operation.
+    /// Applies [`of`](Self::of) to the call of an operation.
     pub(super) fn of_operation(&self, operation: &Operation) -> Option<u32> {
         match operation.call.get() {
             Some(call) => self.of(&self.profile.tables().calls[call.at()]),
@@ -215,19 +217,20 @@ impl Scopes<'_> {
 
 impl<'a> Rules<'a> {
     setters! {
-        /// The maximum number of rows of each rule; `None` is all. 50 by default.
-        /// [`Outline::more_rows`](super::Outline::more_rows) states how many more there were.
+        /// Sets the maximum number of rows of each rule; `None` for all, 50 by default.
+        /// [`Outline::more_rows`](super::Outline::more_rows) is the number of rows beyond.
         rows(rows: Option<usize>) rows = rows;
-        /// Whether calls of the driver API count.
+        /// Sets if calls of the driver API count.
         driver_api(driver_api: bool) driver_api = driver_api;
-        /// Restricts rules to the work of ranges, by path as in [`Profile::range`]. Gaps and idle times
-        /// are those of each instance separately.
+        /// Restricts rules to the work of ranges, by path as in [`Profile::range`]. Gaps and idle
+        /// times are determined for each instance separately.
         within(path: &'a str) path = Some(path);
-        /// The minimum length of a gap.
+        /// Sets the minimum length of a gap.
         gap(gap: GapThreshold) gap = gap;
-        /// The number of parts of the time for `gpu_time_util`, from 1 to 1,000; 30 by default.
+        /// Sets the number of parts of the time for `gpu_time_util`, from 1 to 1,000; 30 by
+        /// default.
         chunks(chunks: u32) chunks = chunks.clamp(1, 1000);
-        /// The use in percent below which `gpu_time_util` lists a part; 50 by default.
+        /// Sets the use in percent below which `gpu_time_util` lists a part; 50 by default.
         below_percent(below_percent: f64) below_percent = below_percent;
     }
 
@@ -296,7 +299,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// The operations that calls of matching names submitted, the longest first.
+    /// The operations submitted by calls of matching names, longest first.
     fn found(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Found<'a>> {
         let store = self.store();
         let scopes = self.scopes();
@@ -363,19 +366,19 @@ impl<'a> Rules<'a> {
         self.limited(report.leaving_out(self.without_time(|what| matches!(what, What::Copy(_)))))
     }
 
-    /// Synchronous copies, the longest first: but for those to a device of at most 64,000 bytes,
-    /// for which the host does not wait, and those within one device.
+    /// Returns synchronous copies, longest first. Copies of at most 64,000 bytes to a device are
+    /// left out, since the host does not wait for them. Copies within one device are left out, too.
     pub fn cuda_memcpy_sync(self) -> Report<CudaMemcpySync> {
         let of_nsys = is_imported(self.store());
         let copies = self.found_copies(
             |verb| verb.starts_with("Memcpy") && !verb.contains("Async"),
             |copy, number| {
-                // Those to arrays are not meant, where the source tells them apart.
+                // Copies to arrays are not exempt, if the source distinguishes them.
                 let is_to_device = copy.kind == cupti::CopyKind::HostToDevice && number <= 1;
                 let is_small = copy.bytes <= 64_000 && is_to_device;
                 let is_within = match copy.peers {
                     Some(peers) => peers.source_device == peers.destination_device,
-                    // Here nsys knows no device, and names them.
+                    // Without peers the devices are unknown to nsys, which lists these copies.
                     None => copy.kind == cupti::CopyKind::DeviceToDevice && !of_nsys,
                 };
                 !is_small && !is_within
@@ -401,8 +404,8 @@ impl<'a> Rules<'a> {
         self.limited(report.leaving_out(self.without_time(|what| matches!(what, What::Memset(_)))))
     }
 
-    /// Calls that waited for a stream, a context or a device, the longest first. Those that waited
-    /// for an event are not among them, as with nsys.
+    /// Returns calls that waited for a stream, a context or a device, longest first. Like in nsys,
+    /// calls that waited for an event are left out.
     pub fn cuda_api_sync(self) -> Report<CudaApiSync> {
         let store = self.store();
         let scopes = self.scopes();
@@ -411,7 +414,7 @@ impl<'a> Rules<'a> {
             let waits = ["DeviceSynchronize", "StreamSynchronize", "CtxSynchronize"];
             waits.iter().any(|wait| verb.starts_with(wait))
         };
-        // Where both APIs count, the driver call stands for the runtime call that made it.
+        // If both APIs count, the driver call represents the runtime call that made it.
         let outer = if self.driver_api { &[] } else { &store.outer_calls[..] };
         let mut rows: Vec<CudaApiSync> = store
             .calls

@@ -28,7 +28,7 @@ pub(super) struct Span {
     pub(super) label: u32,
     pub(super) thread: ThreadId,
     pub(super) time: Interval,
-    /// nsys's number; without one, by start from 1.
+    /// nsys's number; without one, a number by start from 1.
     pub(super) number: u64,
     /// The index of the parent span.
     pub(super) parent: Option<u32>,
@@ -36,13 +36,13 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The sort key of the spans around a call: nsys uses the greatest.
+    /// The sort key of the spans around a call: nsys uses the span with the greatest.
     pub(super) fn order(&self) -> (u64, Reverse<u64>) {
         (self.time.start_ns, Reverse(self.number))
     }
 }
 
-/// All ranges: those of threads by row, then process ranges that began and ended on one thread.
+/// All ranges: thread ranges by row, then process ranges that began and ended on one thread.
 #[derive(Debug)]
 pub(super) struct Spans {
     pub(super) all: Vec<Span>,
@@ -157,7 +157,7 @@ impl Spans {
         let mut process: FxHashMap<ThreadId, Overlaps> = FxHashMap::default();
         let ranges = if with_process { &store.process_ranges[..] } else { &[] };
         for (row, range) in (store.ranges.len()..).zip(ranges) {
-            // nsys leaves out ranges that end on another thread, and extends open ones.
+            // nsys ignores ranges that end on another thread, and extends open ones.
             if range.end_thread.is_some_and(|end| end != range.thread) {
                 continue;
             }
@@ -212,7 +212,7 @@ impl Spans {
         }
         let slack = |outer: Interval, inner: Interval| outer.ns() - inner.ns();
         let count = store.ranges.len() as u32;
-        // By thread; simultaneous process ranges longest first, before those of the thread.
+        // By thread; among simultaneous ranges, process ranges first, longest first.
         let mut order: Vec<u32> = (0..self.all.len() as u32)
             .filter(|id| self.process.contains_key(&self.all[*id as usize].thread))
             .collect();
@@ -240,7 +240,7 @@ impl Spans {
                 let own = own.map(|own| {
                     (self.all[own as usize].time.ns().saturating_sub(span.time.ns()), own)
                 });
-                // The shortest; of equal ones the latest start, then the first span.
+                // The shortest; among equal ones the latest start, then the first span.
                 let until = ends.partition_point(|&end| end >= span.time.end_ns);
                 let tightest = begun.up_to(until, Ord::min);
                 let best = match (own, tightest) {
@@ -265,7 +265,7 @@ impl Spans {
         }
     }
 
-    /// The innermost thread range around a process range; of ranges that cross, the shortest.
+    /// The innermost thread range around a process range; among ranges that cross, the shortest.
     fn innermost(&self, store: &Tables, span: &Span) -> Option<u32> {
         let of_thread = |range: &profiler_core::tables::Range| (range.thread, range.time.start_ns);
         let last = store
@@ -319,7 +319,8 @@ impl Spans {
         Arc::new(Levels::new(&self.all))
     }
 
-    /// The thread range of a call. In a capture, not an open range that nsys ends before the call.
+    /// The thread range of a call. In a capture, an open range that nsys ends before the call does
+    /// not count.
     pub(super) fn range_around(&self, call: &Call) -> Option<RangeId> {
         let has_it = |range: &RangeId| self.all[range.at()].time.end_ns >= call.time.end_ns;
         call.range.get().filter(|range| !self.is_imported || has_it(range))
@@ -341,7 +342,7 @@ impl Spans {
         let own = self.range_around(call);
         let start = |range: RangeId| self.all[range.at()].time.start_ns;
         let parent = |range: &RangeId| store.ranges[range.at()].parent.get();
-        // Of simultaneous ranges nsys uses the one with the least number.
+        // Among simultaneous ranges nsys uses the one with the smallest number.
         let ranges = std::iter::successors(own, parent)
             .take_while(|range| own.is_some_and(|own| start(*range) >= start(own)));
         let mut process = self.process_around(call).peekable();
@@ -389,8 +390,9 @@ impl Levels {
     }
 }
 
-/// Writes the levels of a range from the outermost on: without those between the first and last `kept`, whose number is
-/// written instead. The texts of all ranges of a recursion would have quadratic length.
+/// Writes the levels of a range from the outermost on. The levels between the first and last `kept`
+/// are replaced by their number. Otherwise the texts of all ranges of a recording would have
+/// quadratic length.
 fn write_levels(
     out: &mut impl fmt::Write,
     levels: usize,
@@ -407,10 +409,12 @@ fn write_levels(
     }
 }
 
-/// The numbers of a range and those around it; as text and for `serde` outermost first: `:1:2`. Text of more than 128 numbers
-/// has the first and last 64, and the number of those between: `:1:2…(7 more)…:10:11`.
+/// The numbers of a range and of the ranges around it. Text and `serde` begin with the outermost:
+/// `:1:2`. Text of more than 128 numbers has the first and last 64, and the number of those
+/// between: `:1:2…(7 more)…:10:11`.
 ///
-/// The stacks of a report share their data: separate texts would be as long as ranges are deep.
+/// The stacks of a report share their data: separate texts would have the length of the nesting
+/// depth.
 #[derive(Clone)]
 pub struct RangeStack {
     spans: Arc<Levels>,
@@ -427,11 +431,12 @@ impl RangeStack {
         self.spans.around(self.id)
     }
 
-    /// Writes the text with so many numbers at either end, at most [`KEPT`]. Costs no more for deeper ranges.
+    /// Writes the text with this many numbers at either end, at most [`KEPT`]. The cost does not
+    /// grow with the depth.
     pub(super) fn write(&self, out: &mut impl fmt::Write, kept: usize) -> fmt::Result {
         let level = self.spans.0[self.id as usize].level;
         write_levels(out, level.depth() + 1, kept, |out, levels| {
-            // From the innermost of these levels outwards.
+            // Starts at the innermost of these levels and goes outwards.
             let (from, skipped) = match levels.end > level.depth() {
                 true => (self.id, 0),
                 // CAST: spans are counted in 32 bits.
@@ -465,8 +470,8 @@ impl PartialEq for RangeStack {
 serialize_as_text!(RangeStack);
 serialize_as_text!(NameTree);
 
-/// A range's name after two dashes for each range around it: `--:name`. Text of more than 128 pairs of dashes has the number of
-/// those beyond between them.
+/// A range's name after two dashes for each range around it: `--:name`. Text of more than 128 pairs
+/// of dashes states the number of further pairs between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NameTree {
     pub(super) level: u32,
@@ -474,7 +479,7 @@ pub struct NameTree {
 }
 
 impl NameTree {
-    /// Writes the text with so many pairs of dashes at either end.
+    /// Writes the text with this many pairs of dashes at either end.
     pub(super) fn write(&self, out: &mut impl fmt::Write, kept: usize) -> fmt::Result {
         write_levels(out, self.level as usize, kept, |out, mut levels| {
             levels.try_for_each(|_| out.write_str("--"))

@@ -1,10 +1,10 @@
-//! Statistics of durations or sizes, as nsys prints them of each group.
+//! Statistics of durations or sizes, in the form that nsys prints for each group.
 
 use profiler_base::statistics::Statistics;
 use profiler_base::units::nanoseconds;
 use serde::Serialize;
 
-/// Statistics of durations in nanoseconds, not rounded; files have one decimal, as nsys's.
+/// Statistics of durations in nanoseconds, not rounded; files have one decimal, like nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct TimeSummary {
@@ -22,8 +22,8 @@ pub struct TimeSummary {
     pub stddev_ns: f64,
 }
 
-/// Statistics of sizes in bytes. The values are not rounded; files have megabytes of 1,000,000
-/// bytes with three decimals, as nsys's.
+/// Statistics of sizes in bytes. The values are not rounded. Files have megabytes of 1,000,000
+/// bytes with three decimals, like nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct SizeSummary {
@@ -59,8 +59,9 @@ impl TimeSummary {
         })
     }
 
-    /// Statistics of values that are not listed: their number, their sum, the sum of the squared
-    /// distances from the mean, and a function from a rank to its value. `None` for no values.
+    /// Statistics of values without a list. The inputs are their number, their sum, the sum of the
+    /// squared distances from the mean, and a function from a rank to its value. `None` without
+    /// values.
     pub(super) fn of_parts(
         count: u64,
         total: u128,

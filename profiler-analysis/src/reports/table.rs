@@ -26,12 +26,12 @@ pub(crate) enum Unit {
     Time,
     /// Bytes; in files megabytes of 1,000,000.
     Bytes,
-    /// A [`Rate`]; in files megabytes per second, as nsys divides.
+    /// A [`Rate`]; in files megabytes per second, with nsys's division.
     Throughput,
     Address,
     /// Numbers with two decimals.
     Ratio,
-    /// Text for files only: too long for a table.
+    /// Text only for files, because it is too long for a table.
     InFiles,
 }
 
@@ -92,7 +92,7 @@ impl Rate {
         u64::try_from(rounded).unwrap_or(u64::MAX)
     }
 
-    /// Bytes per second as nsys divides: the bytes times the whole number of times in a second,
+    /// Bytes per second by nsys's division: the bytes times the whole number of times in a second,
     /// which is 0 for times above a second.
     pub(super) fn nsys_bytes_per_s(self) -> u64 {
         self.bytes.saturating_mul(1_000_000_000 / self.ns)
@@ -144,7 +144,7 @@ impl<T: Cell> Cell for Option<T> {
 
 /// A row of a report: its cells in the order of columns.
 pub trait Row: fmt::Debug + Serialize {
-    /// The name that nsys has for the report.
+    /// nsys's name of the report.
     const NAME: &'static str;
     /// The columns that a narrow table leaves out last.
     #[doc(hidden)]
@@ -156,8 +156,8 @@ pub trait Row: fmt::Debug + Serialize {
 
 /// Declares the row of a report: its fields and their columns.
 ///
-/// `field: Type => "Header" Unit` fills one column, `field: Type => |row, cells| ...` those that
-/// the expression adds, and a field without an arrow none.
+/// `field: Type => "Header" Unit` fills one column. `field: Type => |row, cells| ...` fills the
+/// columns that the expression adds. A field without an arrow fills none.
 macro_rules! row {
     ($(#[$doc:meta])* $type:ident = $name:literal {
         $($(#[$attribute:meta])* $field:ident: $of:ty
@@ -212,14 +212,14 @@ impl Cells<'_> {
         self.add(med, Unit::Duration, of.map(|of| of.med_ns));
         self.add(min, Unit::Duration, of.map(|of| of.min_ns));
         self.add(max, Unit::Duration, of.map(|of| of.max_ns));
-        // 0 without values, as in nsys.
+        // 0 without values, like in nsys.
         self.add(stddev, Unit::Duration, of.map_or(0.0, |of| of.stddev_ns));
     }
 }
 
 fn each_cell<R: Row>(row: &R, mut add: impl FnMut(Column, Value<'_>)) {
     row.cells(&mut Cells(&mut |column, value| match value {
-        // JSON has no such numbers.
+        // JSON cannot express these numbers.
         Value::Real(number) | Value::Measured(number, _) if !number.is_finite() => {
             add(column, Value::Absent);
         }
@@ -227,7 +227,7 @@ fn each_cell<R: Row>(row: &R, mut add: impl FnMut(Column, Value<'_>)) {
     }));
 }
 
-/// Rows with a header, as `nsys stats --format csv` writes them; empty without rows.
+/// Writes rows with a header in the format of `nsys stats --format csv`; empty without rows.
 pub(super) fn csv<R: Row>(rows: &[R]) -> String {
     let mut text = String::new();
     let Some(first) = rows.first() else { return text };
@@ -254,8 +254,8 @@ pub(super) fn csv<R: Row>(rows: &[R]) -> String {
     text
 }
 
-/// Rows as `nsys stats --format json` writes them: an object for each row with the names of the CSV
-/// columns, and `""` for absent values.
+/// Writes rows in the format of `nsys stats --format json`: an object for each row with the CSV
+/// columns as keys, and `""` for absent values.
 pub(super) fn json<R: Row>(rows: &[R]) -> String {
     let mut text = String::from("[");
     for row in rows {
@@ -307,7 +307,7 @@ fn write_value(text: &mut String, unit: Unit, value: Value<'_>) -> fmt::Result {
     }
 }
 
-/// A number that prints with one decimal as SQLite rounds it: half away from 0.
+/// Rounds to one decimal like SQLite: half away from 0.
 fn tenth(value: f64) -> f64 {
     let quarters = value * 4.0;
     // Only odd quarters are exactly halfway between two tenths.
@@ -317,7 +317,7 @@ fn tenth(value: f64) -> f64 {
 
 /// Rows of a text table; `{:20}` shows 20, `{:#}` all.
 const SHOWN: usize = 50;
-/// Levels at either end of a path in a table.
+/// The number of levels at either end of a path in a table.
 const PATH_ENDS: usize = 8;
 
 /// Writes an aligned text table with fitting units.

@@ -11,17 +11,17 @@ use super::Reports;
 use super::spans::Spans;
 use profiler_core::tables::{Call, KernelNames, Operation, Tables, What, Work};
 
-/// Which name of a kernel reports show.
+/// The form of a kernel's name in reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum KernelNaming {
     /// The C++ name with template arguments and parameters. A capture has nsys's own spelling,
-    /// which differs in places from that of other demanglers.
+    /// which sometimes differs from other demanglers.
     #[default]
     Demangled,
     /// The function's name without namespaces, template arguments and parameters.
     Base,
-    /// The mangled name; where a capture has none, as [`Demangled`](Self::Demangled).
+    /// The mangled name; without one in the capture, the name of [`Demangled`](Self::Demangled).
     Mangled,
 }
 
@@ -113,7 +113,7 @@ fn kernel_text(reports: Reports<'_>, names: &KernelNames) -> String {
     }
 }
 
-/// nsys's name (`ENUM_CUDA_MEMCPY_OPER`), by the source's number of the kind if it has one.
+/// nsys's name (`ENUM_CUDA_MEMCPY_OPER`), by the source's number of the kind if present.
 fn copy_text(number: u8, kind: CopyKind) -> &'static str {
     match (number, kind) {
         (3, _) => "[CUDA memcpy Host-to-Array]",
@@ -133,7 +133,7 @@ fn copy_text(number: u8, kind: CopyKind) -> &'static str {
     }
 }
 
-/// The label of nsys for a kind of memory (`ENUM_CUDA_MEM_KIND`).
+/// nsys's label for a kind of memory (`ENUM_CUDA_MEM_KIND`).
 pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
     match kind {
         MemoryKind::PAGEABLE => "Pageable",
@@ -147,7 +147,7 @@ pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
     }
 }
 
-/// A function's name without a version of four digits, as in nsys: `cudaMemcpyAsync_v3020`.
+/// A function's name without a version of four digits, like in nsys: `cudaMemcpyAsync_v3020`.
 pub(super) fn function(name: &str) -> &str {
     let is_version = |at: &usize| name.as_bytes().get(*at..*at + 2) == Some(b"_v");
     name.len().checked_sub(6).filter(is_version).map_or(name, |at| &name[..at])

@@ -22,9 +22,9 @@ row! {
         result: u32 => "Result" Plain,
         /// The correlation id, which the submitted GPU work shares.
         correlation_id: u32 => "CorrID" Plain,
-        /// The kernel's id of the process.
+        /// The operating system's id of the process.
         pid: u32 => "Pid" Plain,
-        /// The kernel's id of the thread.
+        /// The operating system's id of the thread.
         tid: u32 => "Tid" Plain,
         /// The thread's priority, if the source has it.
         thread_priority: Option<i64> => "T-Pri" Plain,
@@ -55,7 +55,8 @@ row! {
         /// Bytes moved or set.
         bytes: Option<u64> => "Bytes" Bytes,
         /// Bytes per second, rounded; `None` for a duration of 0. The CSV and JSON of nsys have the
-        /// bytes times the whole number of durations in a second, 0 for one above a second.
+        /// bytes times the whole number of durations in a second. That is 0 for a duration above a
+        /// second.
         throughput_bytes_per_s: Option<u64> => |row, cells| {
             let rate = row.bytes.and_then(|bytes| Rate::new(bytes, row.duration_ns));
             cells.add("Throughput", Unit::Throughput, rate)
@@ -70,7 +71,7 @@ row! {
         context: Option<u32> => "Ctx" Plain,
         /// The id of the green context, if the source has it.
         green_context: Option<u32> => "GreenCtx" Plain,
-        /// CUPTI's id of the stream; `None` as for the context.
+        /// CUPTI's id of the stream; `None` under the same condition as the context.
         stream: Option<u32> => "Strm" Plain,
         /// The kernel, or the kind of copy.
         name: Arc<str> => "Name" Plain,
@@ -85,7 +86,7 @@ fn add_size(cells: &mut Cells<'_>, names: [&'static str; 3], size: Option<[u32; 
 }
 
 impl Reports<'_> {
-    /// Every call by start; calls of a thread with one start in the order of the calls.
+    /// Returns every call by start; calls of a thread with one start in the order of the calls.
     pub fn cuda_api_trace(self) -> Report<CudaApiTrace> {
         let store = self.store();
         let functions = functions(self);
@@ -113,11 +114,11 @@ impl Reports<'_> {
         Report::new(rows, "no call into CUDA was recorded")
     }
 
-    /// Every kernel, copy and memset by start.
+    /// Returns every kernel, copy and memset by start.
     pub fn cuda_gpu_trace(self) -> Report<CudaGpuTrace> {
         let store = self.store();
         let mut texts = OperationTexts::new(self);
-        // Device names as nsys prints them: `NVIDIA H200 (0)`.
+        // nsys's form of device names: `NVIDIA H200 (0)`.
         let known = self.profile.recording_info().devices.iter();
         let text = |name: &str, id: u32| -> Arc<str> { format!("{name} ({id})").into() };
         let mut devices: FxHashMap<u32, Arc<str>> =

@@ -149,11 +149,11 @@ row! {
         total_unit: TrackUnit,
         /// Samples in the mean.
         samples: u64 => "Samples" Plain,
-        /// Samples entirely in the time. Without any, the mean is that of a longer time around it.
+        /// Samples entirely in the time. Without any, the mean covers a longer time around it.
         whole: u64 => "Whole" Plain,
         /// The sampled part of the time.
         covered_ns: u64,
-        /// From the first start to the last end of each instance's work, without overlaps.
+        /// The time from the first start to the last end of each instance's work, without overlaps.
         asked_ns: u64 => |row, cells| {
             cells.add("Time", Unit::Duration, row.asked_ns);
             cells.add("Known", Unit::Percent, percent_of(row.covered_ns, row.asked_ns.into()));

@@ -38,8 +38,8 @@ row! {
         gpu_page_faults: Option<u64> => " GPU Page Faults" Plain,
         /// The time of all migrations; `None` if none.
         migration_ns: Option<u64>,
-        /// Bytes per second, rounded; `None` without a migration time. The CSV and JSON of nsys have
-        /// the bytes times the whole number of migration times in a second.
+        /// Bytes per second, rounded; `None` without a migration time. The CSV and JSON of nsys
+        /// have the bytes times the whole number of migration times in a second.
         throughput_bytes_per_s: Option<u64> => |row, cells| {
             cells.add("Migration Throughput", Unit::Throughput, row.rate())
         },
@@ -57,9 +57,9 @@ row! {
         cpu_page_faults: u64 => "Total CPU Page Faults" Plain,
         /// Page faults of devices; `None` if none.
         gpu_page_faults: Option<u64> => "Total GPU PageFaults" Plain,
-        /// The lowest address; as in nsys `None` without faults and migrations on both sides.
+        /// The lowest address. Like in nsys, `None` without faults and migrations on both sides.
         minimum_virtual_address: Option<u64> => "Minimum Virtual Address" Address,
-        /// The highest address; `None` as above.
+        /// The highest address; `None` under the same condition.
         maximum_virtual_address: Option<u64> => "Maximum Virtual Address" Address,
     }
 }
@@ -97,8 +97,8 @@ impl UmSum {
 }
 
 impl Reports<'_> {
-    /// Page faults of the host by accessing instruction, most frequent first, then by name.
-    /// Recorded as for [`um_sum`](Self::um_sum).
+    /// Returns page faults of the host by accessing instruction, most frequent first, then by name.
+    /// Recorded under the conditions of [`um_sum`](Self::um_sum).
     pub fn um_cpu_page_faults_sum(self) -> Report<UmCpuPageFaultsSum> {
         type Place<'a> = (Option<&'a str>, Option<(&'a str, u32)>);
         let store = self.store();
@@ -121,9 +121,10 @@ impl Reports<'_> {
         Report::new(rows, "no page fault of the host was recorded")
     }
 
-    /// Managed memory by address, highest throughput first, then by address. nsys shows 10 of them.
+    /// Returns managed memory by address, highest throughput first, then by address. nsys shows 10
+    /// rows.
     ///
-    /// Recorded if CUPTI counts it (`UNIFIED_MEMORY_COUNTER`), or nsys
+    /// Recorded if CUPTI counts it (`UNIFIED_MEMORY_COUNTER`), or if nsys does
     /// (`--cuda-um-cpu-page-faults`, `--cuda-um-gpu-page-faults`).
     pub fn um_sum(self) -> Report<UmSum> {
         let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
@@ -150,7 +151,8 @@ impl Reports<'_> {
         Report::new(rows, NO_MANAGED).limited(Some(10))
     }
 
-    /// All managed memory in one row. Recorded as for [`um_sum`](Self::um_sum).
+    /// Returns all managed memory in one row. Recorded under the conditions of
+    /// [`um_sum`](Self::um_sum).
     pub fn um_total_sum(self) -> Report<UmTotalSum> {
         let events = &self.store().managed;
         let mut sum = Sum::default();

@@ -1,3 +1,3 @@
-//! A profile as an HTML page.
+//! The profile as an HTML page.
 
 pub(crate) mod html;

@@ -83,22 +83,22 @@ impl fmt::Display for ClockWarning {
     }
 }
 
-/// By what factor times may differ because of the SM clocks alone.
+/// The factors by which times may differ because of the SM clocks alone.
 ///
-/// Times of compute scale with the clock, those of memory and of the host do not. At equal clocks the
-/// factor of a time would lie between itself and itself times the factor of the clocks, so the bounds
-/// are widened by that.
+/// Times of compute scale with the clock; times of memory and of the host do not. At equal clocks,
+/// the factor of a time would lie between itself and itself times the factor of the clocks. The
+/// bounds are widened by that interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ClockFactors {
-    /// The least factor of the clock after by that before, at most 1.
+    /// The least factor from the clock before to the clock after, at most 1.
     pub low: f64,
-    /// The greatest one, at least 1.
+    /// The greatest such factor, at least 1.
     pub high: f64,
 }
 
 impl ClockFactors {
-    /// `None` unless a clock differs by more than is normal.
+    /// `None` unless a clock differs by more than `DIFFERS`.
     pub(crate) fn of(factors: impl Iterator<Item = f64>) -> Option<Self> {
         let (low, high) = factors
             .filter(|factor| is_apart(1.0, *factor))
@@ -125,7 +125,7 @@ impl ClockFactors {
 /// The name of the clock of the multiprocessors.
 const SM: &str = "SM";
 
-/// True if two clocks differ by more than is normal.
+/// True if two clocks differ by more than `DIFFERS`.
 fn is_apart(before_hz: f64, after_hz: f64) -> bool {
     (after_hz - before_hz).abs() > DIFFERS * before_hz.max(after_hz)
 }

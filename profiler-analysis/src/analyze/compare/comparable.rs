@@ -1,4 +1,5 @@
-//! Whether two sides can be compared: the same devices, the same program, the same amount of work.
+//! Checks if two sides can be compared: the same devices, the same program, the same amount of
+//! work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +13,7 @@ use crate::running_numbers::NodeNames;
 use profiler_core::profile::Totals;
 use profiler_core::profile::{Profile, RangeNode};
 
-/// Why the wall times of two sides cannot be compared, however many runs there are:
+/// The reason why the wall times of two sides cannot be compared, regardless of the number of runs:
 /// [`WallChange::undecidable`](super::WallChange::undecidable).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
@@ -23,7 +24,7 @@ pub enum Undecidable {
         /// The side.
         side: Side,
     },
-    /// A recording of a side is cut off, as of a program that was killed.
+    /// A recording of a side is truncated, as after the program was killed.
     CutOff {
         /// The side.
         side: Side,
@@ -40,12 +41,12 @@ pub enum Undecidable {
         /// The GPUs after.
         after: String,
     },
-    /// A run of a side has no GPU operation, and those of the other side have some.
+    /// A run of a side has no GPU operation, while the other side has some.
     NoGpuWork {
-        /// The side without.
+        /// The side without GPU operations.
         side: Side,
     },
-    /// GPUs had work on one side alone.
+    /// A GPU had work on one side only.
     DeviceCount {
         /// The GPUs with operations before.
         before: u64,
@@ -54,27 +55,27 @@ pub enum Undecidable {
     },
     /// An outermost range has GPU work in fewer of its entries.
     WorkMissing {
-        /// Its path.
+        /// The path of the range.
         range: String,
         /// Entries with GPU work, and all entries before.
         before: (u64, u64),
         /// Entries with GPU work, and all entries after.
         after: (u64, u64),
     },
-    /// Most of the GPU time is in other kernels, and in no outermost range of both sides.
+    /// Most of the GPU time is in different kernels, and in no outermost range of both sides.
     OtherKernels,
-    /// Runs have no range and no kernel in common: they are of different programs.
+    /// Runs have no range and no kernel in common: they belong to different programs.
     NothingInCommon,
     /// An outermost range with GPU work was entered a different number of times.
     OtherWork {
-        /// Its path.
+        /// The path of the range.
         range: String,
         /// The fewest and the most entries of a run before.
         before: (u64, u64),
         /// The fewest and the most entries of a run after.
         after: (u64, u64),
     },
-    /// Pairs of runs need as many on each side.
+    /// The sides have different numbers of runs, so pairs cannot be formed.
     NoPairs {
         /// Runs before.
         before: usize,
@@ -145,23 +146,23 @@ impl fmt::Display for Undecidable {
     }
 }
 
-/// What to do about a difference that is no mistake.
+/// The advice for an intended difference.
 const ON_PURPOSE: &str = "or allow it with `any_work` (`--any-work`) if it is on purpose";
 
 fn span((least, most): (u64, u64)) -> String {
     if least == most { least.to_string() } else { format!("{least} to {most}") }
 }
 
-/// The share of its GPUs' time from which a GPU must have work on the other side, too.
+/// The share of its GPUs' time from which a GPU must also have work on the other side.
 const DEVICE_SHARE: f64 = 0.01;
-/// The share of the GPU time that decides what a run did.
+/// The share of the GPU time that characterizes the work of a run.
 const MOST: f64 = 0.5;
-/// The share of the GPU time of an outermost range whose entries must have GPU work.
+/// The share of the GPU time from which the entries of an outermost range must have GPU work.
 const RANGE_SHARE: f64 = 0.1;
-/// The least overlap of the shares of kernels in runs of the same work without common ranges.
+/// The minimum overlap of the shares of kernels, for runs of the same work without common ranges.
 const SAME_KERNELS: f64 = 0.25;
 
-/// What the runs of a side did.
+/// The work of the runs of a side.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// The outermost ranges, by path.
@@ -172,7 +173,7 @@ pub(crate) struct Work {
     pub(crate) kernels: BTreeMap<String, f64>,
     /// The GPU time, in nanoseconds, in ranges and outside.
     pub(crate) gpu_ns: f64,
-    /// `None` if it is not known.
+    /// `None` if unknown.
     pub(crate) devices: Option<DeviceCounts>,
 }
 
@@ -181,9 +182,9 @@ pub(crate) struct Work {
 pub(crate) struct RangeWork {
     /// The fewest and the most entries of a run.
     pub(crate) entries: (u64, u64),
-    /// True with a launch or a GPU operation in any run.
+    /// True if any run has a launch or a GPU operation in it.
     pub(crate) has_work: bool,
-    /// Entries with GPU operations, and all entries, summed over runs; `None` if it is not known.
+    /// Entries with GPU operations, and all entries, summed over runs; `None` if unknown.
     pub(crate) active: Option<(u64, u64)>,
     pub(crate) gpu_ns: f64,
 }
@@ -272,8 +273,9 @@ impl Work {
             || self.kernels.keys().any(|name| other.kernels.contains_key(name))
     }
 
-    /// Why these are not runs of the same work, if they are not: by their GPUs, by the entries of the
-    /// outermost ranges of both sides, and by the ranges and kernels with most of the GPU time.
+    /// Returns the reason why these are not runs of the same work, if any. Compares their GPUs, the
+    /// entries of the outermost ranges of both sides, and the ranges and kernels with most of the
+    /// GPU time.
     pub(crate) fn differs(&self, after: &Self, margin: f64) -> Option<Undecidable> {
         if let Some((before, after)) = self.devices.zip(after.devices)
             && (before.busy > after.used || after.busy > before.used)
@@ -299,8 +301,8 @@ impl Work {
         before.filter_map(|(path, of)| Some((path, of, after.outermost.get(path)?)))
     }
 
-    /// The first large range that has GPU work in far fewer of its entries on one side, unless that is
-    /// attributed to no range there.
+    /// The first large range with GPU work in far fewer of its entries on one side. A range whose
+    /// work is attributed to no range on that side does not count.
     fn has_missing_work(&self, after: &Self) -> Option<Undecidable> {
         self.of_both(after).find_map(|(path, of_before, of_after)| {
             let is_large = of_before.gpu_ns > RANGE_SHARE * self.gpu_ns
@@ -321,8 +323,9 @@ impl Work {
         })
     }
 
-    /// Whether most of the GPU time of a side is in outermost ranges that the other one lacks. They may
-    /// have another name, or none: then they were entered as often, and the kernels are the same.
+    /// True if most of the GPU time of a side is in outermost ranges that the other side lacks.
+    /// These ranges may only be renamed, or unnamed there: then they were entered as often, and the
+    /// kernels are the same.
     fn has_other_ranges(&self, after: &Self, margin: f64) -> Option<Undecidable> {
         let sides = [(self, after), (after, self)];
         let lone = sides.map(|(side, other)| {
@@ -355,7 +358,8 @@ impl Work {
         self.gpu_ns - in_ranges > MOST * self.gpu_ns
     }
 
-    /// True if the kernels have the same shares of the GPU time by name, or if they have little of it.
+    /// True if the kernels have the same shares of the GPU time by name, or little GPU time in
+    /// total.
     fn has_same_kernels(&self, after: &Self) -> bool {
         let of_kernels = [self, after].map(|side| side.kernels.values().sum::<f64>());
         if [self, after].iter().zip(of_kernels).any(|(side, ns)| ns <= MOST * side.gpu_ns) {
@@ -406,7 +410,7 @@ impl RangeWork {
     }
 }
 
-/// The GPUs with operations: their names.
+/// The names of the GPUs with operations.
 fn devices(profile: &Profile) -> BTreeSet<String> {
     let used: BTreeSet<u32> = profile.operations().map(|operation| operation.device()).collect();
     let devices = profile.recording_info().devices.iter();

@@ -11,9 +11,12 @@ use profiler_core::profile::Profile;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LeaderChange {
-    /// The respect. `kernel`: kernels, of the time of all kernels. `time`: kernels, copies,
-    /// memsets, collectives alone or idle, of the time from the first to the last operation.
-    /// `idle`: the host's activity, of the idle time.
+    /// The measure, and the total that shares refer to:
+    ///
+    /// - `kernel`: kernels, in the time of all kernels.
+    /// - `time`: kernels, copies, memsets, collectives alone or idle, in the time from the first to
+    ///   the last operation.
+    /// - `idle`: the host's activity, in the idle time.
     pub of: &'static str,
     /// The leader before.
     pub before: Option<Leader>,
@@ -23,7 +26,7 @@ pub struct LeaderChange {
     pub moved: bool,
 }
 
-/// The one of several that took the most time.
+/// The candidate that took the most time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Leader {
@@ -33,7 +36,7 @@ pub struct Leader {
     pub share: f64,
 }
 
-/// Sums up one respect.
+/// Sums up one measure.
 type SumUp = fn(&Profile, &mut Sums);
 
 pub(super) fn of(sides: [&[Profile]; 2]) -> Vec<LeaderChange> {

@@ -1,5 +1,5 @@
-//! Comparisons of two programs or versions: wall time and what explains its change, work, times of
-//! kernels, and the largest cost of each side. [`compare`] has an example.
+//! Comparisons of two programs or versions: wall time and the causes of its change, work, kernel
+//! times, and the largest cost of each side. [`compare`] has an example.
 
 mod clocks;
 mod comparable;
@@ -32,7 +32,7 @@ use profiler_core::series::{Kind, Unit};
 pub use wall::{CauseChange, Contribution, Explanation, WallCause, WallChange};
 use wall::{HOST_VARIATION, ProcessKey, RangeKey, WallRun, WallSide};
 
-/// Minimum runs of a side for one value per run.
+/// The minimum runs of a side for one value per run.
 const RUNS: usize = 5;
 
 /// Compares two sides with the defaults of [`Compare`]: kernels by name and shape, in any range.
@@ -90,41 +90,50 @@ impl Compare {
     }
 
     setters! {
-        /// Whether to separate the kernels of each range.
+        /// Sets if the kernels of each range are separated.
         by_range(by_range: bool) by_range = by_range;
-        /// Sets the confidence of the bounds of each time, from 0 to 1; 0.99 by default. Of a
-        /// hundred equal times one differs by chance, except within the [margin](Self::margin).
+        /// Sets the confidence of the bounds of each time, from 0 to 1; 0.99 by default. At 0.99,
+        /// one in a hundred equal times differs by chance, except within the
+        /// [margin](Self::margin).
         confidence(confidence: f64) confidence =
             if confidence.is_finite() { confidence.clamp(0.0, 1.0) } else { 1.0 };
         /// Sets the relative change that a time must certainly exceed to be
         /// [clear](TimeShift::is_clear); 0.01 by default. It should exceed the difference between
         /// processes: up to 0.6 % on an H200.
         margin(part: f64) margin = if part.is_finite() { part.max(0.0) } else { 0.0 };
-        /// Sets by what part wall times and host times differ between processes, where a side has
-        /// fewer than five. By default it is assumed from what the time was spent on: 2 % of what the
-        /// GPU did and 50 % of the rest. Five processes a side measure it instead.
+        /// Sets the share by which wall times and host times differ between processes, for a side
+        /// with fewer than five. The default follows from the use of the time: 2 % of GPU time and
+        /// 50 % of the rest. Five processes per side replace the assumption by a measurement.
         run_variation(part: f64) run_variation = part.is_finite().then_some(part.max(0.0));
-        /// Whether the runs of both sides are pairs, measured by turns: the first before with the
-        /// first after, and so on. What drifts over minutes, as a temperature, then has no effect.
-        /// Needs as many runs on each side, and eight to measure their variation at 99 %.
+        /// Sets if the runs of both sides are pairs, measured alternately: the first before with
+        /// the first after, and so on. Drift over minutes, such as a temperature, then has no
+        /// effect. Needs the same number of runs on each side, and eight to measure their variation
+        /// at 99 %.
         paired(paired: bool) paired = paired;
-        /// Whether to compare wall times although the runs did different work: an outermost range
-        /// was entered more often on one side or is missing on it ([`Undecidable::OtherWork`]), has GPU
-        /// work less often ([`Undecidable::WorkMissing`]), or a GPU has none
-        /// ([`Undecidable::DeviceCount`]), or the kernels are others ([`Undecidable::OtherKernels`]).
+        /// Sets if wall times are compared although the runs did different work. Different work
+        /// means one of:
+        ///
+        /// - An outermost range was entered more often on one side, or is missing there
+        ///   ([`Undecidable::OtherWork`]).
+        /// - An outermost range has GPU work less often ([`Undecidable::WorkMissing`]).
+        /// - A GPU has no work on one side ([`Undecidable::DeviceCount`]).
+        /// - The kernels differ ([`Undecidable::OtherKernels`]).
         any_work(any_work: bool) any_work = any_work;
     }
 
     /// Compares one or more runs of each side.
     ///
     /// Ranges are matched by path and domain, kernels by name, grid and block. Ranges whose names
-    /// differ in [running numbers](crate::prelude::ProfileExt::with_grouped_numbers) alone are one; where a number occurs
-    /// once in each run, it runs if it has many values, or others in each run. Counts are per run:
-    /// the median of several runs, exact if they agree ([`Change::varies`]). Times are compared one
-    /// by one, instance by instance ([`TimeShift`]). With five or more runs on each side a run is
-    /// one value, and the bounds include the variation between runs. With fewer, consecutive
-    /// instances make a value, and they exclude it. Of wall times and host times a process is one
-    /// value: they differ more between processes than between the runs of one.
+    /// differ only in [running numbers](crate::prelude::ProfileExt::with_grouped_numbers) are one
+    /// range. A number whose values occur once in each run is running if it has many values, or
+    /// different ones in each run. Counts are per run: the median of several runs, exact if they
+    /// agree ([`Change::varies`]).
+    ///
+    /// Times are compared one by one, instance by instance ([`TimeShift`]). With five or more runs
+    /// on each side, a run is one value, and the bounds include the variation between runs. With
+    /// fewer, several consecutive instances form a value, and the bounds exclude that variation.
+    /// For wall times and host times a process is one value: they differ more between processes
+    /// than between the runs of one process.
     ///
     /// Costs a pass over each run's operations, and a sort of up to 4,096 ratios for each subject.
     pub fn between<A, B>(&self, before: &A, after: &B) -> Comparison
@@ -139,7 +148,7 @@ impl Compare {
             let keys: Vec<ProcessKey> = runs.iter().map(ProcessKey::of).collect();
             ProcessKey::groups(keys.iter())
         });
-        // Both sides together: what differs in running numbers alone is the same range.
+        // Both sides together: ranges that differ only in running numbers are the same range.
         let mut of_before = NodeNames::of(sides.into_iter().flatten(), Purpose::Comparison);
         let of_after = of_before.split_off(sides[0].len());
         let names = [of_before, of_after];
@@ -170,16 +179,17 @@ impl Compare {
             runs.map(|(profile, names)| wall_run(profile, names)).collect::<Vec<_>>()
         };
         let runs = [wall_runs(0), wall_runs(1)];
-        // Captures have no session: like is compared with like.
+        // Captures have no session: with one on either side, all wall times are of recorded
+        // activity.
         let is_session = runs.iter().flatten().all(|run| run.session.is_some());
         let [before, after] = runs.each_ref().map(|runs| WallSide::of(runs, is_session));
         let undecidable = comparable::undecidable(sides, names, self);
         wall::change([&before, &after], self, clocks, undecidable)
     }
 
-    /// Compares times of runs, given in the order of measurement. A run is one value if there are
-    /// enough, of host times a process. Few processes do not show how much these vary, which is then
-    /// assumed.
+    /// Compares times of runs, given in the order of measurement. With enough runs, a run is one
+    /// value; for host times, a process. Too few processes do not show their variation, which is
+    /// then assumed.
     fn shift(
         &self,
         sides: [&[Vec<u64>]; 2],
@@ -244,7 +254,7 @@ fn wall_run(profile: &Profile, names: &NodeNames) -> WallRun {
     WallRun::of(profile, &keys)
 }
 
-/// What times of both sides may differ by without a change of the program.
+/// The differences between both sides' times that occur without a change of the program.
 struct Machine {
     clocks: Option<ClockFactors>,
     /// The runs of each process of each side.
@@ -277,23 +287,23 @@ pub struct Comparison {
 
 impl Comparison {
     getters! {
-        /// The change of wall time, and the ranges and causes that explain it.
+        /// The change of wall time, with the ranges and causes that explain it.
         wall: &WallChange = wall;
         /// The phases of the runs: start-up, steady phases, teardown. Empty if nothing repeats.
         phases: &[PhaseChange] = phases;
         /// Every quantity of the profile, each range and each kernel, also equal ones; times first.
         changes: &[Change] = changes;
-        /// The leaders before and after: of kernels, kinds of work, and causes of idle time.
+        /// The leaders before and after: among kernels, kinds of work, and causes of idle time.
         leaders: &[LeaderChange] = leaders;
-        /// Reasons for different times other than the program, if clocks [were
-        /// sampled](profiler_core::Sampling::nvml): throttling or different clocks. Empty without any.
+        /// Reasons for different times other than the program: throttling or different clocks.
+        /// Known only if clocks [were sampled](profiler_core::Sampling::nvml), else empty.
         clock_warnings: &[ClockWarning] = clock_warnings;
         /// The runs before.
         before: &[Compared] = before;
         /// The runs after.
         after: &[Compared] = after;
-        /// True if a count differs, which is exact if nothing was lost. The medians of several runs
-        /// are compared: runs that differ may have equal ones ([`Change::varies`]).
+        /// True if a count differs; exact if nothing was lost. Medians of several runs are
+        /// compared, so runs that differ may have equal ones ([`Change::varies`]).
         counts_differ: bool = counts_differ;
     }
 
@@ -318,7 +328,7 @@ pub struct Compared {
     pub is_complete: bool,
     /// The losses.
     pub health: Health,
-    /// The energy of its devices in joules, if it was [sampled](profiler_core::Sampling::nvml).
+    /// The energy of its devices in joules, if [sampled](profiler_core::Sampling::nvml).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub energy_j: Option<f64>,
 }
@@ -344,10 +354,10 @@ named_variants! {
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum Quantity in ALL {
-        /// Time of the host in the range, in nanoseconds: the sum over its instances.
+        /// Time of the host in the range, in nanoseconds, summed over its instances.
         HostNs = "host time" and "Host Time (ns)",
-        /// Time in which the GPU worked for it, in nanoseconds: concurrent operations count once,
-        /// collectives do not.
+        /// Time in which the GPU worked for the subject, in nanoseconds. Concurrent operations
+        /// count once, collectives do not count.
         BusyNs = "busy time" and "Busy Time (ns)",
         /// Time on the GPU, summed over operations, in nanoseconds.
         GpuNs = "GPU time" and "GPU Time (ns)",
@@ -430,19 +440,19 @@ pub struct Change {
     pub status: Presence,
     /// The range's domain; `None` for the default domain.
     pub domain: Option<Rc<str>>,
-    /// The range's path, or that of a kernel's range if separated; else empty.
+    /// The path of the range; for a kernel, its range if kernels are separated, else empty.
     pub path: Rc<str>,
     /// The kernel's name, without parameters.
     pub kernel: Option<Rc<str>>,
     /// Its shape.
     pub shape: Option<Shape>,
-    /// For a new or gone kernel, its only other shape on the other side, if any.
+    /// The only other shape of a new or gone kernel on the other side, if any.
     pub reshaped: Option<Shape>,
     /// The quantity.
     pub quantity: Quantity,
-    /// The value before, for a run.
+    /// The value of a run before.
     pub before: u64,
-    /// The value after, for a run.
+    /// The value of a run after.
     pub after: u64,
     /// The difference.
     pub change: i64,
@@ -450,7 +460,7 @@ pub struct Change {
     pub percent: Option<f64>,
     /// True if runs of a side differ: the values are then medians.
     pub varies: bool,
-    /// For a time, the single times of kernels or instances.
+    /// The single times of kernels or instances, for a quantity that is a time.
     pub times: Option<TimeShift>,
 }
 
@@ -460,7 +470,7 @@ impl Change {
         self.before != self.after
     }
 
-    /// True if it grew by more than this percentage; any increase from 0 does.
+    /// True if it grew by more than this percentage; always true for an increase from 0.
     pub fn grew_above(&self, percent: f64) -> bool {
         self.after > self.before && self.percent.is_none_or(|grown| grown > percent)
     }
@@ -468,8 +478,8 @@ impl Change {
 
 /// The shift between two sets of times.
 ///
-/// The factor is the Hodges-Lehmann estimate, the median of all ratios of a time after to one
-/// before; its bounds are by ranks (Mann and Whitney), and assume independent times only.
+/// The factor is the Hodges-Lehmann estimate: the median of all ratios of a time after to a time
+/// before. Its bounds are by ranks (Mann and Whitney) and assume only independent times.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimeShift {

@@ -33,9 +33,9 @@ impl Comparison {
         out
     }
 
-    /// One self-contained HTML page without scripts: whether the program got faster, what explains
-    /// it, largest change first, then times, counts and what only one side has. Names are escaped,
-    /// tables have up to 1,000 rows.
+    /// Returns one self-contained HTML page without scripts. It states if the program got faster
+    /// and the causes, largest change first. Times, counts and the subjects of only one side
+    /// follow. Names are escaped; tables have up to 1,000 rows.
     pub fn to_html(&self) -> String {
         let wall = &self.wall;
         let (look, result) = match wall.speed {
@@ -70,7 +70,7 @@ impl Comparison {
         page("GPU profiles compared", &content)
     }
 
-    /// What limits the comparison.
+    /// The limits of the comparison.
     fn warnings(&self) -> Vec<String> {
         let incomplete = "INCOMPLETE: records were lost, so counts and times may be too low";
         let incomplete = (!self.is_complete()).then(|| incomplete.to_owned());
@@ -78,7 +78,7 @@ impl Comparison {
         incomplete.into_iter().chain(clocks).collect()
     }
 
-    /// What is said beside the wall time.
+    /// The facts beside the wall time.
     fn facts(&self) -> Vec<String> {
         let mut facts = vec![self.headline()];
         facts.extend(self.energy());
@@ -156,7 +156,7 @@ impl Comparison {
         };
         let head = vec!["what", "before", "after", "change", "in percent"];
         let mut counts = self.differing_counts();
-        // Everything, then what differs by the largest factor.
+        // Totals first, then by the factor of the change, largest first.
         let factor = |of: &Change| of.percent.map_or(f64::INFINITY, f64::abs);
         counts.sort_by(|a, b| {
             let is_part = |of: &Change| of.kind != ChangeKind::Everything;
@@ -212,7 +212,8 @@ fn only((row, values): &Only<'_>) -> (Tone, Vec<String>) {
     (Tone::Plain, cells)
 }
 
-/// The tone of a part of the change of wall time. Less than a hundredth of it is neither.
+/// The tone of a part of the change of wall time. A part below a hundredth of the change is
+/// neutral.
 fn tone(change_ns: f64, wall: &WallChange) -> Tone {
     match change_ns {
         _ if change_ns.abs() < 0.01 * wall.change_ns.abs() => Tone::Plain,
@@ -221,7 +222,7 @@ fn tone(change_ns: f64, wall: &WallChange) -> Tone {
     }
 }
 
-/// What the change of wall time consists of, largest change first; `None` without a change.
+/// The parts of the change of wall time, largest change first; `None` without a change.
 fn explained(wall: &WallChange) -> Option<Table> {
     if wall.change_ns == 0.0 {
         return None;
@@ -261,7 +262,7 @@ fn bars(wall: &WallChange) -> String {
     let of_side = |row: usize, cause: &CauseChange| [cause.before_ns, cause.after_ns][row];
     let mut out = "<div class=\"clock\">\n".to_owned();
     for (row, name, wall_ns) in [(0, "before", wall.before_ns), (1, "after", wall.after_ns)] {
-        // Time of kernels side by side counts once.
+        // Time of concurrent kernels counts once.
         let overlap = causes.iter().filter(|of| of.cause == WallCause::Overlap);
         let overlap: f64 = overlap.map(|of| of_side(row, of)).sum();
         let _ = writeln!(
@@ -294,7 +295,7 @@ fn bars(wall: &WallChange) -> String {
     out
 }
 
-/// The number of a cause's colour in the stylesheet: that of its part of the clock.
+/// The index of a cause's colour in the stylesheet: the colour of its part of the clock.
 const fn color(cause: WallCause) -> u8 {
     match cause {
         WallCause::Kernels | WallCause::Overlap => 0,

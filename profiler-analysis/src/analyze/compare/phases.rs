@@ -15,7 +15,7 @@ use profiler_core::profile::Profile;
 pub struct PhaseChange {
     /// The kind.
     pub kind: PhaseKind,
-    /// What repeats in a steady phase.
+    /// The repeating ranges or operations of a steady phase.
     pub name: Option<String>,
     /// Nanoseconds on the clock before, the mean of the runs; 0 if no run has the phase.
     pub before_ns: f64,
@@ -31,7 +31,7 @@ impl PhaseChange {
         vec![self.label(), before, after, change]
     }
 
-    /// Before, after and the change; a dash for the side that lacks the phase, and then for the change.
+    /// Before, after and the change. A side that lacks the phase has a dash, and so has the change.
     fn times(&self) -> [String; 3] {
         let of = |ns: f64| if ns > 0.0 { time(ns) } else { "-".to_owned() };
         let is_common = self.before_ns > 0.0 && self.after_ns > 0.0;

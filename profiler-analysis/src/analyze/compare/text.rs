@@ -78,7 +78,7 @@ impl fmt::Display for TimeShift {
     }
 }
 
-/// The text of a gate: `launches of step from 8 to 12 (+50.0 %)`.
+/// The text in a gate: `launches of step from 8 to 12 (+50.0 %)`.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [before, after] = [self.before, self.after].map(|value| self.quantity.text(value));
@@ -141,7 +141,7 @@ impl Change {
     }
 }
 
-/// Which rows a table prints, and its layout.
+/// The rows that a table prints, and its layout.
 #[derive(Clone, Copy)]
 struct Show {
     all: bool,
@@ -152,7 +152,7 @@ struct Show {
 pub(super) type Only<'c> = (&'c Change, [Option<u64>; Quantity::ALL.len()]);
 
 impl Comparison {
-    /// All rows as CSV with a header, also equal ones.
+    /// Returns all rows as CSV with a header, also equal ones.
     pub fn to_csv(&self) -> String {
         let mut out = String::from(
             "Kind,Status,Domain,Path,Kernel,Grid,Block,Quantity,Before,After,Change,Change (%),Median Before (ns),\
@@ -195,7 +195,7 @@ impl Comparison {
         out
     }
 
-    /// The text of `{}` with every row.
+    /// Returns the text of `{}` with every row.
     pub fn to_text(&self) -> String {
         format!("{self:#}\n")
     }
@@ -206,7 +206,7 @@ impl Comparison {
         both.filter(|row| row.differs() && !row.quantity.is_time()).collect()
     }
 
-    /// Differing times of subjects on both sides, on the GPU or of ranges: everything, then the
+    /// Differing times of subjects on both sides, on the GPU or of ranges: totals first, then the
     /// largest change.
     pub(super) fn differing_times(&self, on_gpu: bool) -> Vec<&Change> {
         let both = self.changes.iter().filter(|row| row.status == Presence::Both);
@@ -379,7 +379,7 @@ pub(super) fn cause_cells(of: &CauseChange) -> Vec<String> {
     vec![of.cause.to_string(), signed_time(of.before_ns), signed_time(of.after_ns), change]
 }
 
-/// Time, which concurrency makes negative.
+/// A signed time: concurrency makes it negative.
 fn signed_time(ns: f64) -> String {
     if ns < 0.0 { signed(ns) } else { time(ns) }
 }
@@ -433,7 +433,7 @@ fn write_table(
     })
 }
 
-/// Writes rows as a table, up to [`SHOWN`] of them. Columns from the given one are right-aligned.
+/// Writes up to [`SHOWN`] rows as a table. Columns from the given one on are right-aligned.
 fn write_rows<R>(
     out: &mut dyn fmt::Write,
     (header, right_from): (&[&str], usize),

@@ -45,7 +45,7 @@ impl Row {
 
     fn add_node(&mut self, place: Place, depth: usize, node: &RangeNode<'_>) {
         let (totals, is_timed) = (node.inclusive(), depth < LEVELS);
-        // Each sum is a pass over inner ranges; all levels of a recursion would repeat it.
+        // Each sum is a pass over inner ranges, which every level of a recursion would repeat.
         let has_gpu_time = is_timed && totals.gpu_operations() != 0;
         let times = Times {
             instances: node.instances(),
@@ -65,7 +65,7 @@ impl Row {
     }
 
     fn add_time(&mut self, (side, run): Place, quantity: Quantity, ns: u64) {
-        // Times come first among the quantities.
+        // Times precede the other quantities.
         self.sums[side][run].times[quantity as usize].push(ns);
     }
 }
@@ -93,7 +93,7 @@ pub(super) fn changes(
             let busy_ns = nanoseconds(profile.query().busy_time());
             everything
                 .add(place, |quantity| of(quantity, &Times { busy_ns, ..Times::default() }, &all));
-            // A time of 0 has no factor: nothing ran.
+            // A time of 0 means that nothing ran, and has no factor.
             for (quantity, ns) in [(Quantity::GpuNs, ns(&all)), (Quantity::BusyNs, busy_ns)] {
                 if ns != 0 {
                     everything.add_time(place, quantity, ns);
@@ -169,7 +169,7 @@ pub(super) fn changes(
     rows
 }
 
-/// What the totals of a range do not have.
+/// Times that the totals of a range lack.
 #[derive(Default)]
 struct Times {
     instances: u64,
@@ -196,7 +196,7 @@ fn ns(totals: &Totals) -> u64 {
     nanoseconds(totals.gpu_time())
 }
 
-/// Pairs a kernel's only shape of one side with its only shape of the other.
+/// Pairs a kernel's only shape on one side with its only shape on the other.
 fn reshaped(kernels: &BTreeMap<KernelKey, Row>) -> HashMap<KernelKey, Shape> {
     let mut found = HashMap::new();
     // By range and name, the shapes that only one side has.
@@ -288,7 +288,7 @@ impl Rows<'_> {
     }
 }
 
-/// The lower of two middle values, so that a run has it.
+/// The lower of two middle values, so that the median is the value of a run.
 fn median(sorted: &[u64]) -> u64 {
     sorted.len().checked_sub(1).map_or(0, |last| sorted[last / 2])
 }
@@ -330,7 +330,7 @@ struct Node {
 }
 
 impl Tree {
-    /// The index of the node with this parent, domain and name, which is added if new.
+    /// Returns the index of the node with this parent, domain and name, and adds a missing node.
     fn id(
         &mut self,
         (parent, domain, name): (Option<usize>, Option<&str>, &str),

@@ -14,12 +14,13 @@ use crate::analyze::matches::Matches;
 use profiler_core::profile::Profile;
 use profiler_core::tables::{CallId, Interval, Maybe, OperationId, RangeId, ThreadId, What};
 
-/// Nanoseconds by which an operation may appear to precede its call, or to outlast a wait for it.
+/// Nanoseconds by which an operation may seem to precede its call, or to outlast a wait for it.
 const LEAST_TOLERANCE_NS: u64 = 2_000;
 const MOST_TOLERANCE_NS: u64 = 100_000;
-/// Streams in which an event, or a wait without a record, is looked for: the last used ones.
+/// The number of last used streams that are searched for an event, or for a wait without a record.
 const RECENT: usize = 64;
-/// The GPU's clock and the host's run apart by less than one nanosecond in so many, which is what NTP corrects at most.
+/// The maximum drift of the GPU's clock against the host's: one nanosecond per this many, which is
+/// NTP's maximum correction.
 const CLOCKS_APART: u64 = 2_000;
 
 impl Graph {
@@ -53,7 +54,7 @@ struct Stream {
     /// Operations that the stream may wait for, by the events of waits since its last operation.
     waits_for: Vec<OperationId>,
     waits: u64,
-    /// Operations that it does wait for: those before events whose recordings are known.
+    /// Operations that the stream does wait for: those before events with known recordings.
     follows: Vec<OperationId>,
 }
 
@@ -92,7 +93,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
         }
     }
 
-    /// The edges to the start of each operation, and the waits of the host.
+    /// Returns the edges to the start of each operation, and the waits of the host.
     fn run(mut self) -> (Vec<std::ops::Range<u32>>, Vec<Return>) {
         let store = self.builder.store;
         let mut submitted: Vec<(CallId, OperationId)> = Vec::new();
@@ -171,15 +172,16 @@ impl<'b, 'p> Sweep<'b, 'p> {
         (end, self.builder.time(end))
     }
 
-    /// The latest time at which an operation ended if another one starts then. Starts are moved to the host's clock, and ends
-    /// follow after the measured time: an end may be later than it was, by the difference of the clocks.
+    /// The end of an operation less the possible clock drift. Starts are corrected to the host's
+    /// clock, and ends follow after the measured duration. An end may therefore be too late by the
+    /// drift.
     fn ended_by(&self, id: OperationId) -> u64 {
         let (end, end_ns) = self.end_of(id);
         let ns = end_ns - self.builder.time(end - 1);
         end_ns - (ns / CLOCKS_APART + 1).min(ns / 2).min(self.tolerance)
     }
 
-    /// The last operations of recently used streams of a process, those that end last first.
+    /// The last operations of recently used streams of a process, latest end first.
     fn last_operations(
         &self,
         process: u32,
@@ -197,7 +199,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
         last
     }
 
-    /// A call and the operations it submits, by start.
+    /// Adds a call and the operations it submits, by start.
     fn submit(&mut self, call: CallId, operations: &[(CallId, OperationId)]) {
         let store = self.builder.store;
         let row = &store.calls[call.at()];
@@ -205,7 +207,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
             self.builder.threads[row.thread.at()].from(&self.builder.times, row.time.start_ns);
         let Some(called) = called else { return };
         let is_graph = operations.len() > 1 && store.call_kind(row).class == CallClass::GraphLaunch;
-        // The nodes of the graph by their ends, and the last that ended before the next one starts.
+        // The nodes of the graph by their ends, and the last one that ended before the next one
+        // starts.
         let mut ends: Vec<(u64, OperationId)> = Vec::new();
         if is_graph {
             ends = operations.iter().map(|(_, id)| (self.ended_by(*id), *id)).collect();
@@ -217,7 +220,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
         });
         let mut edges = edges.flatten().unwrap_or_default().into_iter();
         let (mut ended, mut at) = (None, 0);
-        // What the streams had before the graph.
+        // The last operations of the streams before the graph.
         let mut before: Vec<(usize, Option<OperationId>)> = Vec::new();
         for &(_, id) in operations {
             let start = self.builder.start_of(id);
@@ -265,7 +268,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
         self.block(call, operations);
     }
 
-    /// The operation follows the last one of its stream, and those that the stream waits for.
+    /// Orders the operation after the last one of its stream, and after those that the stream waits
+    /// for.
     fn follow(&mut self, stream: usize, last: Option<OperationId>, id: OperationId, start: u32) {
         let start_ns = self.builder.time(start);
         let mut own_end = 0;
@@ -303,12 +307,12 @@ impl<'b, 'p> Sweep<'b, 'p> {
                 self.builder.assumptions.inferred_events += 1;
                 self.builder.add(end, start, Link::Event(id), class);
             }
-            // The event lay before the stream's own work, or its work is not recorded.
+            // The event was recorded before the stream's own work, or its work is not recorded.
             None => self.builder.assumptions.events_without_source += waits,
         }
     }
 
-    /// The operation follows one of another stream, by an event whose recording is known.
+    /// Orders the operation after one of another stream, by an event with a known recording.
     fn follow_event(&mut self, other: OperationId, id: OperationId, start: u32) {
         let (end, end_ns) = self.end_of(other);
         self.builder.move_start(start, end_ns, self.tolerance);
@@ -316,7 +320,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
         self.builder.add(end, start, Link::Event(id), class);
     }
 
-    /// The call waits for those of its operations that end before it returns.
+    /// Makes the call wait for its operations that end before it returns.
     fn block(&mut self, call: CallId, operations: &[(CallId, OperationId)]) {
         let store = self.builder.store;
         let row = &store.calls[call.at()];
@@ -326,7 +330,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
         let Some((_, returned)) = self.builder.points_of(call) else { return };
         let returned_ns = self.builder.time(returned);
         for (_, id) in operations {
-            // Copies to pageable memory block for sure; others may, if they end before the return.
+            // Copies to pageable memory always block. Others may block, if they end before the
+            // return.
             if self.blocks(*id) {
                 self.end_by(*id, returned_ns);
             }
@@ -347,8 +352,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
         }
     }
 
-    /// Moves the end of an operation to the return of the call that waited for it, if it is later by no more than clocks
-    /// may be off.
+    /// Moves the end of an operation to the return of the call that waited for it. Returns false if
+    /// it is later by more than the clock error.
     fn end_by(&mut self, id: OperationId, returned_ns: u64) -> bool {
         let (end, _) = self.end_of(id);
         self.builder.move_end(end, returned_ns, self.tolerance)
@@ -411,7 +416,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
             _ => {
                 let mut last = self.last_operations(process, context);
                 last.retain(|(.., id)| self.end_by(*id, until));
-                // Of streams that the host has waited for already, one is enough: the last.
+                // For streams that the host has already waited for, the last operation is enough.
                 let mut is_first = true;
                 last.retain(|(_, at, _)| {
                     !self.streams[*at].is_drained || std::mem::take(&mut is_first)
@@ -425,8 +430,9 @@ impl<'b, 'p> Sweep<'b, 'p> {
         }
     }
 
-    /// The stream will wait for an event. CUPTI's record has its stream; what it was recorded after has a record of its own.
-    /// Without that, the last operations of the other streams are what it may be.
+    /// Records that the stream will wait for an event. CUPTI's record contains its stream, and a
+    /// separate record the work before the event. Without the latter, the candidates are the last
+    /// operations of the other streams.
     fn wait_event(&mut self, call: CallId) {
         let process = self.process_of(call);
         let record = self.targets.get(&call).copied();
@@ -452,7 +458,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
         keep_last(&mut self.streams[at].waits_for);
     }
 
-    /// A long call that returns soon after an operation ended that was running when it began.
+    /// Detects a wait in a long call: it returns soon after the end of an operation that was
+    /// running when it began.
     fn allocate(&mut self, call: CallId) {
         let time = self.builder.store.calls[call.at()].time;
         if time.ns() < LONG_CALL_NS {
@@ -469,7 +476,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
     }
 }
 
-/// The last ones, of which a stream keeps so many.
+/// Keeps the last `RECENT` operations of a stream.
 fn keep_last(operations: &mut Vec<OperationId>) {
     operations.drain(..operations.len().saturating_sub(RECENT));
 }
@@ -479,7 +486,7 @@ fn stream_of(profile: &Profile, id: OperationId) -> StreamId {
     (work.process, work.place.context, work.place.stream)
 }
 
-/// What sort of operation it is, for the classes of edges.
+/// The kind of an operation, for the classes of edges.
 fn kind_of(profile: &Profile, id: OperationId) -> u32 {
     match &profile.tables().work(&profile.tables().operations[id.at()]).what {
         What::Kernel { .. } => 0,
@@ -489,8 +496,9 @@ fn kind_of(profile: &Profile, id: OperationId) -> u32 {
     }
 }
 
-/// Collectives of several ranks: none ends before the last one has begun. What a rank's kernel takes until then is no work of
-/// it. One point for all arrivals keeps the edges as many as the ranks.
+/// Collectives of several ranks: none ends before the last one has begun. The part of a rank's
+/// kernel until then is not its own work. One common point for all arrivals limits the edges to the
+/// number of ranks.
 fn add_collectives(builder: &mut Builder<'_>) {
     if builder.store.processes.len() < 2 {
         return;
@@ -509,7 +517,7 @@ fn add_collectives(builder: &mut Builder<'_>) {
         let all = builder.add_point(latest_ns);
         let (arrival, transfer) = (builder.class(11, [0; 3]), builder.class(12, [0; 3]));
         for (id, start) in starts {
-            // It ended before the last one began, as far as clocks agree.
+            // It ended before the last one began, even within the clock error.
             if !builder.add(all, start + 1, Link::Transfer(id), transfer) {
                 continue;
             }
@@ -526,18 +534,18 @@ fn add_collectives(builder: &mut Builder<'_>) {
     }
 }
 
-/// A thread works for a range of another one.
+/// Work of a thread for a range of another thread.
 struct HandOver {
-    /// The range that is shown for it.
+    /// The range that the path names for it.
     range: RangeId,
     outer: RangeId,
     thread: ThreadId,
     time: Interval,
 }
 
-/// Ranges that continue a range of another thread, and calls that are inferred to be of one. When work was handed over is
-/// not recorded: the last thing that the other thread did before is what it waits for, and that thread goes on when the
-/// work has ended.
+/// Adds ranges that continue a range of another thread, and calls that are inferred to belong to
+/// one. The time of the hand-over is not recorded. The model assumes that the work waits for the
+/// last action of the other thread before it. The other thread then continues when the work ends.
 fn add_hand_overs(builder: &mut Builder<'_>) {
     let store = builder.store;
     let mut found: Vec<HandOver> = Vec::new();
@@ -545,7 +553,7 @@ fn add_hand_overs(builder: &mut Builder<'_>) {
         let Some(outer) = row.parent.get() else { continue };
         found.push(HandOver { range, outer, thread: row.thread, time: row.time });
     }
-    // Calls between two points of the thread that waits are one piece of work.
+    // Calls between two points of the waiting thread are one piece of work.
     let mut last_from = None;
     for (id, call) in (0..).map(CallId).zip(&store.calls) {
         let Some(outer) = store.inferred_range_of(Some(id).into()) else { continue };
@@ -577,7 +585,7 @@ fn add_hand_over(builder: &mut Builder<'_>, of: &HandOver) {
         let class = builder.class(8, [0; 3]);
         if builder.add(from, to, Link::HandOver(of.range), class) {
             builder.assumptions.hand_overs += 1;
-            // Before it, the thread waited for work.
+            // Before that, the thread waited for work.
             if let Some(edge) = builder.own_time_to(of.thread, to)
                 && matches!(edge.link, Link::Host(range) if range == Maybe::NONE)
             {

@@ -1,8 +1,8 @@
-//! What events were recorded after, from CUPTI's records of the kind `CUDA_EVENT`.
+//! The work before each event, from CUPTI's records of the kind `CUDA_EVENT`.
 //!
-//! A record has the stream and the correlation id of the call that recorded the event. Correlation ids are given in the order
-//! of calls, so that the event follows the last operation of its stream with a smaller one, and what the stream
-//! waited for after that operation.
+//! A record has the stream and the correlation id of the call that recorded the event. Correlation
+//! ids are in the order of calls. The event therefore follows the last operation of its stream with
+//! a smaller id, and the work that the stream waited for after that operation.
 
 use cupti::SynchronizationKind;
 use profiler_base::order;
@@ -13,10 +13,11 @@ use profiler_core::tables::{EventRecord, OperationId, Tables};
 /// A stream by its process, context and CUPTI's id.
 pub(super) type StreamId = (u32, u32, u32);
 
-/// Recordings that one event is followed through, each by way of a stream without work between.
+/// The maximum number of recordings that one event is traced through, each via a stream without
+/// work in between.
 const MOST_FOLLOWED: usize = 64;
 
-/// The recordings of events, and what each stream had when.
+/// The recordings of events, and the operations and waits of each stream.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     /// By process and CUPTI's id of the recording.
@@ -27,7 +28,8 @@ pub(super) struct Events {
     submitted: FxHashMap<StreamId, Vec<(u32, OperationId)>>,
     /// The waits of each stream for events in the order of their calls.
     waits: FxHashMap<StreamId, Vec<(u32, EventRecord)>>,
-    /// By process and correlation id, of launches with several operations: the one that ended last.
+    /// The operation that ended last of each launch with several operations, by process and
+    /// correlation id.
     last_of_launch: FxHashMap<(u32, u32), OperationId>,
 }
 
@@ -80,7 +82,8 @@ impl Events {
         events
     }
 
-    /// The recording that a wait waits for: the one with its id, or the event's last one before.
+    /// The recording that a wait waits for: the one with its id, or the event's last one before the
+    /// wait.
     pub(super) fn recording(
         &self,
         process: u32,
@@ -95,7 +98,8 @@ impl Events {
         records.get(before.checked_sub(1)?).copied()
     }
 
-    /// The operations that precede an event: the last one of its stream, and those that the stream waited for since.
+    /// The operations before an event: the last one of its stream, and those that the stream waited
+    /// for since.
     pub(super) fn sources(&self, event: EventRecord) -> Vec<OperationId> {
         let mut sources = Vec::new();
         let mut next = vec![event];
@@ -117,7 +121,7 @@ impl Events {
             let waits = self.waits.get(&id).map(Vec::as_slice).unwrap_or_default();
             let first = waits.partition_point(|(call, _)| *call <= since);
             let until = waits.partition_point(|(call, _)| *call < correlation_id);
-            // The last ones, of a stream that waits without end.
+            // Only the last waits of a stream that waits many times.
             let first = first.max(until.saturating_sub(MOST_FOLLOWED)).min(until);
             next.extend(waits[first..until].iter().map(|(_, event)| *event));
         }

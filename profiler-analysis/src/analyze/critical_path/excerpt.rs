@@ -4,15 +4,16 @@ use super::graph::Edge;
 use super::{Dependencies, LEAST_STEPS, Window};
 use profiler_core::tables::Interval;
 
-/// Changes are tried on the first steps with at most this many points: a replay takes some milliseconds.
+/// The maximum number of points for trying changes, on the first steps: a replay takes some
+/// milliseconds.
 pub(super) const MOST_POINTS: usize = 500_000;
 
-/// The points of a graph that a change is tried on; all others are at their measured times.
+/// The points of a graph that a change is tried on; all others stay at their measured times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Excerpt<'g> {
     /// In topological order.
     pub(super) points: &'g [u32],
-    /// The point that the replay starts with.
+    /// The first point of the replay.
     pub(super) start: u32,
     /// The time of the points.
     time: Interval,
@@ -33,8 +34,8 @@ impl Dependencies<'_> {
         Excerpt { points: &self.graph.order, start, time }
     }
 
-    /// The first steps with at most this many points, four steps or more, and their points; all of a smaller graph, or of one
-    /// without steps.
+    /// The first steps with at most this many points, but at least four steps, and their points.
+    /// All points of a smaller graph, or of one without steps.
     pub(super) fn first_steps<'w>(
         &self,
         windows: &'w [Window],

@@ -1,4 +1,5 @@
-//! The lags of edges: that of what decided is measured, the others get what is usual for their kind.
+//! The lags of edges: the deciding edge has its measured lag, the others the usual lag of their
+//! kind.
 
 use cupti::CallClass;
 use profiler_base::statistics::upper_median;
@@ -7,17 +8,18 @@ use rustc_hash::FxHashMap;
 use super::graph::{Builder, Edge, Link};
 use profiler_core::tables::{CallId, Interval, OperationId, ThreadId};
 
-/// Other operations that may hold an operation on the device must end this much before it at most, beyond the
-/// usual time between two operations of a stream.
+/// The maximum slack of another operation that may hold an operation on the device. The slack is
+/// the time between them, beyond the usual time between two operations of a stream.
 const DEVICE_SLACK_NS: u64 = 2_000;
-/// From the end of an operation to the start of the next that is queued, where a recording has none: about what
-/// kernels in a stream take on an H200.
+/// The time from the end of an operation to the start of the next queued one, for a recording
+/// without an example. Kernels in a stream take about this on an H200.
 const QUEUED_NS: u64 = 1_000;
-/// From the start of a call to that of its operation, if no launch of a recording was waited for: about the most that a
-/// launch takes on an H200.
+/// The time from the start of a call to the start of its operation, if no launch of the recording
+/// was waited for. About the maximum of a launch on an H200.
 const LAUNCHED_NS: u64 = 10_000;
-/// Calls that allocate or free wait for the GPU if they take this long and return soon after work ends. Launches that take
-/// this long submit their operation at their end, if it starts only then.
+/// The minimum duration of a long call. A long call that allocates or frees and returns soon after
+/// work ends has waited for the GPU. A long launch submits its operation at its end, if the
+/// operation starts only then.
 pub(super) const LONG_CALL_NS: u64 = 10_000;
 
 /// A wait of the host: the call, and its edges.
@@ -28,11 +30,11 @@ pub(super) struct Return {
 
 /// The usual lag of each class of edges, by class.
 struct Usual {
-    /// The median of those that decided when something started.
+    /// The median over edges that decided a start.
     median: Vec<Option<u64>>,
-    /// The least of all.
+    /// The minimum over all edges.
     least: Vec<Option<u64>>,
-    /// Of all launches that decided.
+    /// The median over all launches that decided.
     launch: Option<u64>,
 }
 
@@ -46,14 +48,14 @@ impl Usual {
         let least = || self.least[class].unwrap_or_default();
         let unseen = || match edge.link {
             Link::Stream(_) | Link::Event(_) | Link::Graph(_) => least().min(QUEUED_NS),
-            // The least one was hidden, too: it is no shorter than what hid it.
+            // The minimum was hidden as well: it is no shorter than the edge that hid it.
             Link::Launch(_) => least().min(self.launch.unwrap_or(LAUNCHED_NS)),
             _ => least(),
         };
         self.median[class].unwrap_or_else(unseen).min(edge.lag)
     }
 
-    /// Learns from the lags of each class that has any.
+    /// Computes the usual lags of each class with samples.
     fn learn(&mut self, samples: Vec<Vec<u64>>) {
         for (known, lags) in self.median.iter_mut().zip(samples) {
             *known = upper_median(lags).or(*known);
@@ -61,20 +63,21 @@ impl Usual {
     }
 }
 
-/// Their places among all edges.
+/// Converts edge numbers to indices of all edges.
 fn rows(edges: &std::ops::Range<u32>) -> std::ops::Range<usize> {
     edges.start as usize..edges.end as usize
 }
 
-/// Decides which edge each operation waited for last: it keeps its measured lag. The others get the usual lag of their
-/// class, or the measured one if that is less.
+/// Finds the edge that each operation waited for last, and leaves its measured lag. The other edges
+/// get the usual lag of their class, or their measured lag if smaller.
 pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<u32>]) {
     let mut usual = Usual::new(builder.classes());
     for edge in starts.iter().flat_map(|edges| &builder.edges[rows(edges)]) {
         let least = &mut usual.least[edge.class as usize];
         *least = Some(least.map_or(edge.lag, |least| edge.lag.min(least)));
     }
-    // Launches first: an operation follows another for sure only where the launch had had its time.
+    // Launches first: an operation certainly follows another one only if the launch had its usual
+    // time.
     let is_launch = |edge: &Edge| matches!(edge.link, Link::Launch(_));
     for launches in [true, false] {
         let mut samples: Vec<Vec<u64>> = vec![Vec::new(); builder.classes()];
@@ -116,7 +119,8 @@ pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<u3
         {
             Some((end, _)) => more.push((end, to)),
             None => {
-                // A long call that returned after all else had ended took that long to launch.
+                // A long call that returned after everything else had ended took that long to
+                // launch.
                 let is_launch =
                     |edge: &Edge| is_launch(edge) && submitted(builder, edge) > explained;
                 let launch = builder.edges[range.clone()].iter().position(is_launch);
@@ -136,8 +140,8 @@ pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<u3
     }
 }
 
-/// When what an edge leads from had happened: for a launch the call's start, or its return if the call was long and its
-/// operation started only then.
+/// The time at which the source of an edge had happened. For a launch: the call's start. For a long
+/// call whose operation started only at its return: the return.
 fn submitted(builder: &Builder<'_>, edge: &Edge) -> u64 {
     let call = match edge.link {
         Link::Launch(id) => builder.store.operations[id.at()].call.get(),
@@ -172,7 +176,7 @@ impl DeviceEnds {
         OperationId((start - self.first) / 2)
     }
 
-    /// The end of the operation that ended last before one of its device starts.
+    /// Finds the operation of the same device that ended last before a start.
     fn before(&self, builder: &Builder<'_>, start: u32, start_ns: u64) -> Option<(u32, u64)> {
         let store = builder.store;
         let id = self.operation(start);
@@ -184,7 +188,7 @@ impl DeviceEnds {
     }
 }
 
-/// Divides the time of waiting calls into what they wait and what they take by themselves.
+/// Divides the time of waiting calls into waiting and own time.
 pub(super) fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
     let store = builder.store;
     let mut least: FxHashMap<u32, u64> = FxHashMap::default();
@@ -216,7 +220,7 @@ pub(super) fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
         }
         let call = &store.calls[of.call.at()];
         let waited = call.time.ns().saturating_sub(last.lag);
-        // A blocking copy first submits its operation.
+        // A blocking copy submits its operation first.
         let began = match last.link {
             Link::Wait(id)
                 if store.call_kind(&store.calls[id.at()]).class != CallClass::Synchronize =>
@@ -232,7 +236,7 @@ pub(super) fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
     }
 }
 
-/// Gives the own time of a thread between two times this length, at its beginning.
+/// Limits a thread's own time between two times to this length, at the beginning.
 fn keep_own_time(builder: &mut Builder<'_>, thread: ThreadId, time: (u64, u64), mut own_ns: u64) {
     let points = &builder.threads[thread.at()];
     let [first, last] = [time.0, time.1].map(|ns| points.from(&builder.times, ns));

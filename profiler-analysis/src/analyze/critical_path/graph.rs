@@ -1,7 +1,7 @@
-//! The graph of a run: points in time, and edges that say how long after one point another is at the earliest.
+//! The graph of a run: points in time, and edges with the minimum delay from one point to another.
 //!
-//! A thread has a point at each start and end of a call or range, an operation has two. Each edge leads forward
-//! in measured time, so that the order by time is a topological one.
+//! A thread has a point at each start and end of a call or range; an operation has two. Each edge
+//! leads forward in measured time, so the order by time is topological.
 
 use std::ops::Range as Span;
 
@@ -17,7 +17,7 @@ use profiler_core::tables::{
     CallId, Interval, Maybe, NameId, OperationId, RangeId, Tables, ThreadId,
 };
 
-/// What an edge stands for.
+/// The meaning of an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     /// A thread's own time in a call.
@@ -26,7 +26,7 @@ pub(super) enum Link {
     Host(Maybe<RangeId>),
     /// An operation from start to end.
     Work(OperationId),
-    /// From the start of a call to that of its operation.
+    /// From the start of a call to the start of its operation.
     Launch(OperationId),
     /// The operation follows another of its stream.
     Stream(OperationId),
@@ -34,9 +34,9 @@ pub(super) enum Link {
     Graph(OperationId),
     /// The operation follows one of another stream, whose event its stream waits for. Inferred.
     Event(OperationId),
-    /// The operation starts when another of the device ends, and nothing else explains when. Inferred.
+    /// The operation starts when another of the device ends, without another explanation. Inferred.
     Device(OperationId),
-    /// A collective has begun in all ranks only after this operation of one of them has.
+    /// A collective has begun in all ranks only after this operation of one rank has begun.
     Arrival(OperationId),
     /// The operation ends after its collective has begun in all ranks: the transfer.
     Transfer(OperationId),
@@ -44,12 +44,12 @@ pub(super) enum Link {
     Wait(CallId),
     /// The range continues a range of another thread.
     HandOver(RangeId),
-    /// The thread of the outer range goes on after this range of another thread. Inferred.
+    /// The thread of the outer range continues after this range of another thread. Inferred.
     Join(RangeId),
 }
 
 impl Link {
-    /// True for a thread's own time and for operations: what takes time by itself.
+    /// True for a thread's own time and for operations: edges that take time themselves.
     pub(super) fn is_activity(self) -> bool {
         self.is_own_time() || matches!(self, Self::Work(_))
     }
@@ -60,7 +60,8 @@ impl Link {
     }
 }
 
-/// The point `to` is at least `lag` after the point `from`. Packed, since a graph has five edges for each operation.
+/// The point `to` is at least `lag` after the point `from`. Packed, since a graph has five edges
+/// per operation.
 #[derive(Debug, Clone, Copy)]
 #[repr(Rust, packed(4))]
 pub(super) struct Edge {
@@ -80,7 +81,8 @@ type ClassKey = (u32, [u32; 3]);
 #[derive(Debug)]
 pub(super) struct ThreadPoints {
     points: Span<u32>,
-    /// The edge from the first point to the second, which the others of the thread's own time follow.
+    /// The edge from the first point to the second; the other edges of the thread's own time follow
+    /// it.
     first_edge: usize,
 }
 
@@ -101,23 +103,25 @@ impl ThreadPoints {
     }
 }
 
-/// The most processes whose steps are replayed with the points of all processes. Each step visits all points within its time:
-/// where processes run at the same times, the visits grow with the square of their number. The steps of more processes are
-/// replayed each with the points of its own process, and other processes are at their measured times.
+/// The maximum number of processes whose steps are replayed with the points of all processes. Each
+/// step visits all points within its time, so with concurrent processes the visits grow with the
+/// square of their number. With more processes, each step is replayed with the points of its own
+/// process, and other processes stay at their measured times.
 pub(super) const MOST_TOGETHER: usize = 16;
 
-/// The graph, and what was assumed to make it.
+/// The graph and its assumptions.
 #[derive(Debug)]
 pub(super) struct Graph {
     /// The measured time of each point.
     pub(super) times: Vec<u64>,
-    /// By the point they lead to.
+    /// Sorted by the point they lead to.
     pub(super) edges: Vec<Edge>,
-    /// The first edge to each point, and the number of all edges.
+    /// The first edge to each point, then the number of all edges.
     first_edge: Vec<u32>,
-    /// The points in topological order, which is that of their times.
+    /// The points in topological order: the order of their times.
     pub(super) order: Vec<u32>,
-    /// The points of threads and operations of each process in that order, with more than [`MOST_TOGETHER`] processes.
+    /// The points of threads and operations of each process in that order; filled only with more
+    /// than [`MOST_TOGETHER`] processes.
     by_process: FxHashMap<u32, Vec<u32>>,
     pub(super) threads: Vec<ThreadPoints>,
     first_operation: u32,
@@ -126,7 +130,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// The edges that lead to a point, with the number of the first.
+    /// The edges to a point, as a range of edge numbers.
     #[inline]
     pub(super) fn edges_to(&self, point: u32) -> Span<usize> {
         let at = point as usize;
@@ -142,7 +146,7 @@ impl Graph {
         self.times[point as usize]
     }
 
-    /// The points within a time in topological order: those that a step of this process is replayed with, or all without one.
+    /// The points within a time in topological order: all, or those for the replay of this process.
     pub(super) fn slice(&self, process: Option<u32>, time: Interval) -> &[u32] {
         let of_process = process.and_then(|process| self.by_process.get(&process));
         let points = of_process.unwrap_or(&self.order);
@@ -151,13 +155,13 @@ impl Graph {
         &points[start..end]
     }
 
-    /// True if each process is replayed alone, so that edges may lead from points of other processes.
+    /// True if each process is replayed alone; edges may then lead from points of other processes.
     pub(super) fn is_by_process(&self) -> bool {
         !self.by_process.is_empty()
     }
 }
 
-/// Makes a graph: points first, then edges.
+/// Builds a graph: points first, then edges.
 pub(super) struct Builder<'p> {
     pub(super) profile: &'p Profile,
     pub(super) store: &'p Tables,
@@ -223,7 +227,8 @@ impl<'p> Builder<'p> {
         let operations = store.operations.len();
         let most = times.iter().map(|times| times.len() + 1).sum::<usize>();
         tables::reserve(&mut self.times, most + 2 * operations);
-        // An operation has an edge for itself, its launch and the one before, a wait one or more.
+        // An operation has edges for itself, its launch and its predecessor; a wait has one or
+        // more.
         let waits = 2 * store.synchronizations.len();
         tables::reserve(&mut self.edges, most + 3 * operations + waits);
         for (row, mut times) in (0..).zip(times) {
@@ -252,12 +257,13 @@ impl<'p> Builder<'p> {
                     let node =
                         range.map_or(NONE, |id| self.profile.range_tree().of_range[id.at()].0);
                     let kind = call.map_or(NONE, |id| self.store.calls[id.at()].kind.0);
-                    // The range in a call is that of the call.
+                    // A call's range is the range around it.
                     let link = call.map_or(Link::Host(range.into()), Link::Call);
                     while let Some((from, pair)) = pairs.next_if(|(_, pair)| pair[0] < time.end_ns)
                     {
                         let class = match range.filter(|id| self.is_inserted(*id)) {
-                            // As long as it was made to be, unlike others of its kind.
+                            // An inserted delay has its requested length, unlike other work of its
+                            // kind.
                             Some(id) => self.class(10, [id.0, call.map_or(NONE, |id| id.0), 0]),
                             None => self.class(0, [kind, node, before]),
                         };
@@ -271,7 +277,7 @@ impl<'p> Builder<'p> {
         self.threads.push(ThreadPoints { points, first_edge });
     }
 
-    /// Whether a range is a delay that the program inserted.
+    /// True if a range is a delay that the program inserted.
     fn is_inserted(&self, id: RangeId) -> bool {
         let label = self.store.ranges[id.at()].label;
         self.inserted.is_some() && self.store.labels[label.at()].domain == self.inserted
@@ -312,14 +318,15 @@ impl<'p> Builder<'p> {
         Some((point(call.time.start_ns)?, point(end_ns)?))
     }
 
-    /// The thread's own time that ends at one of its points; `None` for the first.
+    /// The thread's own time that ends at one of its points; `None` for its first point.
     pub(super) fn own_time_to(&mut self, thread: ThreadId, point: u32) -> Option<&mut Edge> {
         let ThreadPoints { points, first_edge } = &self.threads[thread.at()];
         let before = point.checked_sub(points.start + 1)?;
         self.edges.get_mut(first_edge + before as usize)
     }
 
-    /// Adds an edge with the measured lag. One that leads back in time by more than clocks may be off is left out.
+    /// Adds an edge with the measured lag. Rejects an edge that leads back in time by more than the
+    /// clock error.
     pub(super) fn add(&mut self, from: u32, to: u32, link: Link, class: u32) -> bool {
         let Some(lag) = self.time(to).checked_sub(self.time(from)) else {
             self.assumptions.contradicted += 1;
@@ -329,7 +336,7 @@ impl<'p> Builder<'p> {
         true
     }
 
-    /// Moves the start of an operation that appears to precede its call by no more than clocks may be off.
+    /// Moves the start of an operation that appears to precede its call by at most the clock error.
     pub(super) fn move_start(&mut self, start: u32, to_ns: u64, tolerance_ns: u64) {
         let (now, end) = (self.time(start), self.time(start + 1));
         if now < to_ns && to_ns <= end && to_ns - now <= tolerance_ns {
@@ -338,8 +345,8 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// Moves the end of an operation that appears to outlast a wait for it by no more than clocks may be off. False if it
-    /// is later than that.
+    /// Moves the end of an operation that appears to outlast a wait for it by at most the clock
+    /// error. Returns false if it is later.
     pub(super) fn move_end(&mut self, end: u32, to_ns: u64, tolerance_ns: u64) -> bool {
         let (start, now) = (self.time(end - 1), self.time(end));
         let is_late = now > to_ns;
@@ -350,7 +357,7 @@ impl<'p> Builder<'p> {
         self.time(end) <= to_ns
     }
 
-    /// Gives operations that were moved their new lengths.
+    /// Updates the lengths of moved operations.
     pub(super) fn measure_moved(&mut self) {
         for edge in &mut self.edges {
             if matches!(edge.link, Link::Work(_)) {
@@ -359,7 +366,7 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// A point that is of no thread and no operation.
+    /// Adds a point that belongs to no thread and no operation.
     pub(super) fn add_point(&mut self, ns: u64) -> u32 {
         self.times.push(ns);
         // CAST: points are counted in 32 bits.
@@ -378,7 +385,7 @@ impl<'p> Builder<'p> {
             mut assumptions,
             ..
         } = self;
-        // A few sorted runs, which this sort merges.
+        // The sort merges a few sorted runs.
         edges.sort_by_key(|edge| edge.to);
         let mut order = topological(times.len(), &mut edges, &mut assumptions);
         order.sort_by_key(|point| times[*point as usize]);
@@ -390,7 +397,7 @@ impl<'p> Builder<'p> {
             }
             first_edge.push(at as u32);
         }
-        // Where the edge that decided was left out, the one that comes closest decides.
+        // If the deciding edge was left out, the closest one decides.
         for pair in first_edge.windows(2) {
             let edges = &mut edges[pair[0] as usize..pair[1] as usize];
             let since = |edge: &Edge| times[edge.to as usize] - times[edge.from as usize];
@@ -416,7 +423,8 @@ impl<'p> Builder<'p> {
     }
 }
 
-/// The points of threads and operations by process, in this order; empty with at most [`MOST_TOGETHER`] processes.
+/// The points of threads and operations by process, in this order; empty with at most
+/// [`MOST_TOGETHER`] processes.
 fn by_process(
     store: &Tables,
     threads: &[ThreadPoints],
@@ -430,7 +438,7 @@ fn by_process(
     let of_threads = threads.iter().zip(&store.threads);
     let of_threads = of_threads.flat_map(|(of, thread)| of.points.clone().map(|_| thread.process));
     let of_operations = store.operations.iter().flat_map(|row| [store.work(row).process; 2]);
-    // Points of threads come first. What follows the operations belongs to several processes.
+    // Points of threads come first. Points after the operations belong to several processes.
     let processes: Vec<u32> =
         of_threads.take(first_operation as usize).chain(of_operations).collect();
     let mut by_process: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
@@ -442,11 +450,12 @@ fn by_process(
     by_process
 }
 
-/// The points in a topological order. Only points of one time can form cycles, since no edge leads back in time; edges
-/// of such cycles are removed, but for own times of threads and operations, which form none.
+/// Returns the points in a topological order. Only points at the same time can form cycles, since
+/// no edge leads back in time. Removes the edges of such cycles, except own times of threads and
+/// operations, which form none.
 fn topological(points: usize, edges: &mut Vec<Edge>, assumptions: &mut Assumptions) -> Vec<u32> {
     let mut missing: Vec<u32> = tables::filled(0, points);
-    // Of each point the end of its targets, and once all have their places the first.
+    // For each point the end of its targets; once all targets are placed, the first.
     let mut from: Vec<u32> = tables::filled(0, points + 1);
     for edge in edges.iter() {
         from[edge.from as usize] += 1;

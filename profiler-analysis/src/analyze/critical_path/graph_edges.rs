@@ -5,12 +5,12 @@ use rustc_hash::FxHashMap;
 use profiler_core::tables::GraphDependencies;
 use profiler_core::tables::{OperationId, Tables};
 
-/// Nodes without work, such as empty ones, through which one node is followed.
+/// The maximum number of nodes without work, such as empty ones, that one node is traced through.
 const MOST_FOLLOWED: usize = 64;
-/// Pairs of nodes whose times are compared to find which of a pair waits, and those of one launch more.
+/// The maximum number of node pairs compared to find the waiting node, plus those of one launch.
 const MOST_COMPARED: usize = 1 << 16;
 
-/// Which node of a reported pair waits, by how many pairs ran in each order.
+/// The direction of each reported pair of nodes, by the number of pairs that ran in each order.
 #[derive(Debug, Default)]
 pub(super) struct Direction {
     forward: usize,
@@ -18,7 +18,8 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    /// Compares the nodes of a launch that were reported together; `precedes` is true if the first had ended when the second began.
+    /// Compares the nodes of a launch that were reported together. `precedes` is true if the first
+    /// ended before the second began.
     pub(super) fn add(
         &mut self,
         store: &Tables,
@@ -37,7 +38,8 @@ impl Direction {
         }
     }
 
-    /// For each operation of a launch those that it waits for; empty for one that waits for none, `None` if that is not known.
+    /// For each operation of a launch, the operations that it waits for. Empty if there are none,
+    /// `None` if unknown.
     pub(super) fn edges(
         &self,
         store: &Tables,
@@ -76,8 +78,8 @@ fn node_of(store: &Tables, known: &GraphDependencies, id: OperationId) -> Option
     Some(known.original(work.what.graph_node()?.node))
 }
 
-/// The dependencies of a launch's process, and its operations by original node. `None` without any, and if two are of one node: a
-/// graph that contains another twice.
+/// The dependencies of a launch's process, and its operations by original node. `None` without
+/// dependencies, or if two operations have one node: a graph that contains another one twice.
 fn nodes<'s>(
     store: &'s Tables,
     launch: &[OperationId],

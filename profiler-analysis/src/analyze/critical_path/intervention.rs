@@ -1,4 +1,5 @@
-//! Delays that a program inserts into itself, so that the model's answer can be compared with what happens.
+//! Delays that a program inserts into itself, to compare the model's prediction with the measured
+//! effect.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,18 +7,20 @@ use std::time::{Duration, Instant};
 use nvtx::Domain;
 use profiler_base::units::nanoseconds;
 
-/// The domain of the ranges in which a delay was inserted, or could have been.
+/// The domain of the ranges in which a delay was or could have been inserted.
 pub(super) const DOMAIN_NAME: &str = "gpu-profiler interventions";
 static DOMAIN: Domain = Domain::new(DOMAIN_NAME);
 
-/// The longest delay: a program that inserts one goes on.
+/// The longest delay, so that a program with delays continues.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The number of interventions so far: each has its own order of steps.
 static CREATED: AtomicU64 = AtomicU64::new(0);
 
-/// An experiment: half of a program's steps have a delay at one place. [`Dependencies::responses`](super::Dependencies::responses) compares by how much of
-/// it these steps are longer with what the model predicts from the others.
+/// An experiment: half of a program's steps have a delay at one position.
+/// [`Dependencies::responses`](super::Dependencies::responses) measures the share of the delay by
+/// which these steps are longer. It compares that share with the model's prediction from the other
+/// steps.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -50,24 +53,27 @@ static CREATED: AtomicU64 = AtomicU64::new(0);
 /// # }
 /// ```
 ///
-/// Which steps have the delay is drawn in pairs, always in the same order. All steps have a range at the place (domain
-/// `gpu-profiler interventions`, payload in nanoseconds, 0 without a delay), so that both halves cost the same otherwise. Without a
-/// profiler or tool that listens for ranges nothing is delayed. Any thread may call the methods; they take no lock.
+/// The delayed steps are drawn in pairs, always in the same order. All steps have a range at the
+/// position, so both halves have the same other costs. Its domain is `gpu-profiler interventions`,
+/// its payload the delay in nanoseconds, or 0. Nothing is delayed unless a profiler or tool
+/// observes ranges. Any thread may call the methods; they take no lock.
 ///
-/// This is the only part of the library that changes what the program does, and only where the program calls it.
+/// This is the only part of the library that changes the program's behaviour, and only where the
+/// program calls it.
 #[derive(Debug)]
 pub struct Intervention {
     delay: Duration,
-    /// Distinguishes the order of this one from that of others.
+    /// The seed of this intervention's order.
     salt: u64,
     /// The number of steps that began.
     steps: AtomicU64,
-    /// When graphs were last made, as of the step's beginning.
+    /// The time at which graphs were last built, as of the step's beginning.
     graphs_made_ns: AtomicU64,
 }
 
 impl Intervention {
-    /// A delay of this length, at most a second. Long delays are measured best; short ones keep what else bounds the step.
+    /// Creates delays of this length, at most a second. Long delays are measured most precisely;
+    /// short ones do not change the bottleneck of the step.
     #[must_use]
     pub fn new(delay: Duration) -> Self {
         Self {
@@ -78,14 +84,15 @@ impl Intervention {
         }
     }
 
-    /// The next step begins: this decides whether it has the delay. Before the first call nothing is delayed.
+    /// Begins the next step, and decides if it has the delay. Before the first call nothing is
+    /// delayed.
     pub fn next_step(&self) {
         self.graphs_made_ns.store(cupti::graphs_last_made_ns(), Ordering::Relaxed);
         self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Keeps this thread busy, if the step has the delay. Does nothing in a step in which the process has made nodes of a graph, which
-    /// it does while a stream is captured.
+    /// Keeps this thread busy, if the step has the delay. Does nothing in a step in which the
+    /// process has created graph nodes, as happens during stream capture.
     pub fn delay_host(&self) {
         let Some(delay) = self.delay_now() else { return };
         let _range = DOMAIN.event("host delay").payload(nanoseconds(delay)).range();
@@ -95,12 +102,13 @@ impl Intervention {
         }
     }
 
-    /// Has the program launch a kernel that takes as long as the delay, if the step has it, and a short one otherwise: `launch` gets
-    /// the time, which is 0 without a delay, and launches in both cases. The kernel should do nothing but watch a clock.
+    /// Lets the program launch a delay kernel. `launch` receives its duration, which is 0 in a step
+    /// without the delay, and launches a kernel in both cases. The kernel should only watch a
+    /// clock.
     ///
-    /// A kernel that is launched while its stream is captured would be in the graph for good. Only the program knows its
-    /// stream, so `is_capturing` asks `cuStreamIsCapturing` for it; nothing is launched if it is true, nor in a step in which
-    /// the process has made nodes of a graph.
+    /// A kernel launched while its stream is captured would stay in the graph. Only the program has
+    /// access to its stream, so `is_capturing` must call `cuStreamIsCapturing` for it. Nothing is
+    /// launched if it returns true, or in a step in which the process has created graph nodes.
     pub fn delay_gpu(&self, is_capturing: impl FnOnce() -> bool, launch: impl FnOnce(Duration)) {
         let Some(delay) = self.delay_now() else { return };
         if is_capturing() {
@@ -110,7 +118,7 @@ impl Intervention {
         launch(delay);
     }
 
-    /// The delay of this step, which may be 0; `None` if the step is to be left alone.
+    /// The delay of this step, possibly 0; `None` if the step must stay unchanged.
     fn delay_now(&self) -> Option<Duration> {
         let step = self.steps.load(Ordering::Relaxed).checked_sub(1)?;
         let made_ns = self.graphs_made_ns.load(Ordering::Relaxed);
@@ -122,7 +130,7 @@ impl Intervention {
     }
 }
 
-/// The finalizer of SplitMix64: each bit of the result depends on all of the number.
+/// The finalizer of SplitMix64: each bit of the result depends on all bits of the number.
 fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

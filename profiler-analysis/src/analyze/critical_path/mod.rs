@@ -1,4 +1,4 @@
-//! The critical path of a run, and what changes of it would bring.
+//! The critical path of a run, and the predicted effect of changes.
 //!
 //! ```
 //! use profiler_analysis::prelude::*;
@@ -30,24 +30,30 @@
 //! ```
 //!
 //! # The graph
-//! A thread has a point at each start and end of a call or range, an operation has two. Edges say how long after one
-//! point another is at the earliest: a thread's own time, operations, launches, stream order, the order in a launch of a
-//! graph, waits of streams and of the host, hand-overs between threads. In each group of edges that lead to one point,
-//! the one that decided keeps its measured time, the others get the time that is usual for their kind. So a replay
-//! without a change is the recording, and the critical path has the length of the step.
+//! A thread has a point at each start and end of a call or range; an operation has two. An edge
+//! states the minimum delay from one point to another. Edges are a thread's own time, operations,
+//! launches, stream order, and the order in a graph launch. Waits of streams and of the host, and
+//! hand-overs between threads are edges, too. In each group of edges to one point, the deciding
+//! edge retains its measured time, and the others get the usual time of their kind. A replay
+//! without a change therefore reproduces the recording, and the critical path has the length of the
+//! step.
 //!
 //! # What is not recorded
-//! What an event was recorded after, the edges of a graph, and when a thread waits for another are inferred;
-//! [`Assumptions`] counts it. A thread's time outside calls is taken for work of that thread. Ranks wait for each other in
-//! collectives whose kernels are known; other waits of one rank for another are part of the kernel.
+//! CUDA does not record the work before an event, the edges of a graph, or a thread's wait for
+//! another thread. These are inferred; [`Assumptions`] counts them. A thread's time outside calls
+//! is treated as work of that thread. Ranks wait for each other in collectives with known kernels;
+//! other waits of one rank for another are part of the kernel.
 //!
 //! # The model's error
-//! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones with them. If the median step is
-//! off by more than 10 %, nothing is predicted. Steps of up to 16 processes are replayed with the work of all processes at their
-//! time. With more processes each step is replayed with its own process alone, and the others are at their measured times: the
-//! cost would grow with the square of their number. A program can put the
-//! model to the test: an [`Intervention`] delays half of its steps at one place, and [`Dependencies::responses`] compares what
-//! that did with what the model predicts.
+//! [`Dependencies::replay_error`] fits the host's delays on odd steps and replays the even ones
+//! with them. If the median step is off by more than 10 %, no predictions are made.
+//!
+//! Steps of up to 16 processes are replayed with the concurrent work of all processes. With more
+//! processes, each step is replayed with its own process alone, and the others stay at their
+//! measured times. Otherwise the cost would grow with the square of their number.
+//!
+//! A program can test the model: an [`Intervention`] delays half of its steps at one position.
+//! [`Dependencies::responses`] compares the effect with the model's prediction.
 
 mod edges;
 mod events;
@@ -83,27 +89,30 @@ use profiler_core::tables::{CallId, Interval, OperationId, RangeId, ThreadId};
 pub use replay::ReplayError;
 pub use response::{Agreement, ModelConfidence, Response};
 
-/// What was inferred to make the graph, and what did not fit.
+/// Counts of inferences in the graph, and of records that did not fit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Assumptions {
-    /// Starts and ends of operations that were moved, since they appear to precede their call or to outlast a wait for
-    /// them: clocks differ.
+    /// Starts and ends of operations that were moved, because they appear to precede their call or
+    /// to outlast a wait for them. Clock differences cause this.
     pub clock_corrections: u64,
-    /// Edges that would lead back in time, and are left out.
+    /// Edges that would lead back in time; left out.
     pub contradicted: u64,
-    /// Edges of cycles at one time, which are left out.
+    /// Edges of cycles at one time; left out.
     pub cycles: u64,
-    /// Operations without a call or times, which nothing precedes.
+    /// Operations without a call or times; no edge leads to them.
     pub unmatched: u64,
-    /// Operations of a graph that follow the one that ended last before: the graph's edges are not recorded.
+    /// Graph operations that follow the operation that ended last before: the graph's edges are not
+    /// recorded.
     pub inferred_in_graphs: u64,
-    /// Operations of a graph with known dependencies ([`Config::graph_dependencies`](cupti::Config::graph_dependencies)).
+    /// Operations of a graph with known dependencies
+    /// ([`Config::graph_dependencies`](cupti::Config::graph_dependencies)).
     pub recorded_in_graphs: u64,
-    /// Waits for events, of streams and of the host, whose work was inferred: the operation of another stream that ended
-    /// last before.
+    /// Waits of streams and of the host for events with inferred work: the operation of another
+    /// stream that ended last before.
     pub inferred_events: u64,
-    /// Waits for events, of streams and of the host, whose recording is known (CUPTI's kind `CUDA_EVENT`).
+    /// Waits of streams and of the host for events with a known recording (CUPTI's kind
+    /// `CUDA_EVENT`).
     pub recorded_events: u64,
     /// Waits of streams for events without such an operation: they delayed nothing.
     pub events_without_source: u64,
@@ -115,15 +124,17 @@ pub struct Assumptions {
     pub overlapping_in_stream: u64,
     /// Operations that started later than any known reason explains.
     pub late_starts: u64,
-    /// Collectives of several ranks, which no rank ends before all have begun.
+    /// Collectives of several ranks; no rank ends one before all ranks have begun it.
     pub collectives: u64,
-    /// By how much clocks may be off, in nanoseconds: of the GPUs and the host, or of hosts if that is more.
+    /// The maximum clock error in nanoseconds: between the GPUs and the host, or between hosts if
+    /// that is larger.
     pub clock_error_ns: u64,
     /// Ranges, and inferred calls, that continue a range of another thread.
     pub hand_overs: u64,
 }
 
-/// The graph of what depends on what in a run, from [`Profile::dependencies`](crate::prelude::ProfileExt::dependencies).
+/// The dependency graph of a run, from
+/// [`Profile::dependencies`](crate::prelude::ProfileExt::dependencies).
 #[derive(Debug)]
 pub struct Dependencies<'a> {
     profile: &'a Profile,
@@ -141,7 +152,7 @@ struct Steps {
     ranges: Vec<RangeId>,
 }
 
-/// Fewer instances of a range are no steps.
+/// A range with fewer instances does not count as steps.
 const LEAST_STEPS: usize = 4;
 
 /// [`ProfileExt::dependencies`](crate::prelude::ProfileExt::dependencies).
@@ -170,8 +181,9 @@ impl<'a> Dependencies<'a> {
         self
     }
 
-    /// The path of the range whose instances are taken for steps: of those with four or more, the one with the
-    /// most host time. A pattern of [`with_steps`](Self::with_steps) that several ranges match is returned itself.
+    /// The path of the range whose instances count as steps: among ranges with four or more
+    /// instances, the one with the most host time. Returns a pattern of
+    /// [`with_steps`](Self::with_steps) itself if several ranges match it.
     pub fn steps_path(&self) -> Option<String> {
         self.steps.as_ref().map(|steps| steps.label.clone())
     }
@@ -182,14 +194,14 @@ impl<'a> Dependencies<'a> {
         self.steps.iter().flat_map(|steps| &steps.nodes).any(|id| node(id).is_path(path))
     }
 
-    /// Takes the outermost instances of this name, path or pattern for steps. `None` if there are none.
+    /// Uses the outermost instances of this name, path or pattern as steps. `None` without a match.
     #[must_use]
     pub fn with_steps(self, path: &str) -> Option<Self> {
         let steps = self.instances(path)?;
         Some(Self { steps: Some(steps), replay: OnceLock::new(), ..self })
     }
 
-    /// Leaves out steps whose process and start are not wanted, unless too few remain.
+    /// Leaves out steps by process and start, unless too few remain.
     #[must_use]
     pub(crate) fn with_steps_where(mut self, is_wanted: impl Fn(u32, u64) -> bool) -> Self {
         let store = &self.profile.tables();
@@ -206,19 +218,23 @@ impl<'a> Dependencies<'a> {
         self
     }
 
-    /// What was inferred, and what did not fit.
+    /// Counts of inferences, and of records that did not fit.
     pub fn assumptions(&self) -> &Assumptions {
         &self.graph.assumptions
     }
 
-    /// The critical path of the session: from its start to the end of its last call, range or operation.
+    /// The critical path of the session: from its start to the end of its last call, range or
+    /// operation.
     pub fn critical_path(&self) -> CriticalPath {
         self.path_of(None, self.whole().as_slice(), true)
     }
 
-    /// The critical paths of the outermost instances of this name, path or pattern, together. Each is from the start of
-    /// the range, or the end of the instance before on its thread if that is later, to its end, or to the end of its last
-    /// operation. `None` if there are none.
+    /// The joint critical path of the outermost instances of this name, path or pattern. `None`
+    /// without a match.
+    ///
+    /// The path of an instance starts at the start of the range. If the previous instance on its
+    /// thread ends later, it starts there. It ends at the end of the range or of its last
+    /// operation.
     pub fn critical_path_of(&self, path: &str) -> Option<CriticalPath> {
         let steps = self.instances(path)?;
         let mut windows: Vec<Window> =
@@ -227,13 +243,14 @@ impl<'a> Dependencies<'a> {
         Some(self.path_of(Some(path.to_owned()), &windows, true))
     }
 
-    /// The critical path of one instance of a range of this profile. `None` if the range has no times.
+    /// The critical path of one instance of a range of this profile. `None` if the range has no
+    /// times.
     pub fn critical_path_of_instance(&self, range: &Range<'_>) -> Option<CriticalPath> {
         let window = self.window(range.id())?;
         Some(self.path_of(Some(range.node().path()), &[window], true))
     }
 
-    /// The outermost instances of a name, path or pattern; `None` if there are none.
+    /// The outermost instances of a name, path or pattern; `None` without a match.
     fn instances(&self, path: &str) -> Option<Steps> {
         let profile = self.profile;
         let outermost = profile.outermost(&Pattern::new(path));
@@ -253,8 +270,9 @@ impl<'a> Dependencies<'a> {
 
     /// The steps, or the session.
     ///
-    /// A step lasts until the next one of its process begins, or until its last operation ends if that is later. It
-    /// starts where the one before ends, so that each operation is in one step, also where the host runs ahead.
+    /// A step ends when the next one of its process begins, or at the end of its last operation if
+    /// later. It starts at the end of the previous step. Each operation is therefore in one step,
+    /// even if the host runs ahead.
     fn windows(&self) -> Vec<Window> {
         let Some(steps) = &self.steps else { return self.whole().into_iter().collect() };
         let mut windows: Vec<Window> =
@@ -274,7 +292,8 @@ impl<'a> Dependencies<'a> {
         windows
     }
 
-    /// Moves the start of each window to the end of the one before with the same key, if that is later.
+    /// Moves the start of each window to the end of the previous window with the same key, if that
+    /// is later.
     fn start_after_previous(&self, windows: &mut [Window], key: impl Fn(&Window) -> u32) {
         let mut ends: FxHashMap<u32, u32> = FxHashMap::default();
         let later = |a: u32, b: u32| if self.graph.time(b) > self.graph.time(a) { b } else { a };
@@ -286,7 +305,7 @@ impl<'a> Dependencies<'a> {
         }
     }
 
-    /// From the first point to the last; `None` without any.
+    /// From the first point to the last; `None` without points.
     fn whole(&self) -> Option<Window> {
         let order = &self.graph.order;
         // Operations without times are at 0.
@@ -296,7 +315,7 @@ impl<'a> Dependencies<'a> {
         Some(Window { start, end, host_end: end, gpu_end: end, next, range, process: 0, thread })
     }
 
-    /// From the start of a range to its end or that of its last operation.
+    /// From the start of a range to its end or the end of its last operation.
     fn window(&self, id: RangeId) -> Option<Window> {
         let store = &self.profile.tables();
         let range = &store.ranges[id.at()];
@@ -322,7 +341,7 @@ impl<'a> Dependencies<'a> {
         Interval { start_ns, end_ns }
     }
 
-    /// The points that a window is replayed with.
+    /// The points for the replay of a window.
     fn points_of(&self, window: &Window) -> &[u32] {
         self.graph.slice(window.range.map(|_| window.process), self.interval(window))
     }
@@ -338,14 +357,14 @@ impl<'a> Dependencies<'a> {
     }
 }
 
-/// The points between which a path is looked for.
+/// The two ends of a critical path.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     start: u32,
     end: u32,
     /// The end of the range on its thread.
     host_end: u32,
-    /// The end of its last operation, or that of the range if it has none.
+    /// The end of its last operation; the end of the range if it has none.
     gpu_end: u32,
     /// The start of the next step of the process.
     next: Option<u32>,
@@ -356,17 +375,18 @@ struct Window {
 }
 
 impl Window {
-    /// The points of which the latest is its end.
+    /// The candidates for the end point; the latest is the end.
     fn ends(&self) -> impl Iterator<Item = u32> {
         [Some(self.host_end), Some(self.gpu_end), self.next].into_iter().flatten()
     }
 }
 
-/// The lengths of steps: of the first of each process from its start, of the others from the end of the one before.
+/// The lengths of steps. The first step of a process counts from its start, the others from the end
+/// of the previous one.
 fn lengths(windows: &[Window], time: impl Fn(u32) -> u64) -> Vec<u64> {
     let mut before: FxHashMap<u32, u64> = FxHashMap::default();
     let length = |window: &Window| {
-        // A change may have another point come last.
+        // A change may make another point the latest.
         let end = window.ends().map(&time).max().unwrap_or_default();
         let start = before.get(&window.process).copied().unwrap_or_else(|| time(window.start));
         before.insert(window.process, end.max(start));
@@ -379,24 +399,26 @@ fn lengths(windows: &[Window], time: impl Fn(u32) -> u64) -> Vec<u64> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Outlook {
-    /// The path of the steps if there are any, otherwise of the session.
+    /// The path of the steps if any, otherwise of the session.
     pub path: CriticalPath,
-    /// How well a replay matches steps whose delays it has not seen; `None` with fewer than four steps.
+    /// The match of a replay with steps whose delays it was not fitted on; `None` with fewer than
+    /// four steps.
     pub replay: Option<ReplayError>,
-    /// What inserted delays did: see [`Intervention`].
+    /// The effects of inserted delays: see [`Intervention`].
     pub responses: Vec<Response>,
-    /// How far the predictions can be trusted, by the model's error and these.
+    /// The reliability of the predictions, by the model's error and the responses.
     pub confidence: ModelConfidence,
-    /// The changes that bring most, the best first.
+    /// The changes that save most, best first.
     pub changes: Vec<Prediction>,
-    /// Why there are no predictions.
+    /// The reason for missing predictions.
     pub no_prediction: Option<NoPrediction>,
-    /// The number of steps that the changes were tried on, in a large run: the first ones. `None` for all.
+    /// In a large run, the number of steps at its beginning that the changes were tried on. `None`
+    /// for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tried_steps: Option<u64>,
-    /// What the graph was made with.
+    /// The assumptions of the graph.
     pub assumptions: Assumptions,
-    /// The measured time that the changes refer to: of the median step, or of the session.
+    /// The measured time that the changes refer to: the median step or the session.
     #[serde(rename = "clock_ns", serialize_with = "as_ns")]
     pub clock: Duration,
 }
@@ -410,7 +432,7 @@ impl Dependencies<'_> {
         self.outlook_with(true)
     }
 
-    /// The same without the segments of the path, which take as much memory as a third of the graph.
+    /// Like `outlook`, without the segments of the path, which take a third of the graph's memory.
     pub(crate) fn outlook_without_segments(&self) -> Outlook {
         self.outlook_with(false)
     }

@@ -1,5 +1,5 @@
-//! The critical path: from the end back to the start, always to what decided when a point was reached; and how much
-//! later all else could be.
+//! The critical path: from the end back to the start, always along the deciding edge. Also computes
+//! the slack of everything else.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{CallId, Maybe, NameId, OperationId, RangeId, What, WorkId};
 
 named_variants! {
-    /// What a part of a critical path is.
+    /// The kind of a segment of a critical path.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
@@ -31,7 +31,7 @@ named_variants! {
         Copy = "copy",
         /// A memset ran.
         Memset = "memset",
-        /// A graph ran that was traced as one interval.
+        /// A graph traced as one interval ran.
         Graph = "graph",
         /// A thread was in a CUDA call. Time in which the call waited for the GPU is not included.
         Call = "call",
@@ -39,16 +39,16 @@ named_variants! {
         Host = "host",
         /// From the start of a call to the start of its operation.
         Launch = "launch latency",
-        /// From the end of an operation to the start of another that followed it.
+        /// From the end of an operation to the start of a later one that followed it.
         Schedule = "between operations",
         /// From the end of an operation to the return of the call that waited for it.
         Return = "return from a wait",
-        /// From a thread to another.
+        /// From one thread to another.
         HandOver = "hand-over",
     }
 }
 
-/// A part of a critical path.
+/// A segment of a critical path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     kind: PathKind,
@@ -92,22 +92,22 @@ impl Segment {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PathRow {
-    /// The kind; of a range, that of most of its time on the path.
+    /// The kind; for a range, the kind with most of its time on the path.
     pub kind: PathKind,
     /// The name of the kernel or function, or the path of the range; empty for the other kinds.
     pub name: String,
     /// The time on the path.
     #[serde(rename = "on_path_ns", serialize_with = "as_ns")]
     pub on_path: Duration,
-    /// The number of parts on the path.
+    /// The number of segments on the path.
     pub parts: u64,
     /// The time on the path and off it, summed over threads and operations.
     #[serde(rename = "total_ns", serialize_with = "as_ns")]
     pub total: Duration,
-    /// The number of parts on the path and off it.
+    /// The number of segments on the path and off it.
     pub all_parts: u64,
-    /// By how much each of those off the path may be late without delaying the end: the least of them. `None` if
-    /// there are none.
+    /// The least slack of its segments off the path: the delay that would not delay the end. `None`
+    /// without such segments.
     #[serde(rename = "slack_ns", serialize_with = "optional_ns")]
     pub slack: Option<Duration>,
 }
@@ -116,8 +116,8 @@ fn optional_ns<S: serde::Serializer>(of: &Option<Duration>, to: S) -> Result<S::
     of.map(nanoseconds).serialize(to)
 }
 
-/// What determined the length of a session, or of the instances of a range. `{}` is a table; serializable without its
-/// segments.
+/// The critical path of a session, or of the instances of a range: the segments that determined its
+/// length. `{}` is a table. Serializable without its segments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CriticalPath {
@@ -125,10 +125,10 @@ pub struct CriticalPath {
     pub range: Option<String>,
     /// The number of instances.
     pub instances: u64,
-    /// The sum of their lengths, which is that of all segments.
+    /// The sum of the instances' lengths, equal to the sum of all segments.
     #[serde(rename = "length_ns", serialize_with = "as_ns")]
     pub length: Duration,
-    /// The time before which nothing is known to have happened, which is not on the path.
+    /// The time before the first known event, which is not on the path.
     #[serde(rename = "unexplained_ns", serialize_with = "as_ns")]
     pub unexplained: Duration,
     pub(super) kinds: Vec<(PathKind, u64)>,
@@ -140,11 +140,12 @@ pub struct CriticalPath {
 
 impl CriticalPath {
     getters! {
-        /// The parts in time order, by instance.
+        /// The segments in time order, by instance.
         segments: &[Segment] = segments;
-        /// By kernel, function and kind, the most time on the path first.
+        /// Rows by kernel, function and kind, most time on the path first.
         rows: &[PathRow] = rows;
-        /// By range, without descendants, the most time on the path first. The name is empty outside all ranges.
+        /// Rows by range, without descendants, most time on the path first. The name is empty
+        /// outside all ranges.
         ranges: &[PathRow] = ranges;
     }
 
@@ -166,7 +167,7 @@ impl CriticalPath {
     }
 }
 
-/// What a row sums.
+/// The subject of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     Kernel(NameId),
@@ -187,10 +188,10 @@ struct Sums {
     work: Option<WorkId>,
 }
 
-/// No row so far.
+/// No row yet.
 const NONE: u32 = u32::MAX;
 
-/// Rows while they are summed. Those of an edge are found without hashing.
+/// Rows during summation. The row of an edge is found without hashing.
 struct Rows {
     names: Vec<(Key, Sums)>,
     by_key: FxHashMap<Key, u32>,
@@ -229,7 +230,7 @@ impl Rows {
         };
         if *known == NONE {
             let key = graph.key_of(edge);
-            // CAST: there are fewer names than works and kinds, which are counted in 32 bits.
+            // CAST: names are fewer than works and kinds, which are counted in 32 bits.
             let next = self.names.len() as u32;
             *known = *self.by_key.entry(key).or_insert(next);
             if *known == next {
@@ -242,7 +243,7 @@ impl Rows {
 }
 
 impl Dependencies<'_> {
-    /// The path of these windows, with its segments or without.
+    /// Computes the path of these windows, with or without its segments.
     pub(super) fn path_of(
         &self,
         range: Option<String>,
@@ -293,14 +294,15 @@ impl Dependencies<'_> {
         }
     }
 
-    /// The edges from the end back to the start of a window, and the time that was reached.
+    /// Returns the edges from the end back to the start of a window, and the time that was reached.
     pub(super) fn walk(&self, window: &Window) -> (Vec<usize>, u64) {
         let graph = &self.graph;
         let start_ns = graph.time(window.start);
         let mut edges = Vec::new();
         let mut at = window.end;
         while graph.time(at) > start_ns {
-            // The own time of a thread comes first, so that of two that decide the dependency is followed.
+            // The own time of a thread comes first, so among two deciding edges the walk takes the
+            // dependency.
             let reached = |edge: &usize| {
                 let Edge { from, lag, .. } = graph.edges[*edge];
                 graph.time(from).saturating_add(lag)
@@ -312,8 +314,9 @@ impl Dependencies<'_> {
         (edges, graph.time(at).max(start_ns))
     }
 
-    /// Adds the activities that end in a window and start after `since_ns` to the rows, with the slack of those off the
-    /// path. What ends with the window before is part of that.
+    /// Adds the activities that end in a window and start after `since_ns` to the rows, with the
+    /// slack of those off the path. An activity that ends with the previous window belongs to that
+    /// window.
     fn add_slack(
         &self,
         window: &Window,
@@ -330,7 +333,7 @@ impl Dependencies<'_> {
             if graph.time(point) == time.start_ns && !is_first {
                 continue;
             }
-            // What nothing follows may last until the end.
+            // A point without successors may last until the end.
             if latest[point as usize] == u64::MAX {
                 latest[point as usize] = time.end_ns;
             }
@@ -345,7 +348,7 @@ impl Dependencies<'_> {
                 if !edge.link.is_activity() || from_ns < since_ns {
                     continue;
                 }
-                // On the path it is known to have none; waits are no activity.
+                // Activities on the path have no slack; waits are no activity.
                 let slack = (!on_path[at] && edge.lag != 0)
                     .then(|| until.saturating_sub(from_ns.saturating_add(edge.lag)));
                 for sums in rows.of(self, edge) {
@@ -369,7 +372,8 @@ impl Dependencies<'_> {
         }
     }
 
-    /// The segment of an edge from this time on, whose sums are added to the rows; `None` if it takes no time.
+    /// Returns the segment of an edge from this time on, and adds its sums to the rows. `None` if
+    /// it takes no time.
     fn add_segment(&self, edge: &Edge, start_ns: u64, rows: &mut Rows) -> Option<Segment> {
         let end_ns = self.graph.time(edge.to);
         if end_ns <= start_ns {
@@ -383,7 +387,7 @@ impl Dependencies<'_> {
             sums.parts += 1;
             sums.kinds[kind as usize] += ns;
             sums.work = self.work_of(edge).or(sums.work);
-            // What a collective transfers is counted with its kernel.
+            // The transfer of a collective is counted with its kernel.
             if !is_activity && !matches!(edge.link, Link::Transfer(_)) {
                 sums.total = sums.total.saturating_add(ns);
                 sums.all_parts += 1;
@@ -486,7 +490,8 @@ impl Dependencies<'_> {
     }
 }
 
-/// Windows by process, those together of which each starts where the one before ends: they have one path.
+/// Groups windows by process and by continuity: consecutive windows, each starting at the end of
+/// the previous one, have one path.
 pub(super) fn stretches(windows: &[Window]) -> Vec<Vec<Window>> {
     let mut windows = windows.to_vec();
     windows.sort_by_key(|window| window.process);
@@ -528,7 +533,7 @@ impl Sums {
     }
 }
 
-/// The most time on the path first, then in all, then by name.
+/// Sorts by time on the path, then by total time, both descending, then by name.
 fn ranked(mut rows: Vec<PathRow>) -> Vec<PathRow> {
     rows.sort_by(|a, b| {
         let key = |row: &PathRow| (Reverse(row.on_path), Reverse(row.total), row.kind);

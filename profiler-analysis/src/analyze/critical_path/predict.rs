@@ -1,4 +1,4 @@
-//! Changes of a program, and what they bring by a replay of the graph.
+//! Changes of a program, and their effect as predicted by a replay of the graph.
 
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
@@ -19,34 +19,36 @@ use super::{CriticalPath, Dependencies, PathKind, Window};
 use profiler_core::profile::GpuOperation;
 use profiler_core::tables::{Call, CallId, OperationId, RangeId};
 
-/// A change of the program. Names and paths are those of queries: `*` matches any text, a path may omit outer ranges.
+/// A change of the program. Names and paths match as in queries: `*` matches any text, a path may
+/// omit outer ranges.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WhatIf {
-    /// Kernels of this name are so many times as fast.
+    /// Kernels of this name are faster by a factor.
     Kernel {
         /// The displayed or mangled name.
         name: String,
-        /// How many times.
+        /// The factor.
         times: f64,
     },
-    /// The operations submitted in a range are so many times as fast.
+    /// The operations submitted in a range are faster by a factor.
     RangeGpu {
         /// The range.
         path: String,
-        /// How many times.
+        /// The factor.
         times: f64,
     },
-    /// The host takes so many times less in a range, outside CUDA calls. Infinity removes that time.
+    /// The host time in a range, outside CUDA calls, is divided by a factor. Infinity removes that
+    /// time.
     Host {
         /// The range.
         path: String,
-        /// How many times.
+        /// The factor.
         times: f64,
     },
-    /// Other threads do the host's part of a range ahead of time, so that it costs the thread nothing while they
-    /// keep up.
+    /// Other threads do the host's part of a range ahead of time. It costs the thread nothing as
+    /// long as they are fast enough.
     Ahead {
         /// The range.
         path: String,
@@ -58,12 +60,13 @@ pub enum WhatIf {
         /// The range.
         path: String,
     },
-    /// The host waits once in each outermost instance of a range: its last wait stays.
+    /// The host waits once in each outermost instance of a range: only its last wait remains.
     OneWait {
         /// The range.
         path: String,
     },
-    /// Memory comes from a pool: calls in a range that allocate or free take no time and wait for nothing.
+    /// Memory is allocated from a pool: calls in a range that allocate or free take no time and do
+    /// not wait.
     NoAllocations {
         /// The range.
         path: String,
@@ -73,25 +76,25 @@ pub enum WhatIf {
         /// The range.
         path: String,
     },
-    /// In each outermost instance of a range, launches without a wait between them are one launch of a graph, which
-    /// costs what the first of them costs.
+    /// In each outermost instance of a range, launches without a wait between them become one graph
+    /// launch, at the cost of the first of them.
     OneGraph {
         /// The range.
         path: String,
     },
-    /// In each outermost instance of a range, copies of one direction with no other call between them are one
-    /// copy of all their bytes.
+    /// In each outermost instance of a range, copies of one direction without another call between
+    /// them become one copy of all their bytes.
     OneCopy {
         /// The range.
         path: String,
     },
     /// Copies from and to pageable memory use pinned memory and do not block.
     Pinned,
-    /// All copies are from and to pinned memory, on a stream of their own and a step ahead.
+    /// All copies use pinned memory, on a stream of their own and one step ahead.
     CopiesAhead,
 }
 
-/// What a change would bring.
+/// The predicted effect of a change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Prediction {
@@ -103,36 +106,39 @@ pub struct Prediction {
     /// The predicted time.
     #[serde(rename = "after_ns", serialize_with = "as_ns")]
     pub after: Duration,
-    /// The rate of pinned copies in GB/s, where the change has any.
+    /// The rate of pinned copies in GB/s, if the change has any.
     pub copy_rate: Option<CopyRate>,
 }
 
-/// How fast pinned copies are taken to be.
+/// The assumed rate of pinned copies.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CopyRate {
     /// In GB/s (10^9 bytes per second).
     pub gigabytes: f64,
-    /// True if pinned copies of the recording have it, false if it is usual for GPUs of this compute capability.
+    /// True if measured on pinned copies of the recording; false if usual for GPUs of this compute
+    /// capability.
     pub is_measured: bool,
 }
 
-/// Why there is no prediction.
+/// The reason for a missing prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "why")]
 #[non_exhaustive]
 pub enum NoPrediction {
-    /// The profile has no kernel, range or copy that the change names.
+    /// The profile has no kernel, range or copy that matches the change.
     NothingMatches,
-    /// The change names something that exists, and alters nothing of it: a range without waits, a run whose copies are all pinned.
+    /// The change matches, but alters nothing: a range without waits, or a run whose copies are all
+    /// pinned.
     NothingToChange,
-    /// The number of times is not from 0.01 to a million, nor infinity.
+    /// The factor is not from 0.01 to a million, nor infinite.
     Times,
-    /// The model fails its own check: the [median step](super::ReplayError::median_step) of a replay is off by too much.
+    /// The model fails its own check: the [median step](super::ReplayError::median_step) of a
+    /// replay has too large an error.
     ModelError {
         /// The error, as a share of the median step.
         median_step: f64,
-        /// The largest error with predictions.
+        /// The maximum error for predictions.
         most: f64,
     },
 }
@@ -140,7 +146,7 @@ pub enum NoPrediction {
 impl std::error::Error for NoPrediction {}
 
 impl Prediction {
-    /// How many times as fast the run is.
+    /// The speed-up of the run as a factor.
     pub fn speed_up(&self) -> f64 {
         self.before.as_secs_f64() / self.after.as_secs_f64().max(1e-9)
     }
@@ -151,35 +157,36 @@ impl Prediction {
     }
 }
 
-/// The largest error of a replay's median step with predictions.
+/// The maximum error of a replay's median step for predictions.
 pub(super) const MOST_ERROR: f64 = 0.1;
-/// Ranges within this many others are not tried.
+/// The maximum nesting depth of ranges that are tried.
 const DEEPEST: usize = 64;
-/// Changes that are tried for the best, of each sort.
+/// The number of changes of each kind that are tried.
 const TRIED: usize = 4;
-/// All changes together visit so many points, of a session without steps too: some seconds.
+/// The limit of point visits by all changes together, also for a session without steps: some
+/// seconds.
 const MOST_VISITS: usize = 160_000_000;
-/// Changes that save less of the time are not among the best.
+/// The minimum saved share of the time for the best changes.
 const LEAST_SAVED: f64 = 0.005;
-/// Copies of fewer bytes tell nothing of the rate.
+/// The minimum bytes of a copy for measuring the rate.
 const LARGE_COPY: u64 = 1 << 20;
-/// Threads that load ahead, where a change is proposed.
+/// The number of loading threads in a proposed change.
 const THREADS: u32 = 4;
 
-/// How many times as fast something may be made, or infinitely.
+/// The valid finite factors; infinity is also valid.
 const TIMES: RangeInclusive<f64> = 0.01..=1e6;
 
 /// The lags of a changed program.
 struct Changed<'g> {
     excerpt: Excerpt<'g>,
-    /// By edge; those outside the excerpt have no meaning.
+    /// By edge; lags outside the excerpt have no meaning.
     lags: Vec<u64>,
-    /// What else takes this long: threads or copies that work ahead.
+    /// The minimum length: work of other threads or copies that run ahead.
     at_least: u64,
     copy_rate: Option<CopyRate>,
 }
 
-/// Memory that replays use one after the other: as much as the graph has edges and points.
+/// Memory that consecutive replays share: proportional to the edges and points of the graph.
 #[derive(Default)]
 struct Scratch {
     lags: Vec<u64>,
@@ -187,12 +194,13 @@ struct Scratch {
 }
 
 impl Dependencies<'_> {
-    /// Predicts what a change saves of the median step, or of the session, by a replay of the graph with it. Costs some
-    /// passes over the graph.
+    /// Predicts the time that a change saves of the median step, or of the session, by a replay of
+    /// the changed graph. Costs some passes over the graph.
     ///
     /// # Errors
     ///
-    /// If the change matches nothing, alters nothing or has a number of times out of bounds, or if the model fails its own check.
+    /// If the change matches nothing, alters nothing or has an invalid factor, or if the model
+    /// fails its own check.
     pub fn predict(&self, change: WhatIf) -> Result<Prediction, NoPrediction> {
         if let WhatIf::Kernel { times, .. }
         | WhatIf::RangeGpu { times, .. }
@@ -214,7 +222,7 @@ impl Dependencies<'_> {
         Ok(self.replay(change, changed, &self.windows(), &mut scratch))
     }
 
-    /// Fails if the replay of the median step is off by more than 10 %.
+    /// Fails if the error of the replayed median step exceeds 10 %.
     pub(super) fn check_model(&self) -> Result<(), NoPrediction> {
         match self.replay_error() {
             Some(ReplayError { median_step, .. }) if median_step > MOST_ERROR => {
@@ -253,7 +261,7 @@ impl Dependencies<'_> {
     ) -> Changed<'g> {
         let mut lags = std::mem::take(&mut scratch.lags);
         if lags.len() != self.graph.edges.len() {
-            // Memory of zeros costs nothing until it is written.
+            // Zeroed memory costs nothing until it is written.
             lags = vec![0; self.graph.edges.len()];
         }
         self.edges_of(excerpt).for_each(|(at, edge)| lags[at] = edge.lag);
@@ -288,7 +296,8 @@ impl Dependencies<'_> {
         let before = lengths(windows, |point| graph.time(point));
         let after = lengths(windows, |point| earliest[point as usize]);
         scratch.lags = std::mem::take(&mut changed.lags);
-        // Steps of two lengths have a median of either, before and after: what steps save is compared step by step.
+        // The median of steps of two lengths may be either one, before and after, so savings are
+        // compared step by step.
         let longer = before
             .iter()
             .zip(&after)
@@ -305,15 +314,16 @@ impl Dependencies<'_> {
         }
     }
 
-    /// The median length of the steps, or that of the session.
+    /// The median length of the steps, or the length of the session.
     pub(super) fn clock_ns(&self) -> u64 {
         upper_median(lengths(&self.windows(), |point| self.graph.time(point))).unwrap_or_default()
     }
 
-    /// The changes that save most, of those that the critical path suggests: at most this many, each with at least
-    /// 0.5 % of the time. They are not independent: what one saves another may save, too. None is tried for ranges within
-    /// 64 others. Of a run with more than 500,000 starts and ends of calls, ranges and operations, changes are
-    /// tried on the first steps with that many. Empty if the model fails its own check.
+    /// The changes suggested by the critical path that save most: at most this many, each with at
+    /// least 0.5 % of the time. They are not independent: savings of two changes may overlap.
+    /// Ranges within 64 others are not tried. In a run with more than 500,000 starts and ends of
+    /// calls, ranges and operations, changes are tried on the first steps with that many. Empty if
+    /// the model fails its own check.
     pub fn best_changes(&self, most: usize) -> Vec<Prediction> {
         if self.check_model().is_err() {
             return Vec::new();
@@ -354,7 +364,7 @@ impl Dependencies<'_> {
         let times = self.range_times(windows);
         for path in self.largest(&times, |times| times.host) {
             changes.push(WhatIf::Host { path: path.clone(), times: 2.0 });
-            // A part of a step may be done ahead, a step is not.
+            // A part of a step can be done ahead, a whole step cannot.
             if !self.is_steps_path(&path) {
                 changes.push(WhatIf::Ahead { path, threads: THREADS });
             }
@@ -385,7 +395,7 @@ impl Dependencies<'_> {
         changes
     }
 
-    /// What ranges have on the critical path, with descendants, that changes are tried for.
+    /// The times of ranges with descendants on the critical path, for the choice of changes.
     fn range_times(&self, windows: &[Window]) -> Vec<Times> {
         let store = &self.profile.tables();
         let mut times = vec![Times::default(); self.profile.range_tree().nodes.len()];
@@ -427,7 +437,8 @@ impl Dependencies<'_> {
         times
     }
 
-    /// The paths of the ranges with most of a time, but for very deep ones: their paths are as long as the tree is deep.
+    /// The paths of the ranges with most of a time. Very deep ranges are left out: their paths are
+    /// as long as the tree is deep.
     fn largest(&self, times: &[Times], of: impl Fn(&Times) -> u64) -> Vec<String> {
         let mut rows: Vec<_> = self.profile.nodes().zip(times.iter().map(of)).collect();
         rows.retain(|(node, time)| *time != 0 && node.depth() < DEEPEST);
@@ -435,7 +446,7 @@ impl Dependencies<'_> {
         rows.iter().take(TRIED).map(|(node, _)| node.path()).collect()
     }
 
-    /// Whether each node of the range tree, or one around it, matches.
+    /// For each node of the range tree, true if it or a node around it matches.
     fn is_in(&self, path: &str) -> Vec<bool> {
         let matching = self.profile.matching(&Pattern::new(path));
         let within = self.profile.is_within(&matching);
@@ -517,7 +528,7 @@ impl Dependencies<'_> {
         }
     }
 
-    /// For each range that matches, the outermost one around it, with those between, that does. Visits each range once.
+    /// For each matching range, the outermost matching range around it. Visits each range once.
     fn outermost(&self, is_in: &[bool]) -> Vec<Option<RangeId>> {
         let store = &self.profile.tables();
         let mut outermost: Vec<Option<RangeId>> = vec![None; store.ranges.len()];
@@ -569,7 +580,7 @@ impl Dependencies<'_> {
         self.remove_calls(&removed, changed);
     }
 
-    /// Removes calls with what waits for work in them.
+    /// Removes calls, and the waits for work in them.
     fn remove_calls(&self, removed: &FxHashSet<CallId>, changed: &mut Changed<'_>) {
         for (at, edge) in self.edges_of(changed.excerpt) {
             match edge.link {
@@ -590,7 +601,7 @@ impl Dependencies<'_> {
         let waiting: FxHashSet<CallId> = waits.collect();
         let mut joined: FxHashMap<CallId, u64> = FxHashMap::default();
         for calls in self.calls_of(path, excerpt).into_values() {
-            // The first call of those that are joined, and the last one so far.
+            // The first call of the joined ones, and the last one so far.
             let (mut first, mut last): (Option<&Call>, Option<&Call>) = (None, None);
             for id in calls {
                 let call = &store.calls[id.at()];
@@ -606,7 +617,7 @@ impl Dependencies<'_> {
                 joined.insert(id, first.time.ns());
             }
         }
-        // The first call submits what the others did, at its start.
+        // The first call submits the work of the others, at its start.
         for (at, edge) in self.edges_of(excerpt) {
             let Link::Launch(id) = edge.link else { continue };
             let call = store.operations[id.at()].call.get();
@@ -616,7 +627,8 @@ impl Dependencies<'_> {
         }
     }
 
-    /// From the return of a call to that of the next one that is joined, the thread does nothing.
+    /// Removes the thread's own time from the return of a call to the return of the next joined
+    /// one.
     fn skip(&self, call: &Call, next: &Call, changed: &mut Changed<'_>) {
         let points = &self.graph.threads[next.thread.at()];
         let ends =
@@ -684,7 +696,7 @@ impl Dependencies<'_> {
         }
         let devices = &self.profile.recording_info().devices;
         let major = devices.iter().map(|device| device.compute_capability.0).max();
-        // PCIe 5, 4 and 3 with sixteen lanes, as far as copies use them.
+        // PCIe 5, 4 and 3 with sixteen lanes, at the rate that copies achieve.
         let gigabytes = match major.unwrap_or_default() {
             9.. => 50.0,
             8 => 24.0,
@@ -712,7 +724,7 @@ impl Dependencies<'_> {
             changed.copy_rate = changed.copy_rate.or(Some(rate));
             for at in self.graph.edges_to(end) {
                 if is_pageable {
-                    // A byte a nanosecond is a GB/s.
+                    // One byte per nanosecond is 1 GB/s.
                     let ns = (copy.bytes() as f64 / rate.gigabytes).round() as u64;
                     changed.lags[at] = ns.min(changed.lags[at]);
                 }
@@ -729,7 +741,7 @@ impl Dependencies<'_> {
         self.unblock(&unblocked, &alone, changed);
     }
 
-    /// Takes copies out of the order of their streams, and has their calls return at once.
+    /// Removes copies from the order of their streams, and lets their calls return at once.
     fn unblock(
         &self,
         unblocked: &FxHashSet<CallId>,
@@ -745,7 +757,7 @@ impl Dependencies<'_> {
             .map(|call| call.time.ns())
             .collect();
         launches.sort_unstable();
-        // What a call takes that only submits work.
+        // The duration of a call that only submits work.
         let submitting = launches.get(launches.len() / 2).copied().unwrap_or(5_000);
         let first = self.graph.start_of(OperationId(0));
         let of_point = |point: u32| point.checked_sub(first).map(|at| OperationId(at / 2));
@@ -785,7 +797,7 @@ fn is_allocation(class: CallClass) -> bool {
     matches!(class, CallClass::Alloc | CallClass::Free)
 }
 
-/// What a range has on the critical path.
+/// The times of a range on the critical path.
 #[derive(Debug, Default, Clone, Copy)]
 struct Times {
     host: u64,

@@ -1,4 +1,4 @@
-//! The replay: when each point is reached at the earliest, with the lags of the recording or others.
+//! The replay: the earliest time of each point, with the lags of the recording or others.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,36 +14,42 @@ use super::{Dependencies, LEAST_STEPS, Window};
 /// An edge that a change removed.
 pub(super) const REMOVED: u64 = u64::MAX;
 
-/// How well the replay matches steps that its delays were not fitted on.
+/// The error of the replay on steps that its delays were not fitted on.
 ///
-/// The own times of threads, the latencies of launches and the other delays between two activities are those of
-/// odd steps, by what precedes and follows; the times of operations are measured. Even steps are replayed with them.
+/// The fitted delays are the own times of threads, the latencies of launches and the other delays
+/// between two activities. They are fitted on odd steps, by the activities before and after them;
+/// the times of operations are measured. Even steps are replayed with them.
 ///
-/// How far a step is off by itself has two parts: what the model gets wrong, and by how much steps vary, which no delays of
-/// other steps can know. [`median_step`](Self::median_step) is the first, as far as the steps are many: each even step is replayed with the
-/// delays of one odd step, so that what varies together does, and the medians are compared, as predictions are of the median step, too.
-/// [`halves`](Self::halves) is what a model without an error would be off by there. For single steps delays are means of odd
-/// steps, and [`spread`](Self::spread) is by how much steps vary.
+/// The error of a single step has two parts: the model's error, and the variation between steps.
+/// Delays of other steps cannot predict the variation. [`median_step`](Self::median_step) is the
+/// first part, as far as the number of steps permits. Each even step is replayed with the delays of
+/// one odd step, so that correlated delays vary together. The medians are then compared, because
+/// predictions are of the median step, too. [`halves`](Self::halves) is the deviation that a model
+/// without an error would have there.
+///
+/// For single steps, delays are means over odd steps, and [`spread`](Self::spread) is the variation
+/// between steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ReplayError {
-    /// The number of steps that were replayed.
+    /// The number of replayed steps.
     pub steps: u64,
     /// Steps of unusual length, which are neither fitted nor replayed.
     pub unusual: u64,
-    /// The deviation of the median replayed length from the median measured one, as a share of it: the error of "how long does a
-    /// step take".
+    /// The deviation of the median replayed length from the median measured one, as a share of it:
+    /// the error of a predicted step time.
     pub median_step: f64,
-    /// The deviation of the median odd step from the median even one, as measured: how well the median itself is known.
+    /// The deviation between the medians of odd and even steps as measured: the precision of the
+    /// median itself.
     pub halves: f64,
     /// The median deviation of a step from its measured length, as a share of it.
     pub median: f64,
-    /// The median deviation of a measured step from the median of the odd ones: what a model without an error is off by, step by
-    /// step, unless operations are what varies.
+    /// The median deviation of a measured step from the median of the odd ones. A model without an
+    /// error has this deviation per step, unless the operations vary.
     pub spread: f64,
     /// The largest.
     pub largest: f64,
-    /// The median deviation if threads and the GPU did not depend on each other.
+    /// The median deviation of a replay without dependencies between threads and the GPU.
     pub without_edges: f64,
     /// The median length of these steps as measured.
     #[serde(rename = "measured_ns", serialize_with = "as_ns")]
@@ -51,8 +57,8 @@ pub struct ReplayError {
 }
 
 impl Graph {
-    /// The earliest time of each of these points, which are in topological order. All others are at their measured times,
-    /// as is `start`.
+    /// Computes the earliest time of each of these points, which are in topological order. All
+    /// others, and `start`, are at their measured times.
     pub(super) fn replay(
         &self,
         points: &[u32],
@@ -84,7 +90,7 @@ impl Graph {
         }
     }
 
-    /// Forgets what a replay wrote.
+    /// Clears the results of a replay.
     pub(super) fn forget(&self, points: &[u32], earliest: &mut [u64]) {
         for &point in points {
             earliest[point as usize] = REMOVED;
@@ -92,13 +98,13 @@ impl Graph {
     }
 }
 
-/// Whether an edge shows how long its class takes: own times of threads, and what decided.
+/// True if an edge is a sample for its class: own times of threads, and deciding edges.
 fn is_sample(graph: &Graph, edge: &Edge) -> bool {
     let decided = edge.lag == graph.time(edge.to) - graph.time(edge.from);
     edge.link.is_own_time() || decided
 }
 
-/// Whether the lag of an edge is measured also where others are fitted: that of operations.
+/// True if the lag of an edge stays measured while others are fitted: the lag of an operation.
 fn is_measured(edge: &Edge) -> bool {
     matches!(edge.link, Link::Work(_) | Link::Transfer(_))
 }
@@ -132,7 +138,7 @@ impl Fitted {
     }
 }
 
-/// The lags of one step by their classes, in the order of its points.
+/// The lags of one step by class, in the order of its points.
 struct OneStep {
     lags: FxHashMap<u32, VecDeque<u64>>,
 }
@@ -150,14 +156,14 @@ impl OneStep {
         Self { lags }
     }
 
-    /// The lag of the next edge of another step: of the same class here, as long as there are any.
+    /// The next lag of another step with the same class; `None` if no more are left.
     fn next(&mut self, graph: &Graph, edge: &Edge) -> Option<u64> {
         let has_its_own = is_sample(graph, edge) && !is_measured(edge);
         self.lags.get_mut(&edge.class).filter(|_| has_its_own)?.pop_front()
     }
 }
 
-/// Odd steps, of which each even one of the same process gets another as long as there are any.
+/// Odd steps. Each even step of the same process gets a different one, until none is left.
 struct Partners {
     odd: FxHashMap<u32, VecDeque<Window>>,
 }
@@ -179,12 +185,13 @@ impl Partners {
 
 /// Scales the median absolute deviation of normally distributed values to their standard deviation.
 const NORMAL: f64 = 1.4826;
-/// Standard deviations by which a step is unusual, or this share of the median if that is more.
+/// The number of standard deviations from which a step is unusual; or this share of the median, if
+/// larger.
 const DEVIATIONS: f64 = 5.0;
 const LEAST_DEVIATION: f64 = 0.1;
 
 impl Dependencies<'_> {
-    /// The steps without those whose length is far from the median: the first ones, and interrupted ones.
+    /// Removes steps whose length is far from the median: the first ones, and interrupted ones.
     fn usual(&self, windows: Vec<Window>) -> Vec<Window> {
         let lengths = windows.iter().map(|window| self.interval(window).ns()).collect();
         let lengths = Statistics::of_ns(lengths);
@@ -196,8 +203,8 @@ impl Dependencies<'_> {
         windows.into_iter().filter(is_usual).collect()
     }
 
-    /// The error of a replay of even steps with delays that were fitted on odd ones: see [`ReplayError`]. `None` with fewer
-    /// than four steps.
+    /// The error of a replay of even steps with delays fitted on odd ones: see [`ReplayError`].
+    /// `None` with fewer than four steps.
     pub fn replay_error(&self) -> Option<ReplayError> {
         *self.replay.get_or_init(|| self.compute_replay_error())
     }
@@ -216,7 +223,7 @@ impl Dependencies<'_> {
             return None;
         }
         let part = |window: &Window| self.points_of(window);
-        // Of each process its own odd and even steps.
+        // Odd and even are counted for each process.
         let mut numbers: FxHashMap<u32, usize> = FxHashMap::default();
         let (odd, even): (Vec<Window>, Vec<Window>) = windows.into_iter().partition(|window| {
             let number = numbers.entry(window.process).or_default();
@@ -233,7 +240,7 @@ impl Dependencies<'_> {
             let mut length = |end: u32, lag: &mut dyn FnMut(&Edge) -> u64| {
                 graph.replay(part, window.start, |_, edge| lag(edge), &mut earliest);
                 let end_ns = match earliest[end as usize] {
-                    // Of a host that runs ahead, the step is over before its work begins.
+                    // If the host runs ahead, the step ends before its work begins.
                     REMOVED => graph.time(end),
                     ns => ns,
                 };
@@ -279,7 +286,7 @@ impl Dependencies<'_> {
     }
 }
 
-/// By how much a time is off, as a share of the measured one.
+/// The deviation of a time as a share of the measured one.
 fn deviation(of: u64, measured: u64) -> f64 {
     of.abs_diff(measured) as f64 / measured as f64
 }

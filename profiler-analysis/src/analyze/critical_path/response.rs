@@ -1,4 +1,4 @@
-//! What inserted delays did, beside what the model predicts.
+//! The measured effects of inserted delays, compared with the model's predictions.
 
 use profiler_base::hodges_lehmann::{MOST, Ranks, blocks, median};
 use profiler_base::named_variants;
@@ -14,7 +14,7 @@ use profiler_core::tables::RangeId;
 use profiler_core::tables::range_tree::NodeId;
 
 named_variants! {
-    /// Whether what a delay did is what the model predicts.
+    /// The result of comparing the effect of a delay with the prediction.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
@@ -29,28 +29,31 @@ named_variants! {
 }
 
 named_variants! {
-    /// How far predictions can be trusted.
+    /// The reliability of predictions.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum ModelConfidence with text {
-        /// There are fewer than four steps, so that the model's error is not known.
+        /// Fewer than four steps, so that the model's error is unknown.
         Unknown = "unknown",
-        /// The error of a replay's median step is above 10 %, or inserted delays did something else than predicted.
+        /// The error of a replay's median step is above 10 %, or inserted delays had another effect
+        /// than predicted.
         Low = "low",
-        /// The error of a replay's median step is above 2 %, or one inserted delay did something else than predicted.
+        /// The error of a replay's median step is above 2 %, or one inserted delay had another
+        /// effect than predicted.
         Medium = "medium",
         /// The error of a replay's median step is at most 2 %.
         High = "high",
     }
 }
 
-/// The error of a replay's median step up to which confidence is high.
+/// The maximum error of a replay's median step for high confidence.
 const HIGH: f64 = 0.02;
 
 impl ModelConfidence {
-    /// By the model's error, which a few steps show no better than their single errors by the root of their number; each disagreement
-    /// lowers it by one level.
+    /// Computes the confidence from the model's error. With few steps, that error is at least the
+    /// error of single steps divided by the root of their number. Each disagreement lowers the
+    /// confidence by one level.
     pub(super) fn of(replay: Option<&ReplayError>, responses: &[Response]) -> Self {
         let Some(replay) = replay else { return Self::Unknown };
         let error = replay.median_step.max(replay.median / (replay.steps as f64).sqrt());
@@ -70,7 +73,7 @@ impl ModelConfidence {
     }
 }
 
-/// What the delays of an [`Intervention`](super::Intervention) did to the steps of a run.
+/// The effect of an [`Intervention`](super::Intervention)'s delays on the steps of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Response {
@@ -82,24 +85,25 @@ pub struct Response {
     pub delayed: u64,
     /// The number of steps without it.
     pub undelayed: u64,
-    /// By how much longer the place took with it: the median.
+    /// The measured delay: the median increase of the time at the position.
     #[serde(rename = "delay_ns", serialize_with = "as_ns")]
     pub delay: Duration,
-    /// The share of the delay by which steps are longer: 0 if it is hidden, 1 if all of it shows.
+    /// The share of the delay by which steps are longer: 0 if fully hidden, 1 if fully visible.
     pub measured: f64,
-    /// The bounds of that share at 95 % confidence; infinite with fewer than four steps of either kind.
+    /// The lower bound of that share at 95 % confidence; infinite with fewer than four steps of
+    /// either kind.
     pub low: f64,
-    /// The upper one.
+    /// The upper bound.
     pub high: f64,
-    /// The share that a replay of the steps without the delay predicts: the median.
+    /// The share predicted by a replay of the steps without the delay: the median.
     pub predicted: f64,
 }
 
-/// Shares are taken to be equal within this.
+/// Shares within this distance count as equal.
 const WITHIN: f64 = 0.1;
 
 impl Response {
-    /// Whether the measured share is the predicted one.
+    /// Compares the measured with the predicted share.
     pub fn agreement(&self) -> Agreement {
         let (least, most) = (self.predicted - WITHIN, self.predicted + WITHIN);
         if self.high < least || self.low > most {
@@ -113,21 +117,21 @@ impl Response {
     }
 }
 
-/// A place of delays in one step.
+/// A position of delays in one step.
 #[derive(Debug, Default)]
 struct Place {
     ranges: Vec<RangeId>,
-    /// The delays that the program asked for, in nanoseconds.
+    /// The delays that the program requested, in nanoseconds.
     payload_ns: u64,
-    /// The time in the ranges, or of the operations that were submitted in them.
+    /// The time in the ranges, or of the operations submitted in them.
     host_ns: u64,
     gpu_ns: u64,
 }
 
 impl Dependencies<'_> {
-    /// What inserted delays did to the steps, by the range around them: see [`Intervention`](super::Intervention). Empty without
-    /// any within the steps. Steps in which nothing was or could have been inserted do not count. Costs a replay for each
-    /// place.
+    /// The effects of inserted delays on the steps, by the range around them: see
+    /// [`Intervention`](super::Intervention). Empty if no step has any. Steps without a position
+    /// for a delay do not count. Costs a replay for each position.
     pub fn responses(&self) -> Vec<Response> {
         let store = &self.profile.tables();
         let (Some(domain), Some(_)) = (store.names.find(DOMAIN_NAME), &self.steps) else {
@@ -221,7 +225,7 @@ impl Dependencies<'_> {
         })
     }
 
-    /// The lengths of the steps in a replay with a delay at each place that had none.
+    /// The lengths of the steps in a replay with a delay at each position that had none.
     fn lengths_with(
         &self,
         places: &[Place],
@@ -260,9 +264,10 @@ impl Dependencies<'_> {
     }
 }
 
-/// By how much the length of a step grows with the time at the place: the median of the slopes between each step without the
-/// delay and each with it (Theil and Sen), each a pair of that time and the length, with bounds at 95 % confidence. Time that other
-/// programs take away at the place counts on both axes.
+/// The growth of the step's length with the time at the position, with bounds at 95 % confidence.
+/// It is the median of the slopes between each step without the delay and each step with it (Theil
+/// and Sen). A step is a pair of that time and the length. Time that other programs take at the
+/// position counts on both axes.
 fn slope(sides: &[Vec<(f64, f64)>; 2]) -> Option<(f64, f64, f64)> {
     let [without, with] = sides;
     let mut slopes: Vec<f64> = Vec::with_capacity(without.len() * with.len());

@@ -1,4 +1,4 @@
-//! Texts for people.
+//! Text output.
 
 use std::fmt;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl fmt::Display for CriticalPath {
 }
 
 impl WhatIf {
-    /// The name or path that it is about; empty for changes of the whole run.
+    /// The name or path of the change; empty for changes of the whole run.
     fn subject(&self) -> &str {
         match self {
             Self::Kernel { name, .. } => name,
@@ -88,7 +88,7 @@ impl WhatIf {
         layout.name_width(default).min(LONGEST_NAME)
     }
 
-    /// The text with its subject as it is shown.
+    /// The text with its subject as displayed.
     fn text(&self, of: &str) -> String {
         let faster = |times: f64| match times {
             times if times.is_infinite() => "in no time".to_owned(),
@@ -121,7 +121,7 @@ impl fmt::Display for WhatIf {
 }
 
 impl Prediction {
-    /// The text with the change as it is shown.
+    /// The text with the change as displayed.
     fn text(&self, change: &str) -> String {
         let Self { before, after, copy_rate, .. } = self;
         let (more, saved) = (after.saturating_sub(*before), self.saved());
@@ -249,7 +249,7 @@ impl fmt::Display for Assumptions {
 }
 
 impl Outlook {
-    /// The shares of the path, the model's error and the changes, for a text that has more.
+    /// The shares of the path, the model's error and the changes, for a longer text.
     pub(crate) fn brief(&self, layout: Layout) -> String {
         let path = self.path.range.as_deref().unwrap_or("the session");
         let kinds = self.path.kinds.iter().take(5).map(|(kind, ns)| {
@@ -289,7 +289,7 @@ impl Outlook {
             }
             (false, false) => format!("\nchanges, by what each alone saves of {clock}:"),
         });
-        // Changes of two kernels never look alike.
+        // Ensures that changes of two kernels have different texts.
         let subjects: Vec<(&str, usize)> = self
             .changes
             .iter()

@@ -1,4 +1,5 @@
-//! Findings on several ranks: waits for the last one, and transfers that nothing hides. Matched collectives alone separate the two.
+//! Findings on several ranks: waits for the last rank, and transfers that no other work hides. Only
+//! matched collectives separate the two.
 
 use std::time::Duration;
 
@@ -12,11 +13,12 @@ use super::sign::Sign;
 use super::straggler::Stragglers;
 use crate::analyze::matches::{Match, Matches, Member, Participant};
 
-/// Share of the time of matched collectives that ranks wait, from which it is a finding.
+/// The minimum waiting share of the time of matched collectives for a finding.
 const LEAST_WAITING: f64 = 0.2;
 
 impl Run<'_> {
-    /// True if most collectives are matched across ranks, so that waits and transfers are separated.
+    /// True if most collectives are matched across ranks, so that waits and transfers are
+    /// separated.
     pub(super) fn has_ranks(&self) -> bool {
         *self.known.has_ranks.get_or_init(|| {
             let rows = self.profile.collective_rows().len() as u64;
@@ -24,7 +26,7 @@ impl Run<'_> {
         })
     }
 
-    /// Costs are means over the devices, as the clock is.
+    /// Costs are means over the devices, like the clock.
     pub(super) fn across_ranks(&self) -> Vec<Finding> {
         let mut matches = Matches::of(self.profile);
         matches.all.retain(|matched| self.includes_match(&matches.participants, matched));
@@ -56,7 +58,8 @@ impl Run<'_> {
         matched.members.iter().any(is_in)
     }
 
-    /// `waits` of the mean wait are exposed; `share` of the collectives' time ranks wait.
+    /// `waits` is the exposed part of the mean wait; `share` the waiting share of the collectives'
+    /// time.
     fn uneven_ranks(
         &self,
         matches: &Matches,

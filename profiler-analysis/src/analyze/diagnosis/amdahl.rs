@@ -1,6 +1,6 @@
 //! Amdahl's law.
 
-/// The speed-up of the whole if the part `p` of its time, from 0 to 1, gets faster by the factor
+/// The speed-up of the whole if the part `p` of its time, from 0 to 1, becomes faster by the factor
 /// `s`: `1 / ((1 - p) + p / s)` (G. Amdahl, 1967).
 ///
 /// An infinite `s` removes the part and gives the bound for any change to it. `p` is clamped to 0

@@ -1,4 +1,4 @@
-//! Bottlenecks of a run.
+//! The bottlenecks of a run.
 
 use profiler_base::named_variants;
 use serde::Serialize;
@@ -6,12 +6,12 @@ use serde::Serialize;
 use super::clock::{Part, Sums};
 
 named_variants! {
-    /// The limit of a run, a range or a step: the known patterns of traces.
+    /// The bottleneck of a run, a range or a step: the known patterns of traces.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum Bottleneck with text in ALL {
-        /// The GPU always has work, as it should: only faster work helps.
+        /// The GPU always has work: only faster work helps. This is the intended state.
         GpuCompute = "GPU-compute bound"
             and "the GPU has work: make the work less or faster: lower precision on tensor cores (fp16, bf16, int8), fused \
                  kernels, pruning, a better algorithm, a faster GPU",
@@ -35,8 +35,8 @@ named_variants! {
         Copy = "copy bound"
             and "hide copies behind kernels: pinned memory, asynchronous calls, a stream of their own, the next batch while \
                  this one is computed; leave data on the GPU",
-        /// Only collectives run: GPUs exchange data, or wait for another rank. Which of both is not
-        /// recorded, so this is a cause and never a verdict.
+        /// Only collectives run: GPUs exchange data, or wait for another rank. The recording does
+        /// not separate the two, so this is a cause and never a verdict.
         Communication = "communication bound"
             and "compare the ranks: one that comes late keeps the others waiting in the collective, so divide the work \
                  evenly; send less: lower precision, accumulated gradients, another way to divide the model",
@@ -44,7 +44,7 @@ named_variants! {
 }
 
 impl Bottleneck {
-    /// The parts of the clock that count for it.
+    /// The parts of the clock that count as this bottleneck.
     pub const fn parts(self) -> &'static [Part] {
         match self {
             Self::GpuCompute => &[Part::Kernels, Part::Scheduling],

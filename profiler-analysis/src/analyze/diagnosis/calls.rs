@@ -19,17 +19,17 @@ use profiler_core::tables::NameId;
 use profiler_core::tables::What;
 use profiler_core::tables::{CallId, CallKind, OperationId};
 
-/// Factor by which a first launch that loads or compiles its kernel exceeds the usual time: loading
-/// takes some hundred microseconds or more, a launch three to five.
+/// The minimum factor of a first launch over the usual time, if it loads or compiles its kernel.
+/// Loading takes some hundred microseconds or more, a launch three to five.
 const LOADING_FACTOR: u64 = 10;
-/// Parts of the names of calls that load or compile code.
+/// Substrings of the names of calls that load or compile code.
 const LOADS: [&str; 4] = ["ModuleLoad", "LibraryLoad", "LinkComplete", "KernelGetFunction"];
 
 impl Run<'_> {
     pub(super) fn repeated_allocation(&self) -> Option<Finding> {
         let (allocations, frees) = self.allocations();
         let least = self.thresholds.get_least_repeats();
-        // Memory that is kept to the end is not freed.
+        // Memory in use until the end is not freed.
         if allocations < least || frees < allocations / 2 {
             return None;
         }
@@ -73,11 +73,11 @@ impl Run<'_> {
         };
         let mut waits: Vec<_> = self.profile.waits().iter().collect();
         waits.sort_by_key(|wait| wait.start());
-        // Submission times by what is waited for: a stream, or a context (`None`), of a process.
+        // Submission times by the target of a wait: a stream, or a context (`None`), of a process.
         let mut submitted: FxHashMap<(u32, u32, Option<u32>), Vec<u64>> =
             waits.iter().filter_map(target).map(|target| (target, Vec::new())).collect();
         for operation in self.profile.operations() {
-            // A wait for work without a known call would look redundant.
+            // A wait for work without a known call would appear redundant.
             let call = operation.call_id()?;
             let start = store.calls[call.at()].time.start_ns;
             for stream in [Some(operation.stream()), None] {
@@ -97,7 +97,8 @@ impl Run<'_> {
             let Some((process, context, stream)) = target(&wait) else { continue };
             let time = wait.call().interval();
             let start = time.start_ns;
-            // A wait for the context includes its streams. Two threads may wait for the same work.
+            // A wait for the context includes its streams. Several threads may wait for the same
+            // work.
             let last_of = |stream| last.get(&(process, context, stream)).copied();
             let before = last_of(stream).max(last_of(None)).filter(|(_, end)| *end <= start);
             let has_work = |since: u64| {
@@ -150,7 +151,7 @@ impl Run<'_> {
         }
         let mut loading: FxHashMap<CallId, f64> = FxHashMap::default();
         let mut loaders = 0;
-        // Few launches give no usual time.
+        // Few launches do not show a usual time.
         if later.len() as u64 >= self.thresholds.get_least_repeats() {
             let usual = nanoseconds(Statistics::of_ns(later).median()).max(1);
             for (call, took) in first.into_values() {
@@ -184,8 +185,8 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// True for an idle piece that would vanish with the call of its operation: the call, the start
-    /// of the operation, and short host time of a library before it.
+    /// True for an idle piece that would vanish with the call of its operation. These are the call,
+    /// the start of the operation, and short host time of a library before it.
     pub(super) fn is_of_calls(&self, piece: &Piece) -> bool {
         let little = nanoseconds(self.thresholds.get_small_kernel());
         piece.is_idle
@@ -196,7 +197,7 @@ impl Run<'_> {
             }
     }
 
-    /// The pieces with a part to remove, and that part.
+    /// The pieces with a removable part, and that part.
     pub(super) fn pieces(&self, part: impl Fn(&Piece) -> Option<f64>) -> Vec<(Piece, f64)> {
         self.clock.pieces.iter().filter_map(|piece| Some((*piece, part(piece)?))).collect()
     }

@@ -1,7 +1,8 @@
-//! The clock of a run: on every device, each nanosecond is attributed to one part.
+//! The clock of a run: every nanosecond of every device is attributed to one part.
 //!
-//! GPU work comes before host activity, kernels before copies: a copy beside a kernel costs
-//! nothing. Idle time belongs to the thread of the next operation, as in [`gaps`](crate::query).
+//! GPU work comes before host activity, and kernels before copies, since a copy beside a kernel
+//! costs nothing. Idle time belongs to the thread of the next operation, as in
+//! [`gaps`](crate::query).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,11 +26,12 @@ named_variants! {
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum Part with text in ALL {
-        /// A kernel that is no collective, or a memset, ran.
+        /// A kernel other than a collective, or a memset, ran.
         Kernels = "kernels",
         /// Only collectives ran: transfers, and waits for other ranks.
         Communication = "communication alone",
-        /// Copies ran without kernels but collectives, or nothing ran in the call of a large copy.
+        /// Copies ran without kernels other than collectives, or nothing ran during the call of a
+        /// large copy.
         Copies = "copies alone and their calls",
         /// The GPU was idle with its next operation submitted: waiting for other work, or starting.
         Scheduling = "work launched, not started",
@@ -37,9 +39,9 @@ named_variants! {
         Launching = "idle for launches",
         /// The GPU was idle after a wait of the host; includes small copies alone and their start.
         Waiting = "idle for waits and small copies",
-        /// The GPU was idle, the host in no call and in no range of data loading.
+        /// The GPU was idle; the host was in no call and in no range of data loading.
         Host = "idle for the host",
-        /// The GPU was idle, the host in no call but in a range of data loading.
+        /// The GPU was idle; the host was in no call, but in a range of data loading.
         Loading = "idle for data",
         /// The GPU was idle, and the call of its next operation is unknown.
         Unknown = "idle, not known why",
@@ -78,8 +80,8 @@ impl Piece {
 }
 
 /// All pieces of a run, by device and time, without holes; session pauses are left out. Every
-/// device has a clock of its own, so that a busy device does not hide an idle one: the time in which
-/// the processes that used it were recorded.
+/// device has its own clock, so a busy device does not hide an idle one. The clock covers the time
+/// in which the processes that used the device were recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     pub(crate) pieces: Vec<Piece>,
@@ -176,7 +178,7 @@ struct Idle<'p> {
     device: u32,
     timeline: HostTimeline,
     thresholds: &'p Thresholds,
-    /// Whether each range, or one around it, loads data.
+    /// True for each range that loads data itself or lies in a range that does.
     loads: Vec<bool>,
     /// Calls of large copies.
     large_copies: FxHashSet<CallId>,
@@ -189,7 +191,8 @@ impl<'p> Idle<'p> {
         is_copy && copied(self.profile.tables(), id) <= self.thresholds.get_small_copy_bytes()
     }
 
-    /// Divides idle time. `next` is the operation that ends it; without any, `last` precedes it.
+    /// Divides idle time. `next` is the operation that ends it; without one, `last` is the
+    /// operation before.
     fn add(&mut self, time: Interval, next: Option<OperationId>, last: Option<OperationId>) {
         let (store, device) = (&self.profile.tables(), self.device);
         let (part, operation, is_idle) = (Part::Unknown, next.into(), true);
@@ -208,7 +211,7 @@ impl<'p> Idle<'p> {
         };
         let host = Interval { start_ns: time.start_ns, end_ns: submitted };
         let pieces = self.timeline.host(store, call.thread, host);
-        // After a wait of the host, the time to submit new work counts for the wait.
+        // After a wait of the host, the time to submit new work counts as waiting.
         let wait = pieces.first().and_then(|piece| piece.call).filter(|id| {
             let call = &store.calls[id.at()];
             match store.call_kind(call).class {
@@ -236,7 +239,7 @@ impl<'p> Idle<'p> {
         }
         if submitted < time.end_ns {
             let part = match call.time.end_ns <= time.start_ns {
-                // The cost of a small copy is its start.
+                // A small copy costs its start.
                 _ if next.is_some_and(|id| self.is_small_copy(id)) => Part::Waiting,
                 true => Part::Scheduling,
                 false => after(Part::Launching),
@@ -248,7 +251,7 @@ impl<'p> Idle<'p> {
     }
 }
 
-/// Whether each range, or one around it, loads data.
+/// Returns for each range if it or a range around it loads data.
 fn loads(profile: &Profile, thresholds: &Thresholds) -> Vec<bool> {
     let store = &profile.tables();
     let mut by_label: Vec<Option<bool>> = vec![None; store.labels.len()];
@@ -264,10 +267,10 @@ fn loads(profile: &Profile, thresholds: &Thresholds) -> Vec<bool> {
     loads
 }
 
-/// The most names of ranges by which time counts as data loading.
+/// The maximum number of range names that explain time as data loading.
 const LOADING_NAMES: usize = 3;
 
-/// The names by which this idle time counts as data loading, those of most time first.
+/// The names that made this idle time count as data loading, longest time first.
 pub(super) fn loading_names<'p>(
     profile: &Profile,
     thresholds: &Thresholds,
@@ -333,7 +336,7 @@ impl Clock {
         if observed.values().all(|times| times[..] == [whole]) {
             return idle.pieces.into();
         }
-        // Neither pauses nor the time before and after the processes of a device are idle.
+        // Pauses are not idle, nor is the time before and after the processes of a device.
         let all = Self::from(idle.pieces);
         let of =
             |(device, times): (&u32, &Vec<Interval>)| all.within(times, &BTreeSet::from([*device]));
@@ -360,7 +363,8 @@ impl Clock {
         self.devices.iter().map(of_device).sum()
     }
 
-    /// The pieces of these devices (all if empty) that overlap each of these disjoint, ordered times.
+    /// The pieces of these devices (all if empty) that overlap each of these disjoint, ordered
+    /// times.
     pub(super) fn overlaps<'c>(
         &'c self,
         times: &'c [Interval],
@@ -455,7 +459,7 @@ pub(super) fn gaps(pieces: &[Piece]) -> Vec<Gap> {
 }
 
 /// The nanoseconds that may vanish with the given parts of these pieces, in clock order. A gap
-/// counts as a whole if half or more of it is removed: the host may then hide the rest.
+/// counts as a whole if half or more of it is removed, since the host may then hide the rest.
 pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[Gap]) -> f64 {
     let mut reach = 0.0;
     let mut gaps = gaps.iter();

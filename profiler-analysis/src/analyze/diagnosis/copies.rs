@@ -38,7 +38,7 @@ impl Run<'_> {
         self.large_copies(FindingKind::BlockingCopies, is_meant)
     }
 
-    /// Copies above the small-copy threshold. Small ones cost their call, whatever their memory.
+    /// Copies above the small-copy threshold. A small copy costs its call, whatever its memory.
     fn large_copies(
         &self,
         kind: FindingKind,

@@ -1,7 +1,7 @@
 //! Speed-up estimates, limited by the busiest GPU.
 //!
-//! Idle time is a mean over GPUs, and a mean is no gain in wall time: the run lasts at least as
-//! long as the GPU with most work needs for it.
+//! Idle time is a mean over GPUs, and a smaller mean alone does not shorten the wall time. The run
+//! lasts at least as long as the work of the GPU with most work.
 
 use rustc_hash::FxHashMap;
 
@@ -9,7 +9,7 @@ use super::amdahl::amdahl;
 use super::bottleneck::Bottleneck;
 use super::clock::{Part, Piece};
 
-/// Differences of shares by rounding.
+/// The tolerance for rounding of shares.
 const ROUNDING: f64 = 1e-9;
 
 /// The clock of one device.
@@ -19,7 +19,8 @@ struct DeviceClock {
     total_ns: u64,
     /// The time in which the device ran anything.
     running_ns: u64,
-    /// The time in which it ran kernels or copies: collectives also wait for other ranks.
+    /// The time in which it ran kernels or copies. Collectives are excluded, because they also wait
+    /// for other ranks.
     busy_ns: u64,
     /// The time of [`Bottleneck::GpuCompute`].
     compute_ns: u64,
@@ -34,7 +35,7 @@ pub(super) struct DeviceClocks {
 }
 
 impl DeviceClocks {
-    /// Costs a pass. The pieces are grouped by device.
+    /// Costs a pass. The pieces must be grouped by device.
     pub(super) fn new(pieces: &[Piece]) -> Self {
         let clock = |pieces: &[Piece]| {
             let device = pieces.first().map_or(0, |piece| piece.device);
@@ -66,14 +67,14 @@ impl DeviceClocks {
         self.devices.iter().filter(is_unused).map(|clock| clock.device).collect()
     }
 
-    /// The share of its clock that the device with most computes, or is about to.
+    /// The largest share of a device's clock that is compute or queued compute.
     pub(super) fn compute_share(&self) -> f64 {
         let share = |clock: &DeviceClock| clock.compute_ns as f64 / clock.total_ns.max(1) as f64;
         self.devices.iter().map(share).fold(0.0, f64::max)
     }
 
-    /// The largest share of the wall time that can vanish: without all idle time, all waits in
-    /// collectives and these pieces the busiest device still takes the rest.
+    /// The largest share of the wall time that can vanish. Without all idle time, all waits in
+    /// collectives and these pieces, the busiest device still takes the rest.
     fn largest_reach<'p>(&self, pieces: impl Iterator<Item = &'p Piece>) -> f64 {
         let mut removed: FxHashMap<u32, u64> = FxHashMap::default();
         let is_busy = |piece: &&Piece| !piece.is_idle && piece.part != Part::Communication;
@@ -88,8 +89,8 @@ impl DeviceClocks {
         self.wall_ns.saturating_sub(left) as f64 / self.wall_ns as f64
     }
 
-    /// The estimate for a change that removes a share of the wall time, by means over devices: no
-    /// more than the busiest device leaves without these pieces.
+    /// The estimate for a change that removes a share of the wall time, by means over devices. The
+    /// busiest device without these pieces limits it.
     pub(super) fn without<'p>(
         &self,
         mean_reach: f64,
@@ -97,13 +98,13 @@ impl DeviceClocks {
     ) -> Estimate {
         let largest = self.largest_reach(pieces.clone());
         let reach = mean_reach.min(largest);
-        // How much faster a kernel can be is unknown.
+        // The possible speed-up of a kernel is unknown.
         let has_kernels = pieces.into_iter().any(|piece| piece.part == Part::Kernels);
         let is_bound = !has_kernels && reach + ROUNDING >= largest;
         Estimate { reach, speed_up: amdahl(reach, f64::INFINITY), is_bound }
     }
 
-    /// The estimate for kernels that take half the time, on the device that computes most.
+    /// The estimate for kernels that take half the time, on the device with most compute.
     pub(super) fn with_half_the_compute(&self) -> Estimate {
         let reach = self.compute_share();
         Estimate { reach, speed_up: amdahl(reach, 2.0), is_bound: false }
@@ -113,7 +114,7 @@ impl DeviceClocks {
 /// The speed-up of a scope by one change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Estimate {
-    /// The share of the wall time that may vanish; for compute, that may get shorter.
+    /// The share of the wall time that may vanish; for compute, the share that may become shorter.
     pub(super) reach: f64,
     /// The speed-up by Amdahl's law.
     pub(super) speed_up: f64,
@@ -128,7 +129,7 @@ impl Estimate {
     }
 }
 
-/// A speed-up for people: `at most 1.11x faster without it`, `about 1.98x faster if ...`.
+/// A speed-up for display: `at most 1.11x faster without it`, `about 1.98x faster if ...`.
 pub(crate) fn faster(speed_up: f64, is_bound: bool, assumption: &str) -> String {
     match speed_up {
         more if more > 100.0 => format!("over 100x faster {assumption}"),
@@ -136,12 +137,12 @@ pub(crate) fn faster(speed_up: f64, is_bound: bool, assumption: &str) -> String 
     }
 }
 
-/// What an estimate is called: a bound is an upper limit.
+/// The label of an estimate: a bound is an upper limit.
 pub(crate) const fn certainty(is_bound: bool) -> &'static str {
     if is_bound { "at most" } else { "about" }
 }
 
-/// A factor for people.
+/// A factor for display.
 pub(crate) fn factor(factor: f64) -> String {
     match factor {
         factor if factor > 100.0 => "over 100".to_owned(),
@@ -150,7 +151,7 @@ pub(crate) fn factor(factor: f64) -> String {
     }
 }
 
-/// Devices for people: `GPU 1`, `GPUs 1, 3 to 7`.
+/// Devices for display: `GPU 1`, `GPUs 1, 3 to 7`.
 pub(crate) fn device_list(devices: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for device in devices {

@@ -12,7 +12,7 @@ use profiler_core::profile::{ApiCall, GpuOperation, Profile};
 use profiler_core::query::Span;
 use profiler_core::tables::{CallId, Interval, OperationId};
 
-/// A time of the profile that supports a statement.
+/// A time span of the profile that supports a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Moment {
@@ -50,13 +50,14 @@ impl Moment {
     }
 }
 
-/// Where a thread was in idle times, by samples, or when it ended them; and the time of those.
+/// The stack of a thread in idle times, by samples, or at their end, with the sum of these times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct IdleStack {
-    /// The functions of the program, innermost first: see [`HostStack::frames`](profiler_core::profile::HostStack::frames).
+    /// The functions of the program, innermost first: see
+    /// [`HostStack::frames`](profiler_core::profile::HostStack::frames).
     pub frames: Vec<String>,
-    /// What the thread did there, by samples; `None` if it was there at the end of the idle time.
+    /// The state of the thread, by samples; `None` if the stack is from the end of the idle time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The idle time.
@@ -64,7 +65,7 @@ pub struct IdleStack {
     pub cost: Duration,
 }
 
-/// The frames of a stack that a line shows.
+/// The number of frames that a line shows.
 const SHOWN_FRAMES: usize = 4;
 
 impl fmt::Display for IdleStack {
@@ -102,7 +103,7 @@ pub(super) struct Longest {
 }
 
 impl Longest {
-    /// Moments beyond the retained ones before they are dropped together.
+    /// The number of moments beyond the limit before they are dropped together.
     const BEYOND: usize = 1_024;
 
     pub(super) fn new(most: usize) -> Self {
@@ -120,7 +121,7 @@ impl Longest {
         }
     }
 
-    /// Of moments of one length and start, the earlier ones are retained.
+    /// Among moments of equal length and start, the earlier ones are retained.
     fn drop_shorter(&mut self) {
         let time = |moment: &Moment| moment.span.duration();
         self.moments.sort_by_key(|moment| (Reverse(time(moment)), moment.span.start));

@@ -1,4 +1,4 @@
-//! Findings: their place, cost and remedy.
+//! Findings: location, cost and remedy.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -37,7 +37,7 @@ named_variants! {
         /// Consecutive small copies that could be one.
         TinyCopies = "tiny copies that could be one"
             and "gather what is copied in one buffer and copy that once",
-        /// Memory allocated and freed repeatedly.
+        /// Memory that is allocated and freed repeatedly.
         RepeatedAllocation = "memory allocated and freed again and again"
             and "allocate once before the loop, or from a pool (cuMemAllocAsync with a release threshold)",
         /// Consecutive matrix products of one shape, none of which fills the GPU.
@@ -49,12 +49,14 @@ named_variants! {
         /// Grids whose last wave leaves most of the GPU empty.
         TailEffect = "tail effect"
             and "choose the grid as a whole number of waves: fewer blocks that do more each, or a persistent kernel",
-        /// Products on tensor cores whose kernel loads operands in less than 16 bytes, by its name.
+        /// Products on tensor cores whose kernel loads operands in less than 16 bytes, according to
+        /// its name.
         UnalignedGemms = "matrix products on kernels for unaligned operands"
             and "pad the dimensions that are no multiple of 16 bytes (8 numbers of 16 bits), better of 128 bytes (64 numbers): \
                  a vocabulary of 50,257 becomes 50,304; look for odd vocabularies, hidden sizes and slices, which a range can \
                  declare as m, n and k",
-        /// Products on tensor cores whose kernel is of an older architecture than the GPU, by its name.
+        /// Products on tensor cores whose kernel targets an older architecture than the GPU,
+        /// according to its name.
         OlderGemms = "matrix products on kernels of an older architecture"
             and "see why no kernel for this GPU was chosen: a library or build from before it, operands that are not aligned to \
                  16 bytes, a fixed algorithm, or a small workspace",
@@ -64,7 +66,7 @@ named_variants! {
         /// Kernels of several streams that never overlap, though the GPU has room.
         SerialStreams = "streams that do not overlap"
             and "look for what orders them: events, the default stream, one host thread that waits; then they can run at once",
-        /// Kernels on CUDA's default stream beside those of other streams.
+        /// Kernels on CUDA's default stream beside kernels of other streams.
         DefaultStream = "work on the default stream"
             and "use a stream of one's own: the legacy default stream waits for the others, and they for it",
         /// First launches that load or compile their kernel.
@@ -124,13 +126,13 @@ impl FindingKind {
         }
     }
 
-    /// True for a note, which needs no change and comes last, whatever its cost.
+    /// True for a note, which needs no change and is last, whatever its cost.
     pub const fn is_note(self) -> bool {
         matches!(self, Self::DefaultStream | Self::UnderusedGpu | Self::ProfilerOverhead)
     }
 }
 
-/// The stacks, kernels or dimensions that the text of a finding shows.
+/// The number of stacks, kernels or dimensions in the text of a finding.
 const SHOWN_DETAILS: usize = 4;
 
 /// A range and the cost of a finding directly in it.
@@ -150,8 +152,8 @@ pub struct Place {
 pub struct Finding {
     /// The kind.
     pub kind: FindingKind,
-    /// The name of its steady phase, if the run has several; `start-up` for one that is before them.
-    /// Costs and shares are of that phase, for one in start-up of the run.
+    /// The name of its steady phase, if the run has several; `start-up` for a finding before them.
+    /// Costs and shares refer to that phase; for start-up, to the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// A short description with its numbers.
@@ -163,16 +165,16 @@ pub struct Finding {
     pub cost: Duration,
     /// `cost` as a share of the clock, from 0 to 1.
     pub share: f64,
-    /// The share of the wall time that may vanish: `share`, and the rest of idle times that it is
-    /// half or more of, which may be hidden once the host is in time. Of several GPUs no more than
-    /// the one with most kernels and copies leaves.
+    /// The share of the wall time that may vanish: `share`, plus the rest of idle times that it is
+    /// at least half of. That rest may be hidden once the host is in time. With several GPUs, the
+    /// one with most kernels and copies limits it.
     pub reach: f64,
     /// Estimated speed-up of the run by Amdahl's law, from `reach` under the
-    /// [`assumption`](Self::assumption); infinite for the whole run.
+    /// [`assumption`](Self::assumption); infinite if `reach` is the whole run.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
-    /// True if `estimate` is an upper bound: without all idle time the busiest GPU takes the rest.
-    /// Otherwise a change that also shortens other time brings more.
+    /// True if `estimate` is an upper bound: without all idle time the busiest GPU still takes the
+    /// rest. Otherwise a change that also shortens other time saves more.
     pub is_bound: bool,
     /// The assumption of the estimate.
     pub assumption: &'static str,
@@ -180,15 +182,15 @@ pub struct Finding {
     pub signs: Vec<Sign>,
     /// The supporting moments.
     pub evidence: Evidence,
-    /// Of idle times, where the host was when it ended them, the longest first:
-    /// [`Thresholds::evidence`](super::Thresholds::evidence) of them. Empty for sessions without stacks.
+    /// For idle times: the host's stacks at their end, longest time first, at most
+    /// [`Thresholds::evidence`](super::Thresholds::evidence). Empty for sessions without stacks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub idle_stacks: Vec<IdleStack>,
-    /// Of matrix products, the kernels, longest first: at most
+    /// For matrix products: the kernels, longest first, at most
     /// [`Thresholds::evidence`](super::Thresholds::evidence).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gemms: Vec<GemmKernel>,
-    /// Of matrix products, the declared dimensions to pad, costliest first: as many.
+    /// For matrix products: the declared dimensions to pad, costliest first, with the same limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub padding: Vec<Padding>,
     /// The advice.
@@ -201,7 +203,8 @@ impl Finding {
         self.places.first()?.path.as_deref()
     }
 
-    /// True if it costs nothing in a steady phase: a [note](FindingKind::is_note), or one in start-up.
+    /// True for a finding without a cost in a steady phase: a [note](FindingKind::is_note), or a
+    /// finding in start-up.
     pub fn is_note(&self) -> bool {
         self.kind.is_note() || self.is_start_up()
     }
@@ -218,7 +221,7 @@ impl Finding {
         padding.chain(gemms).chain(stacks).collect()
     }
 
-    /// The title, place, cost and estimate.
+    /// The title, location, cost and estimate.
     pub(crate) fn line(&self) -> String {
         let mut line = shortened(&self.title, MESSAGE_WIDTH);
         if let Some(path) = self.path() {
@@ -248,7 +251,7 @@ impl fmt::Display for Finding {
 }
 
 impl Run<'_> {
-    /// A finding with the parts that it would remove; `None` below the threshold of its first sign.
+    /// Makes a finding from the removable parts; `None` if its first sign misses the threshold.
     pub(super) fn finish(
         &self,
         kind: FindingKind,
@@ -260,7 +263,7 @@ impl Run<'_> {
         let mut places: FxHashMap<Option<NodeId>, f64> = FxHashMap::default();
         let mut cost = 0.0;
         for (piece, part) in &pieces {
-            // The mean over devices, as for the clock.
+            // The mean over devices, like the clock.
             let ns = piece.time.ns() as f64 * part / self.clock.devices() as f64;
             cost += ns;
             let of_operation =
@@ -273,7 +276,7 @@ impl Run<'_> {
         if found.share < self.thresholds.get_finding_share() {
             return None;
         }
-        // Floats that are not negative are ordered by their bits.
+        // Non-negative floats are ordered by their bits.
         let places = places.into_iter().map(|(node, ns)| (ns.max(0.0).to_bits(), node)).collect();
         let places = self.costliest(places, self.thresholds.get_evidence(), |node| *node);
         let place =
@@ -307,7 +310,7 @@ impl Run<'_> {
         entries
     }
 
-    /// Limits the estimate of a finding to what the busiest GPU leaves without these pieces.
+    /// Limits the estimate of a finding to the time of the busiest GPU without these pieces.
     pub(super) fn limited<'p>(
         &self,
         found: Finding,
@@ -319,7 +322,7 @@ impl Run<'_> {
         Finding { reach, estimate: estimate.speed_up, is_bound, ..found }
     }
 
-    /// A finding with this cost in nanoseconds, without place and evidence.
+    /// A finding with this cost in nanoseconds, without location and evidence.
     pub(super) fn costing(
         &self,
         kind: FindingKind,

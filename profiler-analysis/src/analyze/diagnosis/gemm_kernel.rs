@@ -1,4 +1,4 @@
-//! The kernels and dimensions that findings on matrix products name.
+//! The kernels and dimensions in findings on matrix products.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct GemmKernel {
     pub architecture: Option<(u32, u32)>,
     /// The compute capability of its device.
     pub device: (u32, u32),
-    /// The elements of a load of operands, in names of CUTLASS kernels (`align1`).
+    /// The elements per operand load, from names of CUTLASS kernels (`align1`).
     pub alignment: Option<u32>,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for GemmKernel {
     }
 }
 
-/// A declared dimension of a matrix product that is no multiple of 16 bytes.
+/// A declared dimension of a matrix product that is not a multiple of 16 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Padding {

@@ -1,14 +1,15 @@
 //! Matrix products on kernels for unaligned operands or of an older architecture, by their names.
 //!
-//! - Unaligned: the name states a load of one or two elements and less than 16 bytes. On an H200,
-//!   cuBLAS multiplies f16 matrices of 1001 x 999 x 997 with such a kernel at 23 % of the rate of
-//!   1000 x 1000 x 1000, and tf32 ones at 42 % (`tests/products-h200.csv`).
-//! - Older: the name states an architecture before Ampere on a later GPU; or an older one than the
-//!   GPU's for 16-bit numbers, of which other products of the run have kernels of the GPU's own.
-//!   In other types they are no finding: on an H200 cuBLAS uses kernels of Ampere for full f32, and for
-//!   small products in tf32 and int8 (the same table).
+//! - Unaligned: the name states a load of one or two elements and less than 16 bytes. Example:
+//!   cuBLAS on an H200 multiplies matrices of 1001 x 999 x 997 with such a kernel. It reaches 23 %
+//!   of the rate of 1000 x 1000 x 1000 for f16, and 42 % for tf32 (`tests/products-h200.csv`).
+//! - Older: the name states an architecture before Ampere on a later GPU. For 16-bit numbers, any
+//!   architecture older than the GPU's counts, if other products of the run have kernels of the
+//!   GPU's own. Other types give no finding. On an H200, cuBLAS uses kernels of Ampere for full
+//!   f32, and for small products in tf32 and int8 (the same table).
 //!
-//! Kernels that use no tensor cores are the subject of [`Profile::tensor_cores`](crate::prelude::ProfileExt::tensor_cores) instead.
+//! [`Profile::tensor_cores`](crate::prelude::ProfileExt::tensor_cores) covers kernels that use no
+//! tensor cores.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ use profiler_core::profile::Profile;
 use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{NameId, OperationId, RangeId, What};
 
-/// Minimum share of GPU time of a finding: below, a better kernel changes nothing.
+/// Minimum share of GPU time of a finding: below it, a better kernel has no visible effect.
 const LEAST_GPU_SHARE: f64 = 0.01;
 /// The first architecture with asynchronous copies, for which libraries have kernels of every type.
 const AMPERE: Architecture = (8, 0);
@@ -48,7 +49,7 @@ struct ProductKernel {
 }
 
 impl ProductKernel {
-    /// `None` for kernels that are no product on tensor cores, and for unknown devices.
+    /// `None` for kernels that are not a product on tensor cores, and for unknown devices.
     fn new(profile: &Profile, id: OperationId) -> Option<Self> {
         let kernel = profile.operation(id).as_kernel()?;
         let of_name = tensor_core::kernel_tensor_core_use(&kernel);
@@ -63,8 +64,8 @@ impl ProductKernel {
         Some(Self { name, gemm, device, data_type: of_name.data_type })
     }
 
-    /// The finding that this kernel belongs to. `is_newer` states whether products of a type run on
-    /// kernels of the device's own architecture.
+    /// The finding that applies to this kernel. `is_newer` is true for a type if products of that
+    /// type run on kernels of the device's own architecture.
     fn finding(&self, is_newer: impl Fn(Dtype) -> bool) -> Option<FindingKind> {
         if self.gemm.alignment.is_some_and(|alignment| alignment.is_unaligned()) {
             return Some(FindingKind::UnalignedGemms);
@@ -95,7 +96,7 @@ struct Found {
 }
 
 impl Run<'_> {
-    /// The findings on matrix products whose kernels do not suit operands or device.
+    /// The findings on matrix products whose kernels fit the operands or the device badly.
     pub(super) fn gemms(&self) -> Vec<Finding> {
         let store = &self.profile.tables();
         let key = |piece: &Piece| {
@@ -224,7 +225,7 @@ impl Run<'_> {
         padding.into_iter().map(|(_, padding)| padding).collect()
     }
 
-    /// The sizes that a range or the nearest range around it declares. Each range is read once.
+    /// The sizes declared by a range or by the nearest range around it. Each range is read once.
     fn declared_sizes(
         &self,
         range: RangeId,

@@ -34,12 +34,14 @@
 //! before host activity. Patterns are recognised by numbers. The cost of a cause is its time on
 //! that clock, not the sum of overlapping operations. Amdahl's law then estimates the speed-up
 //! under a printed assumption: this time vanishes (half of it for compute), and other time stays.
-//! An estimate is called "about": a real change often shortens other time too. A fused optimizer
-//! launches less and also moves less data. It is called "at most" where it is the bound: without
-//! any idle time the run still takes the kernels and copies of its busiest GPU.
 //!
-//! Time with collectives only is a cause and no verdict where ranks are missing: one rank alone does not separate a transfer
-//! from a wait for another rank. Where most collectives are matched across ranks, findings and [`ranks`](crate::ranks) do.
+//! An estimate is labelled "about" because a real change often shortens other time too: a fused
+//! optimizer launches less and also moves less data. It is labelled "at most" if it is an upper
+//! bound. Without any idle time, the run still takes the kernels and copies of its busiest GPU.
+//!
+//! Without all ranks, time with only collectives is a cause and no verdict. One rank alone does not
+//! separate a transfer from a wait for another rank. If most collectives are matched across ranks,
+//! findings and [`ranks`](crate::ranks) separate them.
 
 mod across_ranks;
 mod amdahl;
@@ -108,16 +110,17 @@ use verdict::Scope;
 pub(crate) use verdict::finite;
 pub use verdict::{Cause, Inconclusive, PartTime, Unmatched, Verdict};
 
-/// Passes over the operations and clock pieces of a run for the verdicts of all ranges together.
-/// Nested ranges, and ranges of several threads, share their time.
+/// The limit of passes over the operations and clock pieces of a run for the verdicts of all ranges
+/// together. Nested ranges, and ranges of several threads, share it.
 const LOOKS: u64 = 64;
 
-/// The number of looks above which [`LEAST_LOOKS`] is the limit: some seconds.
+/// The number of visits above which [`LEAST_LOOKS`] is the limit: some seconds.
 const MANY_LOOKS: u64 = 4_000_000;
-/// Depth that ranges of most programs stay below.
+/// A nesting depth that ranges of most programs do not reach.
 const LEAST_LOOKS: u64 = 8;
 
-/// The number of pieces and operations to visit for range verdicts, of a run with so many.
+/// The limit of pieces and operations to visit for range verdicts, for a run with this many in
+/// total.
 fn looks(all: u64) -> u64 {
     let few = all.saturating_mul(LEAST_LOOKS).max(MANY_LOOKS);
     all.saturating_mul(LOOKS).min(few)
@@ -129,7 +132,8 @@ pub struct Diagnosis {
     verdict: Verdict,
     phases: Vec<Phase>,
     ranges: Vec<Verdict>,
-    /// Ranges without a verdict: too short, with too few operations, or beyond [`LOOKS`].
+    /// Ranges without a verdict: too short, with too few operations, or beyond the limit of
+    /// [`LOOKS`].
     ranges_left_out: u64,
     findings: Vec<Finding>,
     outlook: Option<Outlook>,
@@ -138,29 +142,33 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     getters! {
-        /// The verdict on the steady phase with the most time; on the run as a whole without a steady phase.
+        /// The verdict on the steady phase with the most time; without a steady phase, on the whole
+        /// run.
         verdict: &Verdict = verdict;
-        /// The phases of the run by start, the steady ones with their verdicts. Empty if nothing repeats.
+        /// The phases of the run by start, the steady ones with their verdicts. Empty if nothing
+        /// repeats.
         phases: &[Phase] = phases;
-        /// The verdicts on paths of the range tree, in the order of [`Profile::walk`], on the instances
-        /// in steady phases if there are any: those with at least [`Thresholds::cause_share`] of the clock and enough operations. If nested
-        /// ranges would need more than 64 passes over the run (8 for a long run), only the longest
-        /// have one. Those on [process ranges](Profile::process_range_groups) by name follow.
+        /// The verdicts on paths of the range tree, in the order of [`Profile::walk`]. If there are
+        /// steady phases, only instances in them count. A path needs at least
+        /// [`Thresholds::cause_share`] of the clock and enough operations. If nested ranges would
+        /// need more than 64 passes over the run (8 for a long run), only the longest have a
+        /// verdict. Verdicts on [process ranges](Profile::process_range_groups) by name follow.
         ranges: &[Verdict] = ranges;
         /// Number of paths without a verdict.
         ranges_left_out: u64 = ranges_left_out;
-        /// The findings in the steady phases, or in the run as a whole, costliest first;
-        /// [notes](Finding::is_note) come last.
+        /// The findings in the steady phases, or in the whole run, costliest first;
+        /// [notes](Finding::is_note) are last.
         findings: &[Finding] = findings;
-        /// The critical path of the steps or the session, and the changes that save most. The path has no
-        /// [segments](crate::critical_path::CriticalPath::segments): [`Profile::dependencies`] finds them. `None`
-        /// without enough evidence for a verdict.
+        /// The critical path of the steps or the session, and the changes that save most. `None`
+        /// without enough evidence for a verdict. The path has no
+        /// [segments](crate::critical_path::CriticalPath::segments): [`Profile::dependencies`]
+        /// finds them.
         outlook: Option<&Outlook> = outlook.as_ref();
         /// The thresholds used.
         thresholds: &Thresholds = thresholds;
     }
 
-    /// The verdicts on the steady phases, the longest first; that on the run as a whole without any.
+    /// The verdicts on the steady phases, longest first; without any, the verdict on the whole run.
     pub fn verdicts(&self) -> Vec<&Verdict> {
         phase::verdicts(&self.phases, &self.verdict)
     }
@@ -183,18 +191,19 @@ impl Diagnosis {
     }
 }
 
-/// Diagnoses a profile with given thresholds. Made by [`Profile::diagnosis`](crate::prelude::ProfileExt::diagnosis), which divides the
-/// run's clock once; each verdict costs a pass over its scope.
+/// Diagnoses a profile with given thresholds. Made by
+/// [`Profile::diagnosis`](crate::prelude::ProfileExt::diagnosis), which divides the run's clock
+/// once. Each verdict costs a pass over its scope.
 #[derive(Debug)]
 pub struct Diagnoser<'a> {
     profile: &'a Profile,
     thresholds: Thresholds,
     clock: OnceCell<Arc<Clock>>,
-    /// The clock of findings: without unused devices.
+    /// The clock for findings: without unused devices.
     used_clock: OnceCell<Arc<Clock>>,
     known: Known,
     phases: OnceCell<Phases>,
-    /// The verdict on the run as a whole.
+    /// The verdict on the whole run.
     whole: OnceCell<Verdict>,
 }
 
@@ -215,7 +224,7 @@ struct Run<'a> {
     thresholds: &'a Thresholds,
     clock: Arc<Clock>,
     known: &'a Known,
-    /// The phase that it is about; `None` for all of the run.
+    /// The examined phase; `None` for the whole run.
     section: Option<Arc<Section>>,
     /// The operations of the phase.
     operations: OnceCell<Vec<OperationId>>,
@@ -272,14 +281,14 @@ impl Run<'_> {
     }
 }
 
-/// What decided the length of the steps in the steady phases, or of the run.
+/// The critical path of the steps in the steady phases, or of the run.
 fn outlook_of(dependencies: Dependencies<'_>, steady: Option<&Section>) -> Outlook {
     let is_steady = |process, ns| steady.is_none_or(|of| of.has(process, ns));
     dependencies.with_steps_where(is_steady).outlook_without_segments()
 }
 
 impl<'a> Diagnoser<'a> {
-    /// The time of the clock of one device, in nanoseconds.
+    /// The clock time of one device, in nanoseconds.
     pub(crate) fn clock_ns_of(&self, device: u32) -> u64 {
         self.clock().ns_of(device)
     }
@@ -292,8 +301,8 @@ impl<'a> Diagnoser<'a> {
         Run { profile, thresholds, clock, known, section: None, operations, clocks, streams }
     }
 
-    /// The verdicts on the steady phases, or on the run as a whole, verdicts on ranges, and findings. The dependencies are found and
-    /// replayed on a thread of their own meanwhile.
+    /// Returns the verdicts on the steady phases, or on the whole run, verdicts on ranges, and
+    /// findings. A second thread finds and replays the dependencies meanwhile.
     pub fn run(&self) -> Diagnosis {
         let profile = self.profile;
         std::thread::scope(|scope| {
@@ -308,7 +317,7 @@ impl<'a> Diagnoser<'a> {
             let verdict = phases.first().map_or_else(|| self.whole(), |first| &first.verdict);
             let is_asked = !verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
             if is_asked {
-                // Without the thread it goes nowhere.
+                // Without the thread, the message is dropped.
                 let _ = send.send(steady.clone());
             }
             drop(send);
@@ -361,8 +370,9 @@ impl<'a> Diagnoser<'a> {
         self.whole.get_or_init(|| self.tools().judge(scope()))
     }
 
-    /// The common verdict on the ranges of this name, path or pattern. Without any, on the [process
-    /// ranges](Profile::process_range_groups) of this name or pattern; `None` without those.
+    /// The common verdict on the ranges of this name, path or pattern. Without a match, on the
+    /// [process ranges](Profile::process_range_groups) of this name or pattern; `None` without
+    /// those.
     pub fn range(&self, path: &str) -> Option<Verdict> {
         let Some(summary) = self.profile.range(path) else {
             let mut groups = self.profile.process_range_groups();
@@ -406,8 +416,8 @@ impl<'a> Diagnoser<'a> {
         self.judge(format!("{path}{label}"), instances, &times, query, waits)
     }
 
-    /// The verdicts on ranges, longest first until [`LOOKS`] are used up: each passes over its
-    /// content. Those on process ranges by name follow.
+    /// The verdicts on ranges, longest first, until [`LOOKS`] are used up. Each passes over its
+    /// content. Verdicts on process ranges by name follow.
     fn ranges(&self, clock: f64, steady: Option<Arc<Section>>) -> Vec<Verdict> {
         let least = self.thresholds.get_cause_share() * clock;
         let time = |node: &RangeNode<'_>| node.host_time().max(node.inclusive().gpu_time());
@@ -456,7 +466,7 @@ impl<'a> Diagnoser<'a> {
         });
         groups.sort_by_key(|group| Reverse(group.host_time()));
         for group in groups {
-            // A pass over the operations and the clock.
+            // Each verdict passes over the operations and the clock.
             let Some(less) = left.checked_sub(all as u64) else { break };
             left = less;
             verdicts.push(self.process_ranges(group.name(), &[group]));
@@ -476,7 +486,7 @@ impl<'a> Diagnoser<'a> {
         self.tools().judge(Scope { path: Some(path), phase: None, instances, pieces, query, waits })
     }
 
-    /// The devices of a query, or none for all: an unused device is not idle for these ranges.
+    /// The devices of a query; empty means all. An unused device is not idle for these ranges.
     fn devices(&self, query: &Query<'_>) -> BTreeSet<u32> {
         match self.clock().devices() {
             1 => BTreeSet::new(),
@@ -484,8 +494,8 @@ impl<'a> Diagnoser<'a> {
         }
     }
 
-    /// The findings in the steady phases, or in the run as a whole, costliest first; none without enough
-    /// evidence for a verdict.
+    /// The findings in the steady phases, or in the whole run, costliest first; empty without
+    /// enough evidence for a verdict.
     pub fn findings(&self) -> Vec<Finding> {
         self.judged().findings
     }
@@ -521,7 +531,8 @@ impl<'a> Diagnoser<'a> {
     }
 }
 
-/// Disjoint times of ranges, in order: from the start of each to its end or its last operation's.
+/// The disjoint times of ranges, in order: from the start of each range to its end or the end of
+/// its last operation.
 fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
     let time = |range: &Range<'_>| {
         let Interval { start_ns, end_ns } = range.row().time;
@@ -532,7 +543,7 @@ fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
     united(ranges.iter().map(time).collect())
 }
 
-/// Findings in a text; JSON has all.
+/// The number of findings in a text; JSON has all.
 const SHOWN: usize = 10;
 
 impl fmt::Display for Diagnosis {

@@ -1,4 +1,5 @@
-//! The phases of a diagnosed run, and what is judged: the steady ones, or the run as a whole.
+//! The phases of a diagnosed run, and the scope of the diagnosis: the steady phases, or the whole
+//! run.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,26 +22,27 @@ use profiler_core::query::{DeviceTimes, Query, Span, Wait};
 use profiler_core::tables::OperationId;
 use profiler_core::tables::{CallId, Interval};
 
-/// A phase of a run: start-up, a steady phase, the time between those, or teardown.
+/// A phase of a run: start-up, a steady phase, the time between steady phases, or teardown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Phase {
     /// The kind.
     pub kind: PhaseKind,
-    /// What repeats in a steady phase: the ranges, or the number of GPU operations. `None` for other phases.
+    /// The repeating part of a steady phase: the ranges, or the number of GPU operations. `None`
+    /// for other phases.
     pub name: Option<String>,
     /// Instances in a steady phase; 0 for other phases.
     pub instances: u64,
     /// Slow first instances, which are not in the phase.
     pub warm_up: u64,
-    /// From its first start to its last end, since the session's start.
+    /// The span from its first start to its last end, since the session's start.
     pub span: Span,
-    /// Number of parts that it consists of.
+    /// Number of separate time windows of the phase.
     pub windows: u64,
     /// Its time on the run's clock, the mean over devices.
     #[serde(rename = "clock_ns", serialize_with = "as_ns")]
     pub clock: Duration,
-    /// That as a share of the run's clock, from 0 to 1. The shares of all phases add up to 1.
+    /// `clock` as a share of the run's clock, from 0 to 1. The shares of all phases add up to 1.
     pub share: f64,
     /// The verdict on a steady phase.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +50,7 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// The time and share of a phase that is not judged, for people.
+    /// The time and share of a phase without a verdict, for display.
     fn line(&self) -> String {
         format!("{}: {} ({} of the run)", self.kind, time(self.clock), percent(self.share))
     }
@@ -79,7 +81,7 @@ impl Section {
         Self { devices: Windows::new(), processes: processes.map(times).collect() }
     }
 
-    /// True for an operation that started in it.
+    /// True for an operation that started in the section.
     pub(crate) fn has_operation(&self, operation: &GpuOperation<'_>) -> bool {
         let start = operation.interval().map(|time| time.start_ns);
         start.is_some_and(|ns| contains(self.devices.get(&operation.device()), ns))
@@ -96,7 +98,7 @@ impl Section {
         self.has(store.threads[call.thread.at()].process, call.time.start_ns)
     }
 
-    /// Those of a query that were submitted in it.
+    /// Restricts a query to operations submitted in the section.
     pub(crate) fn submitted<'a>(self: &Arc<Self>, query: Query<'a>) -> Query<'a> {
         let (section, profile) = (self.clone(), query.profile());
         query.filter(move |operation| {
@@ -104,21 +106,21 @@ impl Section {
         })
     }
 
-    /// The operations that started in it.
+    /// The operations that started in the section.
     fn operations(&self, profile: &Profile) -> Vec<OperationId> {
         let within = profile.operations().filter(|operation| self.has_operation(operation));
         within.map(|operation| OperationId(operation.number() as u32)).collect()
     }
 
-    /// The operations that started in it.
+    /// Queries the operations that started in the section.
     pub(crate) fn query<'a>(&self, profile: &'a Profile) -> Query<'a> {
         profile.query().among(self.operations(profile))
     }
 }
 
-/// What findings and verdicts are about: the parts of a run or of one of its phases.
+/// The scope of findings and verdicts: a run or one of its phases.
 impl<'a> Run<'a> {
-    /// Its operations by start; `None` for all of the run.
+    /// The operations of the section by start; `None` for the whole run.
     fn of_section(&self) -> Option<&[OperationId]> {
         let section = self.section.as_ref()?;
         Some(self.operations.get_or_init(|| section.operations(self.profile)))
@@ -142,7 +144,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The devices of its processes, with their times in all of the run.
+    /// The devices of its processes, with their times in the whole run.
     pub(super) fn devices(&self) -> Vec<DeviceTimes> {
         let mut devices = self.profile.query().devices();
         let is_of = |device: u32| {
@@ -184,22 +186,22 @@ pub(super) struct JudgedPhase<'a> {
 pub(crate) struct Judged {
     /// By start; empty without a steady phase.
     pub(crate) phases: Vec<Phase>,
-    /// Of the steady phase with the most time, or of the run as a whole.
+    /// The verdict on the steady phase with the most time, or on the whole run.
     pub(crate) verdict: Verdict,
-    /// Of all steady phases, or of the run as a whole.
+    /// The findings of all steady phases, or of the whole run.
     pub(crate) findings: Vec<Finding>,
-    /// The phase that the verdict is about.
+    /// The phase of the verdict.
     pub(crate) section: Option<Arc<Section>>,
 }
 
 impl Judged {
-    /// The verdicts on the steady phases, the longest first; that on the run as a whole without any.
+    /// The verdicts on the steady phases, longest first; without any, the verdict on the whole run.
     pub(crate) fn verdicts(&self) -> Vec<&Verdict> {
         verdicts(&self.phases, &self.verdict)
     }
 }
 
-/// The verdicts on the steady phases, the longest first; the other one without any.
+/// The verdicts on the steady phases, longest first; `other` without any.
 pub(super) fn verdicts<'d>(phases: &'d [Phase], other: &'d Verdict) -> Vec<&'d Verdict> {
     let mut steady: Vec<&Phase> = phases.iter().filter(|phase| phase.verdict.is_some()).collect();
     steady.sort_by_key(|phase| Reverse(phase.clock));
@@ -209,7 +211,7 @@ pub(super) fn verdicts<'d>(phases: &'d [Phase], other: &'d Verdict) -> Vec<&'d V
     }
 }
 
-/// Lines on the phases that are not judged, or that there are none.
+/// Text lines on the phases without a verdict; or a line that there are no phases.
 pub(crate) struct Others<'d>(pub(crate) &'d [Phase]);
 
 impl fmt::Display for Others<'_> {
@@ -244,12 +246,12 @@ impl<'a> Diagnoser<'a> {
         self.phases.get_or_init(|| Phases::new(self.profile))
     }
 
-    /// The verdicts and findings on the steady phases, or on the run as a whole.
+    /// The verdicts and findings on the steady phases, or on the whole run.
     pub(crate) fn judged(&self) -> Judged {
         self.with_findings(self.judge_phases())
     }
 
-    /// The steady phases with enough operations, the longest first.
+    /// The steady phases with enough operations, longest first.
     pub(super) fn judge_phases(&self) -> Vec<JudgedPhase<'_>> {
         let phases = 0..self.phases().steady.len();
         let mut steady: Vec<_> = phases.filter_map(|phase| self.judge_phase(phase)).collect();
@@ -307,7 +309,7 @@ impl<'a> Diagnoser<'a> {
         Some(JudgedPhase { phase, verdict, run })
     }
 
-    /// A phase of these times; `None` if the clock has none of them.
+    /// A phase of these times; `None` if the clock does not contain them.
     fn phase(&self, kind: PhaseKind, windows: &Windows) -> Option<Phase> {
         let clock = self.clock();
         let (mut ns, mut start_ns, mut end_ns) = (0, u64::MAX, 0);
@@ -340,14 +342,15 @@ impl<'a> Diagnoser<'a> {
         })
     }
 
-    /// All steady phases, if any is judged.
+    /// All steady phases, if any has a verdict.
     pub(super) fn steady(&self, judged: &[JudgedPhase<'_>]) -> Option<Arc<Section>> {
         (!judged.is_empty()).then(|| Arc::new(Section::steady(self.phases())))
     }
 }
 
 impl Clock {
-    /// The clock without devices that ran less than this share of the time that the busiest one ran.
+    /// The clock without devices that ran for less than this share of the busiest one's running
+    /// time.
     pub(super) fn used(self: &Arc<Self>, least_share: f64) -> Arc<Self> {
         let unused = DeviceClocks::new(&self.pieces).unused(least_share);
         if unused.is_empty() {

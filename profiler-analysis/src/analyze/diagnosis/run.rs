@@ -1,4 +1,4 @@
-//! Findings on the run as a whole: first steps, idle times, GPUs, profiler overhead.
+//! Findings on the whole run: first steps, idle times, GPUs, profiler overhead.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const IDLE_PLACES: usize = 3;
 const LEAST_BUSY: f64 = 0.5;
 
 impl Run<'_> {
-    /// Slow first steps and what loads kernels, of a run whose steady phases have neither.
+    /// Slow first steps and kernel loading, for a run whose steady phases have neither.
     pub(super) fn start_up(&self) -> impl Iterator<Item = Finding> {
         let phase = Some(PhaseKind::StartUp.text().to_owned());
         let found = self.first_iterations().into_iter().chain(self.lazy_loading());
@@ -34,7 +34,7 @@ impl Run<'_> {
 
     /// Outermost ranges whose first instances take longer.
     pub(super) fn first_iterations(&self) -> Vec<Finding> {
-        // A shorter range cannot cost more by its first steps.
+        // The first steps of a shorter range cannot cost more.
         let least = self.thresholds.get_finding_share() * self.clock.ns() as f64;
         let roots = self.profile.roots().filter(|root| {
             let is_long = nanoseconds(root.host_time()) as f64 >= least;
@@ -86,7 +86,7 @@ impl Run<'_> {
                 places.entry(node).or_default().push((*piece, 1.0));
             }
         }
-        // Each costs a pass over the whole clock: only the costliest are computed.
+        // Each sum is a pass over the whole clock, so only the costliest are computed.
         let sum =
             |pieces: &[(Piece, f64)]| pieces.iter().map(|piece| piece.0.time.ns()).sum::<u64>();
         let places = places.into_iter().map(|(node, pieces)| (sum(&pieces), (node, pieces)));
@@ -114,11 +114,11 @@ impl Run<'_> {
         found
     }
 
-    /// Where the host was in idle times, or when it ended them, the longest first.
+    /// The host's stacks in idle times, or at their end, longest time first.
     fn idle_stacks(&self, pieces: &[(Piece, f64)]) -> Vec<IdleStack> {
         let store = &self.profile.tables();
         type Place<'a> = (Option<HostStack<'a>>, Option<HostState<'a>>);
-        // By table, place in it and state: of many parts few are different.
+        // By table, index in it and state: of many parts few are different.
         let mut sums: FxHashMap<_, (u64, Place<'_>)> = FxHashMap::default();
         for (piece, _) in pieces {
             let call = piece.operation.get().and_then(|id| store.operations[id.at()].call.get());
@@ -137,7 +137,7 @@ impl Run<'_> {
                 sums.entry(place.0).or_insert((0, place.1)).0 += left_ns;
             }
         }
-        // Samples of one function differ in the address.
+        // Samples of one function differ in their addresses.
         let mut by_name: FxHashMap<(Vec<String>, Option<HostState<'_>>), u64> =
             FxHashMap::default();
         for (ns, (stack, state)) in sums.into_values().filter(|(ns, _)| *ns != 0) {
@@ -151,14 +151,14 @@ impl Run<'_> {
         let stack = |((frames, state), ns): ((_, Option<HostState<'_>>), u64)| IdleStack {
             frames,
             state: state.map(|state| state.to_string()),
-            // The mean over devices, as for the clock.
+            // The mean over devices, like the clock.
             cost: Duration::from_nanos(ns / self.clock.devices()),
         };
         sums.into_iter().map(stack).collect()
     }
 
-    /// A GPU with much less work than the busiest, or without any. What even work would bring is
-    /// not estimated: whether the work can be divided is not recorded.
+    /// A GPU with much less work than the busiest, or without any. The effect of even work is not
+    /// estimated, because the recording does not show if the work can be divided.
     pub(super) fn underused_gpu(&self) -> Option<Finding> {
         let devices = self.devices();
         let (there, used) = (self.profile.recording_info().devices.len(), devices.len());

@@ -11,7 +11,7 @@ use profiler_core::tables::{OperationId, WorkId};
 /// A kernel's grid relative to its device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shape {
-    /// The part of the device that it fills, from 0 to 1.
+    /// The filled part of the device, from 0 to 1.
     pub(super) fill: f64,
     /// The idle part due to a partial last wave of equal blocks; 0 with less than a wave.
     pub(super) tail: f64,
@@ -24,14 +24,14 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// `None` for unknown device limits, or an operation that is no kernel.
+    /// `None` for unknown device limits, or an operation that is not a kernel.
     pub(super) fn of(&self, profile: &Profile, id: OperationId) -> Option<Shape> {
         let work = profile.tables().operations[id.at()].work;
         *self.known.borrow_mut().entry(work).or_insert_with(|| {
             let shape = kernel_launch_shape(&profile.operation(id).as_kernel()?)?;
             let tail = if shape.waves()? > 1.0 { 1.0 - shape.balance() } else { 0.0 };
-            // The driver sets shared memory for a launch: a larger grid may have more blocks at
-            // once.
+            // The driver sets shared memory per launch, so a larger grid may have more concurrent
+            // blocks.
             let most = u64::from(shape.occupancy.blocks) * u64::from(shape.multiprocessors);
             let fill = (shape.blocks() as f64 / most.max(1) as f64).min(1.0);
             Some(Shape { fill, tail })

@@ -17,11 +17,11 @@ pub enum SignUnit {
     Seconds,
     /// Bytes.
     Bytes,
-    /// A number of things, or a factor.
+    /// A count, or a factor.
     Count,
 }
 
-/// The side of the threshold that a sign must be on.
+/// The supporting side of a sign's threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignSide {
@@ -31,7 +31,7 @@ pub enum SignSide {
     AtMost,
 }
 
-/// A number that supports a cause, or contradicts it.
+/// A number that supports or contradicts a cause.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Sign {
@@ -45,7 +45,7 @@ pub struct Sign {
     pub side: SignSide,
     /// The threshold.
     pub threshold: f64,
-    /// True for the sign that the cause is named for; others support it or not.
+    /// True for the sign that defines the cause; the others support it or not.
     pub decides: bool,
 }
 
@@ -77,7 +77,7 @@ impl Sign {
     }
 }
 
-/// A number with its unit, for people.
+/// A number with its unit, for display.
 struct WithUnit(f64, SignUnit);
 
 impl fmt::Display for WithUnit {

@@ -41,12 +41,13 @@ impl Run<'_> {
     }
 
     /// Consecutive kernels of one shape on a stream that do not fill the GPU: matrix products of
-    /// any duration, or other short kernels. A merged kernel would take the part that they fill.
+    /// any duration, or other short kernels. A merged kernel is assumed to take their time in
+    /// proportion to their fill.
     pub(super) fn small_kernels(&self, kind: FindingKind) -> Option<Finding> {
         let gemms = kind == FindingKind::SmallGemms;
         let store = &self.profile.tables();
         let small_ns = super::nanoseconds(self.thresholds.get_small_kernel());
-        // The fill of each kernel, and whether it is the first of its row.
+        // The fill of each kernel, and if it is the first of its row.
         let mut part_left: FxHashMap<OperationId, (f64, bool)> = FxHashMap::default();
         let mut count = 0_u64;
         let mut fills = 0.0;

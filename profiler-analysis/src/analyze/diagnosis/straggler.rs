@@ -1,4 +1,4 @@
-//! The rank for which the others wait, and why it is late.
+//! The rank that the others wait for, and the cause of its lateness.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -21,22 +21,22 @@ use profiler_core::tables::{Interval, NameId, What};
 
 /// The fewest collectives of a communicator to judge.
 const LEAST_COLLECTIVES: usize = 16;
-/// The most blocks of consecutive collectives whose lateness is compared.
+/// The maximum number of blocks of consecutive collectives whose lateness is compared.
 const BLOCKS: usize = 32;
-/// The share of a block's time that a straggler is late by, at least.
+/// The minimum lateness of a straggler, as a share of a block's time.
 const LEAST_SHARE: f64 = 0.025;
-/// How many standard deviations of its lateness a straggler is late by, at least.
+/// The minimum lateness of a straggler, in standard deviations of its lateness.
 const LEAST_DEVIATIONS: f64 = 1.25;
 /// From median absolute to standard deviation, for normal values.
 const DEVIATION: f64 = 1.4826;
-/// The share of the lateness that a cause explains, at least.
+/// The minimum share of the lateness that a cause must explain.
 const LEAST_EXPLAINED: f64 = 0.4;
-/// The factor of calls by which a kernel is an extra one, at least.
+/// The minimum factor of calls for an extra kernel.
 const EXTRA: f64 = 1.02;
-/// How much lower a clock is that explains longer kernels.
+/// The maximum factor of a clock that explains longer kernels.
 const SLOWER_CLOCK: f64 = 0.98;
 
-/// Why a rank is late.
+/// The cause of a rank's lateness.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "cause")]
 #[non_exhaustive]
@@ -51,11 +51,11 @@ pub enum LateCause {
         /// The path of the range.
         range: Option<String>,
     },
-    /// It runs a kernel more often than others do.
+    /// It runs a kernel more often than the other ranks.
     ExtraKernel {
         /// The demangled name.
         kernel: String,
-        /// By how many calls more.
+        /// The number of additional calls.
         calls: u64,
     },
     /// A kernel takes longer than in other ranks.
@@ -67,12 +67,12 @@ pub enum LateCause {
     SlowerClock {
         /// The device's CUDA ordinal.
         device: u32,
-        /// What lowered the clock, if the samples say it.
+        /// The reason for the lower clock, if sampled.
         by: Option<&'static str>,
     },
-    /// Copies take longer, or are more.
+    /// Copies take longer, or there are more of them.
     Copies,
-    /// No part of its time is longer by as much as it is late.
+    /// No part of its time is longer by as much as the rank is late.
     Unknown,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for LateCause {
     }
 }
 
-/// A rank that is later than all others, time and again.
+/// A rank that is repeatedly later than all others.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Straggler {
@@ -109,14 +109,14 @@ pub struct Straggler {
     pub rank: usize,
     /// The communicator's hash.
     pub communicator: u64,
-    /// The time by which the others would have waited less if it came as early as the second-latest rank.
+    /// The wait that the others would save if it arrived with the second-latest rank.
     #[serde(rename = "late_ns", serialize_with = "as_ns")]
     pub late: Duration,
-    /// That as a share of the time from the first to the last collective, from 0 to 1.
+    /// `late` as a share of the time from the first to the last collective, from 0 to 1.
     pub share: f64,
-    /// How many standard deviations of its lateness that is.
+    /// `late` in standard deviations of the rank's lateness.
     pub deviations: f64,
-    /// Why.
+    /// The cause of the lateness.
     #[serde(flatten)]
     pub cause: LateCause,
 }
@@ -131,7 +131,7 @@ struct Late {
     deviations: f64,
 }
 
-/// Finds stragglers, of a whole run or of parts of it.
+/// Finds stragglers of a whole run or of its parts.
 pub(crate) struct Stragglers<'a> {
     profile: &'a Profile,
     clock: &'a Clock,
@@ -148,8 +148,9 @@ impl<'a> Stragglers<'a> {
         Self { profile, clock, participants, device_clocks: OnceCell::new() }
     }
 
-    /// The straggler of each communicator that has one, the latest first, with the index of its participant as its rank. Matches are
-    /// by latest arrival. Costs, besides a pass over them, one over what ran in the time of each communicator with a straggler.
+    /// The straggler of each communicator that has one, the latest first, with the index of its
+    /// participant as its rank. `matches` must be sorted by latest arrival. Costs a pass over them,
+    /// and for each communicator with a straggler a pass over the operations in its time.
     pub(crate) fn among(&self, matches: &[&Match]) -> Vec<Straggler> {
         late(matches).into_iter().map(|late| self.explained(late)).collect()
     }
@@ -168,7 +169,8 @@ fn late(matches: &[&Match]) -> Vec<Late> {
     late
 }
 
-/// Lateness is summed by blocks of consecutive collectives, since one step has several, of which a delay holds up one.
+/// Lateness is summed over blocks of consecutive collectives: a step has several, and a delay
+/// affects only one.
 fn late_of(communicator: u64, all: &[&Match]) -> Option<Late> {
     if all.len() < LEAST_COLLECTIVES {
         return None;
@@ -207,7 +209,8 @@ fn late_of(communicator: u64, all: &[&Match]) -> Option<Late> {
 }
 
 impl Stragglers<'_> {
-    /// Finds why a rank is late: the part of its clock that is longer than in the other ranks.
+    /// Finds the cause of a rank's lateness: the part of its clock that is longer than in the other
+    /// ranks.
     fn explained(&self, late: Late) -> Straggler {
         let profile = self.profile;
         let own = self.participants[late.participant].device;
@@ -219,7 +222,8 @@ impl Stragglers<'_> {
         let times = counted.map(|piece| (piece.device, piece.part, piece.time.ns()));
         let kernels = Kernels::of(profile, own, &devices, late.span);
         let parts = Excess::of(own, &devices, times);
-        // Kernels that run beside a collective that waits are slower in the other ranks, which may hide the one that is longer in this.
+        // Kernels beside a waiting collective are slower in the other ranks, which may hide a
+        // longer kernel in this rank.
         let longest = kernels.times.largest().map(|(_, excess)| (Part::Kernels, excess));
         let (part, excess) = parts
             .all()
@@ -266,7 +270,7 @@ struct Kernels {
 
 impl Kernels {
     fn of(profile: &Profile, own: u32, devices: &[u32], span: Interval) -> Self {
-        // Of a late rank, the kernel before the first collective may reach into the span.
+        // The kernel of a late rank before the first collective may reach into the span.
         let operations = &profile.tables().operations;
         let first = operations.partition_point(|operation| operation.start_ns() < span.start_ns);
         let end = operations.partition_point(|operation| operation.start_ns() < span.end_ns);
@@ -321,7 +325,8 @@ impl<K: Copy + Eq + std::hash::Hash> Excess<K> {
 }
 
 impl Stragglers<'_> {
-    /// The kernel whose time is longest by the other ranks', or the clock that makes all of them longer.
+    /// Returns the kernel whose time exceeds that in the other ranks most, or the clock that makes
+    /// all kernels longer.
     fn longer_kernel(&self, own: u32, devices: &[u32], kernels: &Kernels) -> LateCause {
         let Kernels { times, calls } = kernels;
         let Some((name, _)) = times.largest() else { return LateCause::Unknown };

@@ -12,15 +12,15 @@ use super::sign::{Sign, SignUnit};
 use profiler_core::tables::busy::Sweep;
 use profiler_core::tables::{self, OperationId};
 
-/// Minimum share of kernel time for a stream to count.
+/// The minimum share of kernel time for a stream to count.
 const LEAST_SHARE: f64 = 0.1;
-/// Maximum mean of concurrent kernels for streams without overlap.
+/// The maximum mean number of concurrent kernels for streams without overlap.
 const MOST_AT_ONCE: f64 = 1.05;
 /// Context and CUPTI's number of the default stream of a process.
 const DEFAULT_STREAM: (u32, u32) = (1, 7);
 
 impl Run<'_> {
-    /// Kernels of several streams of one device that do not overlap though they would fit.
+    /// Kernels of several streams of one device that do not overlap although they would fit.
     pub(super) fn serial_streams(&self) -> Vec<Finding> {
         let mut devices: BTreeMap<u32, Vec<&[OperationId]>> = BTreeMap::new();
         for stream in self.kernels_by_stream().values() {
@@ -56,7 +56,7 @@ impl Run<'_> {
         if at_once > MOST_AT_ONCE {
             return None;
         }
-        // The lower bound is the longest stream, or the sum of what fills the GPU.
+        // The lower bound is the longest stream, or the sum of the kernels that fill the GPU.
         let full = |id: &OperationId| {
             ns(id) as f64 * self.known.shapes.of(self.profile, *id).map_or(1.0, |shape| shape.fill)
         };
@@ -83,9 +83,9 @@ impl Run<'_> {
         self.finish(FindingKind::SerialStreams, title, self.pieces(cost), signs)
     }
 
-    /// True if a collective may have to wait for kernels or copies: it is a graph node, other work
-    /// precedes it on its stream, or its stream waits for an event before it. Such a collective
-    /// must not be advised to overlap.
+    /// True if a collective may have to wait for kernels or copies. Such a collective is a graph
+    /// node, or its stream has earlier work or an earlier wait for an event. Advice to overlap it
+    /// would be wrong.
     pub(super) fn collectives_depend(&self) -> bool {
         *self.known.collectives_depend.get_or_init(|| self.find_dependent_collective())
     }
@@ -100,7 +100,7 @@ impl Run<'_> {
                 continue;
             }
             let called_ns = row.call.map_or(0, |call| store.calls[call.at()].time.start_ns);
-            // A wait without a recorded stream may be on any.
+            // A wait without a recorded stream may be on any stream.
             let Some(stream) = stream else { return true };
             let first = waits.entry((row.process, context, stream)).or_insert(called_ns);
             *first = (*first).min(called_ns);
@@ -128,7 +128,8 @@ impl Run<'_> {
         })
     }
 
-    /// Kernels on the legacy default stream beside others. A note: the cost is in serial streams.
+    /// Kernels on the legacy default stream beside kernels on other streams. A note: its cost is
+    /// part of serial streams.
     pub(super) fn default_stream(&self) -> Option<Finding> {
         let streams = self.kernels_by_stream();
         let (context, stream) = DEFAULT_STREAM;

@@ -1,4 +1,4 @@
-//! Verdicts on scopes, and reasons for none.
+//! Verdicts on scopes, and reasons for their absence.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -32,23 +32,24 @@ pub struct Cause {
     pub cost: Duration,
     /// `cost` as a share of the clock, from 0 to 1.
     pub share: f64,
-    /// The share of the wall time that may vanish, as [`Finding::reach`](super::Finding::reach);
-    /// for compute the share of it on the GPU that computes most.
+    /// The share of the wall time that may vanish, as [`Finding::reach`](super::Finding::reach).
+    /// For compute, the share on the GPU with most compute.
     pub reach: f64,
     /// Estimated speed-up of the whole by Amdahl's law, as
     /// [`Finding::estimate`](super::Finding::estimate).
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
-    /// True if no change of this kind brings more, as [`Finding::is_bound`](super::Finding::is_bound).
+    /// True if no change of this kind saves more, as
+    /// [`Finding::is_bound`](super::Finding::is_bound).
     pub is_bound: bool,
     /// The assumption of the estimate.
     pub assumption: &'static str,
-    /// The numbers for or against it.
+    /// The numbers for or against the cause.
     pub signs: Vec<Sign>,
     /// The supporting moments.
     pub evidence: Evidence,
-    /// The names of ranges by which time counts as data loading, those of most time first: nothing else tells it from other
-    /// host time. Empty for other causes.
+    /// The range names that made time count as data loading, longest time first. No other data
+    /// separates it from other host time. Empty for other causes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decided_by_names: Vec<String>,
     /// The advice.
@@ -66,10 +67,12 @@ pub(crate) fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok,
 pub struct Unmatched {
     /// Their share of all records and calls, from 0 to 1.
     pub share: f64,
-    /// Time of operations without a call. It is in the clock; the gap before has no known cause.
+    /// Time of operations without a call. The clock contains it; the gap before it has no known
+    /// cause.
     #[serde(rename = "time_ns", serialize_with = "as_ns")]
     pub time: Duration,
-    /// Calls without a record. The time of their operations is unknown and looks like an idle GPU.
+    /// Calls without a record. The time of their operations is unknown and appears as idle GPU
+    /// time.
     pub missing: u64,
 }
 
@@ -83,7 +86,7 @@ impl fmt::Display for Unmatched {
     }
 }
 
-/// Reasons for no verdict.
+/// Reasons for a missing verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "why")]
 #[non_exhaustive]
@@ -98,20 +101,23 @@ pub enum Inconclusive {
     /// The profiler's own time may be more than
     /// [`Thresholds::most_overhead`](super::Thresholds::most_overhead) of the clock.
     TooMuchOverhead {
-        /// That share, from 0 to 1.
+        /// The share, from 0 to 1.
         share: f64,
         /// The maximum share.
         most: f64,
     },
-    /// Records are missing, more than a few [unmatched](Unmatched): see [`Health`](profiler_core::Health).
+    /// Records are missing, beyond a few [unmatched](Unmatched) ones: see
+    /// [`Health`](profiler_core::Health).
     Incomplete,
-    /// Collectives alone take the largest share that is not work. [`Profile::ranks`](crate::prelude::ProfileExt::ranks)
-    /// separates the wait for another rank from the transfer, if the profile has all ranks.
+    /// Collectives alone have the largest share besides work.
+    /// [`Profile::ranks`](crate::prelude::ProfileExt::ranks) separates the wait for another rank
+    /// from the transfer, if the profile has all ranks.
     Collectives {
         /// Their share of the clock.
         share: f64,
     },
-    /// One CUDA ordinal is several GPUs of different processes, whose times cannot be separated.
+    /// One CUDA ordinal refers to several GPUs of different processes, whose times cannot be
+    /// separated.
     SharedOrdinal {
         /// The ordinal.
         device: u32,
@@ -126,7 +132,7 @@ pub enum Inconclusive {
 }
 
 impl Inconclusive {
-    /// True if the evidence is too thin for any statement.
+    /// True if the evidence is too weak for any statement.
     pub(crate) fn says_nothing(self) -> bool {
         !matches!(self, Self::NoSingleCause { .. } | Self::Collectives { .. })
     }
@@ -179,16 +185,16 @@ pub struct PartTime {
 
 /// The verdict on a scope.
 ///
-/// The clock is wall time from the start of the scope to its end or its last operation's, summed
-/// over instances. Every device with operations of the scope has this clock. Times and shares are
-/// means over these devices, so a busy GPU does not hide an idle one. Estimates are of wall time:
-/// no more than the busiest GPU leaves.
+/// The clock is wall time from the start of the scope to its end or the end of its last operation,
+/// summed over instances. Every device with operations of the scope has this clock. Times and
+/// shares are means over these devices, so a busy GPU does not hide an idle one. Estimates refer to
+/// wall time and are limited by the busiest GPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// The path of the range; `None` for a phase and the run as a whole.
+    /// The path of the range; `None` for a phase and the whole run.
     pub path: Option<String>,
-    /// The name of the steady phase; `None` for ranges and the run as a whole.
+    /// The name of the steady phase; `None` for ranges and the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// Number of instances.
@@ -200,14 +206,15 @@ pub struct Verdict {
     pub clock: Duration,
     /// Number of devices, without unused ones.
     pub devices: u64,
-    /// Devices with operations of the scope that are in no time and share, since they ran for less
-    /// than [`Thresholds::unused_share`](super::Thresholds::unused_share) of the busiest one's time.
+    /// Unused devices: they have operations of the scope, but ran for less than
+    /// [`Thresholds::unused_share`](super::Thresholds::unused_share) of the busiest one's time.
+    /// Times and shares exclude them.
     pub unused_devices: Vec<u32>,
     /// The parts of the clock; their times add up to it.
     pub parts: Vec<PartTime>,
     /// The bottleneck.
     pub bottleneck: Option<Bottleneck>,
-    /// Why there is none.
+    /// The reason for a missing bottleneck.
     pub inconclusive: Option<Inconclusive>,
     /// Unmatched records and calls of the profile, if any.
     pub unmatched: Option<Unmatched>,
@@ -217,7 +224,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The name of the scope, for people.
+    /// The name of the scope, for display.
     pub(crate) fn subject(&self) -> String {
         match (&self.path, &self.phase) {
             (Some(path), _) => shortened(path, PATH_WIDTH),
@@ -226,7 +233,7 @@ impl Verdict {
         }
     }
 
-    /// The cause in one line, or why there is none.
+    /// The cause in one line, or the reason for its absence.
     pub(crate) fn line(&self) -> String {
         let subject = self.subject();
         match (self.cause(), self.inconclusive) {
@@ -236,7 +243,7 @@ impl Verdict {
         }
     }
 
-    /// The cause that is the verdict.
+    /// The cause of the verdict.
     pub fn cause(&self) -> Option<&Cause> {
         self.causes.first().filter(|cause| Some(cause.bottleneck) == self.bottleneck)
     }
@@ -275,7 +282,7 @@ struct Numbers {
     small_copies: u64,
     median_copy: f64,
     copy_ns: u64,
-    /// Time of large copies beside no kernel, without the host's time in their calls.
+    /// Time of large copies without concurrent kernels and without the host's time in their calls.
     exposed_ns: u64,
 }
 
@@ -333,7 +340,7 @@ fn blocks_host(operation: &GpuOperation<'_>) -> bool {
         && copy.is_some_and(|copy| copy.destination() == cupti::MemoryKind::PAGEABLE)
 }
 
-/// Minimum share of GPU work for a GPU-bound verdict: more than everything else together.
+/// The minimum share of GPU work for a GPU-bound verdict: more than all other parts together.
 const HAS_WORK: f64 = 0.5;
 
 impl Run<'_> {
@@ -373,7 +380,7 @@ impl Run<'_> {
             .filter(|b| largest_share(*b) >= thresholds.get_cause_share() && share(*b) > 0.0)
             .collect();
         causes.sort_by_key(|bottleneck| Reverse(bottleneck.ns(&sums)));
-        // Of several GPUs, what costs the mean much may cost the busiest one little.
+        // With several GPUs, a large mean cost may be a small cost on the busiest one.
         let is_decisive = |b: &Bottleneck| {
             let least = thresholds.get_verdict_share();
             *b != Bottleneck::GpuCompute && share(*b) >= least && estimate(*b).reaches(least)
@@ -433,7 +440,7 @@ impl Run<'_> {
         }
     }
 
-    /// Why there is no verdict, given the cause that would be it and the shares of all.
+    /// The reason for a missing verdict, given the leading cause and the shares of all causes.
     fn inconclusive(
         &self,
         operations: u64,
@@ -488,7 +495,7 @@ impl Run<'_> {
         (without != 0).then_some(Unmatched { share, time: Duration::from_nanos(ns), missing })
     }
 
-    /// An ordinal with operations that is several GPUs, if any.
+    /// An ordinal with operations that refers to several GPUs, if any.
     fn shared_ordinal(&self) -> Option<Inconclusive> {
         let store = &self.profile.tables();
         let ran = |device: &&u32| store.works.rows().iter().any(|w| w.place.device == **device);
@@ -496,8 +503,8 @@ impl Run<'_> {
         Some(Inconclusive::SharedOrdinal { device })
     }
 
-    /// The estimated host time that recording took in a scope; of several processes, which run at the
-    /// same time, the mean.
+    /// The estimated host time of recording in a scope. For several processes, which run
+    /// concurrently, the mean.
     pub(super) fn overhead_ns(&self, query: &Query<'_>, waits: u64, operations: u64) -> u64 {
         let store = &self.profile.tables();
         let mut is_counted = vec![false; store.calls.len()];
@@ -597,7 +604,7 @@ impl Run<'_> {
 }
 
 impl Cause {
-    /// The names that decided, for people; empty if none did.
+    /// The deciding range names, for display; empty if there are none.
     pub(crate) fn by_names(&self) -> String {
         if self.decided_by_names.is_empty() {
             return String::new();
@@ -630,7 +637,7 @@ pub(super) fn around(share: f64, reach: f64, is_of_busiest: bool) -> String {
     }
 }
 
-/// A cost with its share, and the estimated speed-up without it, for people.
+/// A cost with its share, and the estimated speed-up without it, for display.
 pub(super) fn gain(cost: Duration, share: f64, around: &str, faster: &str) -> String {
     format!("{} ({:.1} %{around}), {faster}", time(cost), 100.0 * share)
 }

@@ -16,11 +16,11 @@ use profiler_core::Profiler;
 use profiler_core::profile::{Kernel, Profile};
 pub use tensor_pipes::{PipeDisagreement, TensorPipe, TensorPipes};
 
-/// Counts of one run, kernel by kernel, with the name of each kernel.
+/// The counts of one run, kernel by kernel, with the name of each kernel.
 ///
-/// CUPTI numbers the kernels in launch order and has no names; a recording of another run of the
-/// same work has them. Both runs must launch the same kernels: only the number is checked. Kernels
-/// of CUDA graphs are not launched one by one, so count work with graphs by ranges
+/// CUPTI numbers the kernels in launch order without names; a recording of another run of the same
+/// work has the names. Both runs must launch the same kernels, but only their number is checked.
+/// Kernels of CUDA graphs are not launched one by one, so count work with graphs by ranges
 /// ([`count_ranges`](profiler_core::counters::count_ranges)).
 #[derive(Debug, Clone)]
 pub struct CountedKernels {
@@ -61,8 +61,8 @@ pub struct CountedKernel<'a> {
 /// ```
 ///
 /// # Errors
-/// Those of [`Profiler::record`] and [`count_ranges`](profiler_core::counters::count_ranges), or the two
-/// runs launched different numbers of kernels.
+/// The errors of [`Profiler::record`] and [`count_ranges`](profiler_core::counters::count_ranges),
+/// or the two runs launched different numbers of kernels.
 pub fn count_kernels(
     counters: &RangeProfiler,
     profiler: &Profiler,
@@ -83,10 +83,10 @@ impl CountedKernels {
         Self::with_classifier(profile, measured, &Classifier::new())
     }
 
-    /// As [`new`](Self::new), with a classifier of the program.
+    /// Like [`new`](Self::new), with a custom classifier.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn with_classifier(
         profile: &Profile,
         measured: Measured,
@@ -129,7 +129,7 @@ impl CountedKernels {
 }
 
 impl<'a> CountedKernel<'a> {
-    /// The name as reports show it.
+    /// The name as displayed in reports.
     pub fn name(&self) -> &'a str {
         &self.labels.name
     }

@@ -1,4 +1,4 @@
-//! Counted activity of the tensor pipes, beside what kernel names indicate.
+//! Counted activity of the tensor pipes, and tensor-core use by kernel name.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -26,7 +26,7 @@ pub struct TensorPipe {
     pub class: KernelClass,
     /// Tensor-core use by its name.
     pub by_name: TensorCoreUse,
-    /// Whether tensor cores were used: by their operations, or by busy pipes where operations were
+    /// The counted use of tensor cores: by their operations, or by busy pipes if operations were
     /// not counted. [`Unknown`](TcUse::Unknown) without either metric.
     pub counted: TcUse,
     /// Launches.
@@ -38,21 +38,21 @@ pub struct TensorPipe {
     /// Warp instructions issued to the tensor pipes, of all launches. On an H200, kernels without
     /// tensor-core operations have some: half-precision loads of constants seem to use these pipes.
     pub instructions: Option<f64>,
-    /// Tensor-core operations by source type, most first; types without any are left out. Includes
-    /// operations on the padding of a product's last tiles.
+    /// Tensor-core operations by source type, most first; types without operations are left out.
+    /// Includes operations on the padding of a product's last tiles.
     #[serde(serialize_with = "operations_by_name")]
     pub operations: Vec<(Dtype, f64)>,
 }
 
 named_variants! {
-    /// How name and counters differ.
+    /// The contradiction between name and counters.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum PipeDisagreement with text {
-        /// The name says tensor cores, and none was used.
+        /// The name indicates tensor cores, but none was used.
         IdleThough = "named as using them, and they did nothing",
-        /// The name says no tensor cores, and some were used.
+        /// The name indicates no tensor cores, but some were used.
         BusyThough = "named as doing without, and they were used",
         /// Another type than in the name. Not checked for f32, which may run as TF32 or halves.
         OtherType = "another type than its name says",
@@ -60,7 +60,7 @@ named_variants! {
 }
 
 impl TensorPipe {
-    /// How name and counters differ; `None` where they agree or one is unknown.
+    /// The contradiction between name and counters; `None` if they agree or one is unknown.
     pub fn disagreement(&self) -> Option<PipeDisagreement> {
         match (self.by_name.tensor_cores, self.counted) {
             (TcUse::Using, TcUse::NotUsing) => Some(PipeDisagreement::IdleThough),
@@ -161,7 +161,7 @@ impl TensorPipes {
         self.kernels.iter().filter_map(|kernel| Some((kernel, kernel.disagreement()?)))
     }
 
-    /// The kernels whose name indicates nothing, and the counters do.
+    /// The kernels with unknown use by name, but known use by counters.
     pub fn settled(&self) -> impl Iterator<Item = &TensorPipe> {
         self.kernels.iter().filter(|kernel| {
             kernel.by_name.tensor_cores == TcUse::Unknown && kernel.counted != TcUse::Unknown

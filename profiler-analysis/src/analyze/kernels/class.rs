@@ -22,21 +22,21 @@ named_variants! {
         Attention = "attention",
         /// The same arithmetic on every element.
         Elementwise = "elementwise",
-        /// Sums, maxima, scans and the like.
+        /// Sums, maxima, scans and similar operations.
         Reduction = "reduction",
         /// Layer, batch, group and RMS normalisation.
         Normalisation = "normalisation",
         /// Softmax by itself.
         Softmax = "softmax",
-        /// Elements moved, concatenated, selected or converted.
+        /// Moves, concatenations, selections or conversions of elements.
         Copy = "copy",
-        /// Elements set to a value.
+        /// Sets elements to a value.
         Memset = "memset",
         /// Optimizer steps on all parameters.
         Optimizer = "optimizer",
         /// Communication between GPUs.
         Collective = "collective",
-        /// Names without a rule.
+        /// Names without a matching rule.
         Other = "other",
     }
 }
@@ -45,7 +45,7 @@ impl KernelClass {
     /// All classes.
     pub const ALL: &'static [Self] = &Self::VARIANTS;
 
-    /// True for products, convolutions and attention, whose arithmetic tensor cores can do.
+    /// True for products, convolutions and attention, whose arithmetic can run on tensor cores.
     pub const fn is_matrix_math(self) -> bool {
         matches!(self, Self::Gemm | Self::Convolution | Self::Attention)
     }
@@ -54,7 +54,7 @@ impl KernelClass {
 impl FromStr for KernelClass {
     type Err = Error;
 
-    /// The class with this [`name`](Self::name).
+    /// Parses a [`name`](Self::name).
     ///
     /// # Errors
     /// No class has this name; the message lists all.

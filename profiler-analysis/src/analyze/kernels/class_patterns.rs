@@ -1,7 +1,7 @@
-//! The classes of kernel names that every classifier knows, after those of
+//! The built-in classes of kernel names, which follow those of
 //! [communication](profiler_core::tables::communication::TABLE).
 //!
-//! A row is a class, the libraries, and lower-case patterns. The first match counts: specific
+//! A row is a class, the libraries, and lower-case patterns. The first match counts, so specific
 //! patterns come before general ones.
 
 use super::class::KernelClass::{self, *};
@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
     (Optimizer, "burn, candle programs", &["*adam_step*"]),
     (Optimizer, "any", &["*sgd_step*"]),
 
-    // Softmax by itself; before attention, which names it in template arguments.
+    // Softmax by itself; before attention, whose template arguments contain it.
     (Softmax, "PyTorch, Megatron", &["*softmax_warp_forward*", "*softmax_warp_backward*"]),
     (Softmax, "PyTorch", &["*cunn_softmax*", "*cunn_spatialsoftmax*"]),
 
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
     (Normalisation, "Transformer Engine, apex", &["*ln_fwd*", "*ln_bwd*"]),
     (Normalisation, "llama.cpp", &["*norm_f32*"]),
 
-    // Convolution; before gemm, which many contain.
+    // Convolution; before gemm, which many of these names contain.
     (Convolution, "cuDNN, CUTLASS", &["*fprop*", "*dgrad*", "*wgrad*"]),
     (Convolution, "cuDNN", &["*scudnn*"]),
     (Convolution, "cuDNN on Volta", &["*884cudnn*"]),
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
     (Gemm, "CUTLASS 3", &["cutlass::device_kernel*"]),
     (Gemm, "cuBLAS", &["*xmma_*"]),
 
-    // Elements set; before elementwise, which PyTorch uses for it.
+    // Memset; before elementwise, which PyTorch uses for it.
     (Memset, "PyTorch", &["*fillfunctor*"]),
     (Memset, "any", &["*fill_kernel*"]),
     (Memset, "candle", &["fill_*", "const_set_*"]),
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
     // Before embedding.
     (Elementwise, "vLLM, FlashInfer", &["*rotary*"]),
 
-    // Elements moved; before elementwise, which PyTorch uses for it.
+    // Copies; before elementwise, which PyTorch uses for them.
     (Copy, "PyTorch, candle, Thrust", &["*copy*"]),
     (Copy, "PyTorch", &["*catarray*"]),
     (Copy, "any", &["*concat*"]),
@@ -144,7 +144,7 @@ pub(super) const ROWS: &[Row] = &[
     (Reduction, "burn, cubecl", &["*reduce_sum*", "*sharedsum*"]),
     (Reduction, "any", &["*reduction*", "*reduce*"]),
 
-    // The same on every element.
+    // The same arithmetic on every element.
     (Elementwise, "PyTorch", &["*elementwise*"]),
     (Elementwise, "burn, cubecl", &["*elemwise*"]),
     (Elementwise, "any", &["*element_wise*"]),

@@ -31,12 +31,12 @@ impl Rule {
     }
 }
 
-/// Classifies kernels by name: first by rules of the program, then by a table for cuBLAS, cuDNN,
-/// CUTLASS, PyTorch, Triton, FlashAttention, vLLM, FlashInfer, TensorRT-LLM, NCCL, candle,
-/// llama.cpp and burn on Volta to Blackwell.
+/// Classifies kernels by name: first by rules of the program, then by a table. The table covers
+/// cuBLAS, cuDNN, CUTLASS, PyTorch, Triton, FlashAttention, vLLM, FlashInfer, TensorRT-LLM, NCCL,
+/// candle, llama.cpp and burn on Volta to Blackwell.
 ///
-/// A name is only a label: fused work counts with the named one, and an unknown name is
-/// [`Other`](KernelClass::Other). Costs some microseconds a name.
+/// A name is only a label. Fused work has the class of its name, and an unknown name is
+/// [`Other`](KernelClass::Other). Costs some microseconds per name.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Classifier {
@@ -45,7 +45,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// The table alone.
+    /// The built-in table without further rules.
     pub fn new() -> Self {
         Self::default()
     }
@@ -54,12 +54,12 @@ impl Classifier {
         /// Adds a rule after those added before, and before the table. `pattern` matches the whole
         /// name, demangled without parameters or mangled; `*` matches any text, case is ignored.
         rule(pattern: &str, class: KernelClass) own += rule(pattern, class, "");
-        /// States whether kernels with these names use tensor cores. The first match counts, before the
-        /// table of libraries. Patterns are as for [`rule`](Self::rule).
+        /// Declares if kernels with these names use tensor cores. The first match counts, before
+        /// the table of libraries. Patterns match as in [`rule`](Self::rule).
         tensor_cores(pattern: &str, are_used: bool) tensor_cores += (Pattern::new(&pattern.to_ascii_lowercase()), are_used);
     }
 
-    /// The tensor-core use that [`tensor_cores`](Self::tensor_cores) states for this name.
+    /// The tensor-core use declared by [`tensor_cores`](Self::tensor_cores) for this name.
     pub(super) fn uses_tensor_cores(&self, name: &str) -> Option<bool> {
         let (shown, mangled) = lower_case(name);
         let matches =
@@ -72,7 +72,7 @@ impl Classifier {
         self.own.iter().chain(built_in())
     }
 
-    /// The class of a kernel of this name.
+    /// The class of a kernel with this name.
     pub fn classify(&self, name: &str) -> KernelClass {
         self.explain(name).map_or(KernelClass::Other, Rule::class)
     }
@@ -100,7 +100,7 @@ impl Classifier {
         self.own.iter().find(is_it)
     }
 
-    /// The class that a rule of the program gives this name.
+    /// The class of this name by a rule of the program.
     pub(super) fn own_class(&self, name: &str) -> Option<KernelClass> {
         if self.own.is_empty() {
             return None;

@@ -20,7 +20,7 @@ const IN_KERNELS: &[(Dtype, &[&str])] = &[
     (Dtype::F32, &["*sgemm*", "*scudnn*", "*f32f32*", "*<float*", "*, float*", "*_f32*"]),
 ];
 
-/// The type that a program names: `"f16"`, `"torch.float16"`, `"half"`.
+/// The type that a program declares: `"f16"`, `"torch.float16"`, `"half"`.
 pub(super) fn parse(name: &str) -> Option<Dtype> {
     Dtype::named(name.trim().rsplit(['.', ':']).next()?)
 }
@@ -34,12 +34,12 @@ pub(super) fn of_kernel(name: &str) -> Option<Dtype> {
     row.map(|(dtype, _)| *dtype)
 }
 
-/// True if tensor cores of this compute capability multiply the type. For f32 they do not; tf32 or
-/// half precision can replace it.
+/// True if tensor cores of this compute capability multiply the type. False for f32, which tf32 or
+/// half precision can replace.
 pub(super) fn has_tensor_cores(dtype: Dtype, compute_capability: (u32, u32)) -> bool {
     let from = |first: (u32, u32)| compute_capability >= first;
     match dtype {
-        // Workstation GPUs support it in name only.
+        // Workstation GPUs support it only nominally.
         Dtype::F64 => matches!(compute_capability, (8, 0) | (9, 0) | (10, 0) | (10, 3)),
         Dtype::F16 => from((7, 0)),
         Dtype::I8 => from((7, 2)),

@@ -1,4 +1,4 @@
-//! Whether an operation could use tensor cores, by the fields of its range or by its kernels.
+//! Eligibility of operations for tensor cores, by the fields of their range or by their kernels.
 
 use nvtx::Dtype;
 use profiler_base::named_variants;
@@ -15,16 +15,16 @@ named_variants! {
     pub enum TcStatus with name {
         /// At least one of its kernels uses tensor cores.
         Using = "using",
-        /// Tensor cores could do it, but none of its kernels uses them.
+        /// Tensor cores could execute it, but none of its kernels uses them.
         EligibleNotUsing = "eligible, not using",
-        /// Tensor cores cannot do it.
+        /// Tensor cores cannot execute it.
         NotEligible = "not eligible",
         /// Neither the range nor the kernel names contain the type.
         Unknown = "unknown",
     }
 }
 
-/// How to make an operation use tensor cores, or use them well.
+/// The change that makes an operation use tensor cores, or use them well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -99,7 +99,7 @@ const TYPE: [&str; 3] = ["dtype", "data_type", "type"];
 const SIZES: [[&str; 2]; 3] = [["m", "rows"], ["n", "out_channels"], ["k", "in_channels"]];
 
 impl OpFields {
-    /// `None` without a type.
+    /// `None` if no field declares a type.
     pub(super) fn of(range: &Range<'_>) -> Option<Self> {
         let text = |names: &[&str]| {
             names.iter().find_map(|name| match range.field(name)? {
@@ -111,10 +111,12 @@ impl OpFields {
         Some(Self { data_type, sizes: DeclaredSizes::new(range).unwrap_or_default() })
     }
 
-    /// Whether tensor cores can do the operation, and what to change; `None` without a type.
+    /// Returns if tensor cores can execute the operation, and the changes needed; `None` without a
+    /// type.
     ///
-    /// They cannot multiply with a vector. They can do f32 as tf32 or with mixed precision. Sizes
-    /// that are not multiples of 16 bytes are eligible (cuBLAS pads since CUDA 11), but slower.
+    /// Tensor cores cannot multiply with a vector. They can execute f32 as tf32 or with mixed
+    /// precision. Sizes that are not multiples of 16 bytes are eligible (cuBLAS pads since CUDA
+    /// 11), but slower.
     pub(super) fn eligible(&self, capability: (u32, u32)) -> Option<(bool, Vec<TcRemedy>)> {
         let data_type = self.data_type?;
         if self.sizes.dimensions().any(|(_, size)| size <= 1) {

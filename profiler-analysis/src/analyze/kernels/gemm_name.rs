@@ -3,24 +3,24 @@
 //! - cuBLAS: `volta_h884gemm_...`, `turing_...`, `ampere_...`, `sm80_xmma_gemm_...`,
 //!   `nvjet_sm90_...`, `cutlass_75_tensorop_...`: the architecture is the prefix. Names recorded on
 //!   an H200 are in `tests/products-h200.csv`.
-//! - CUTLASS 2: `cutlass_{class}_{element?}_{core}_{element?}_{tile}_{layout}_align{N}`. The core is
-//!   the accumulator's letter, the shape of the instruction and `gemm`; `N` is the number of elements
-//!   that a load reads at most, which the alignment of the operands permits. Source: `procedural_name`
-//!   and `core_name` of `cutlass_library/gemm_operation.py`; cuBLAS's copies of these kernels have the
-//!   architecture behind `cutlass_`.
-//! - CUTLASS 3: `cutlass3x_sm90_...`, of the same source.
+//! - CUTLASS 2: `cutlass_{class}_{element?}_{core}_{element?}_{tile}_{layout}_align{N}`. The core
+//!   is the accumulator's letter, the shape of the instruction and `gemm`. `N` is the maximum
+//!   number of elements per load that the alignment of the operands permits. Source:
+//!   `procedural_name` and `core_name` of `cutlass_library/gemm_operation.py`; cuBLAS's copies of
+//!   these kernels have the architecture behind `cutlass_`.
+//! - CUTLASS 3: `cutlass3x_sm90_...`, from the same source.
 //!
-//! Other names, such as those of Triton, state neither.
+//! Other names, such as those of Triton, contain neither.
 
 /// A compute capability, as in `sm_75`.
 pub(crate) type Architecture = (u32, u32);
 
-/// The statements of a name.
+/// The properties in a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct GemmName {
-    /// The architecture that the kernel was written for.
+    /// The target architecture of the kernel.
     pub(crate) architecture: Option<Architecture>,
-    /// The elements of a load, of a CUTLASS 2 kernel for tensor cores.
+    /// The elements per load of a CUTLASS 2 kernel for tensor cores.
     pub(crate) alignment: Option<Alignment>,
 }
 
@@ -69,7 +69,7 @@ fn architecture(parts: &[&str]) -> Option<Architecture> {
     }
 }
 
-/// `75` is 7.5, `100` is 10.0. A suffix such as that of `90a` is no part of it.
+/// Converts `75` to 7.5 and `100` to 10.0. Suffixes, as in `90a`, are not part of the number.
 fn number(digits: &str) -> Option<Architecture> {
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     let number: u32 = digits[..end].parse().ok()?;
@@ -81,7 +81,7 @@ fn alignment(parts: &[&str]) -> Option<Alignment> {
         return None;
     }
     let elements = parts.iter().find_map(|part| part.strip_prefix("align")?.parse().ok())?;
-    // Kernels of 8-byte and complex numbers (d, z, c, g) exist with a load of one element alone.
+    // Kernels of 8-byte and complex numbers (d, z, c, g) exist only with a load of one element.
     let core = parts.iter().find(|part| part.contains("gemm"))?;
     let letter = core.strip_prefix(['s', 'h', 'i'])?;
     if !letter.starts_with(|c: char| c.is_ascii_digit()) {

@@ -38,8 +38,8 @@ pub struct KernelShape {
     pub shape: LaunchShape,
     /// The idle part of the device's time: [`LaunchShape::headroom`].
     pub headroom: f64,
-    /// `total_ns` x `headroom`: estimated saving with a shape that fills the device, if blocks take
-    /// as long. Rows are sorted by it.
+    /// `total_ns` x `headroom`: the estimated saving with a shape that fills the device, if blocks
+    /// take the same time. Rows are sorted by it.
     pub estimated_saving_ns: u64,
     /// Findings on the shape.
     pub findings: Vec<ShapeFinding>,
@@ -104,7 +104,7 @@ impl LaunchShapes {
         report: &Report<KernelShape> = rows;
         /// Mean theoretical occupancy of the launches, from 0 to 1, weighted by time.
         mean_occupancy: f64 = mean_occupancy;
-        /// Launches in no row: on devices with unknown limits.
+        /// Launches on devices with unknown limits, which are in no row.
         unknown: u64 = unknown;
         /// Sum of the GPU times of all rows.
         gpu_time: Duration = Duration::from_nanos(total_ns);
@@ -118,7 +118,7 @@ impl LaunchShapes {
     }
 }
 
-/// Commands in a printed text.
+/// The number of commands in a printed text.
 const SHOWN: usize = 3;
 
 impl fmt::Display for LaunchShapes {
@@ -176,7 +176,7 @@ pub(crate) fn query_launch_shapes_with<'a>(
     query: &Query<'a>,
     classifier: &Classifier,
 ) -> LaunchShapes {
-    // Works that differ in stream or graph node only share a row.
+    // Works that differ only in stream or graph node share a row.
     let mut of_work: FxHashMap<WorkId, Option<usize>> = FxHashMap::default();
     let mut of_shape: FxHashMap<(u32, &'a str, LaunchShape), usize> = FxHashMap::default();
     let mut rows: Vec<Launches<'a>> = Vec::new();

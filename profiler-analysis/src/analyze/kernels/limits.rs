@@ -91,8 +91,8 @@ impl SmLimits {
         })
     }
 
-    /// The limits of a device: those that the profile states, the rest from the table. A device
-    /// that is newer than the table has the units of its last row.
+    /// The limits of a device: those in the profile, the rest from the table. A device newer than
+    /// the table has the units of its last row.
     pub(super) fn of_device(capability: (u32, u32), stated: &Multiprocessor) -> Option<Self> {
         let is_complete = stated.warps != 0 && stated.blocks != 0 && stated.registers != 0;
         let is_newer = TABLE.iter().all(|(known, ..)| *known < capability);
@@ -114,20 +114,20 @@ impl SmLimits {
         Some(limits)
     }
 
-    /// The settings of shared memory in bytes; the rest of the L1 is cache.
+    /// The possible shared memory sizes in bytes; the rest of the L1 is cache.
     pub fn shared_configs(&self) -> impl Iterator<Item = u32> + use<> {
         let limits = *self;
         let is_volta = limits.compute_capability.0 == 7 && limits.compute_capability.1 < 5;
         let has = move |kib: &u32| match limits.compute_capability {
             (7, 5) => matches!(*kib, 32 | 64),
-            // 96 is Volta's maximum, and no setting of later architectures.
+            // 96 is Volta's maximum, and not available on later architectures.
             _ => *kib != 96 || is_volta,
         };
         let all = CONFIGS.iter().copied().filter(has).map(|kib| kib * KIB);
         all.filter(move |bytes| *bytes <= limits.shared_bytes)
     }
 
-    /// The smallest setting with this many bytes, or else the largest.
+    /// The smallest size with at least this many bytes, or the largest size.
     pub fn shared_config(&self, bytes: u32) -> u32 {
         self.shared_configs().find(|config| *config >= bytes).unwrap_or(self.shared_bytes)
     }

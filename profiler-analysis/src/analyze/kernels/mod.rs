@@ -1,5 +1,5 @@
-//! Properties of kernels without counters: their class and tensor-core use by name, and how well
-//! their launch fits the device.
+//! Properties of kernels without counters: class and tensor-core use by name, and the fit of their
+//! launch to the device.
 //!
 //! ```no_run
 //! use profiler_analysis::prelude::*;
@@ -26,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! Tensor cores are judged best where a range declares what it multiplies:
+//! Tensor-core use is judged best if a range declares the sizes of its product:
 //!
 //! ```
 //! # let (m, n, k) = (512_u64, 512_u64, 64_u64);
@@ -34,11 +34,10 @@
 //! let _range = range.range();
 //! ```
 //!
-//! # Limits
-//! Classes and tensor cores are derived from names, by tables that [`Classifier::rules`] and
+//! Classes and tensor-core use are derived from names, by tables that [`Classifier::rules`] and
 //! [`TensorCoreUse::because`] show. On an H200, occupancy equals
 //! `cuOccupancyMaxActiveBlocksPerMultiprocessor` for 1,000 of 1,000 random shapes. Head-room is the
-//! idle part of a shape, not the gain of a kernel: a kernel bound by memory gains less.
+//! idle part of a shape, not the gain of a kernel: a memory-bound kernel gains less.
 
 mod class;
 mod class_patterns;

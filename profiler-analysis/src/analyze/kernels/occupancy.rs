@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::{SmLimits, WARP};
 
-/// The resources of a block that limit how many are resident.
+/// The resources of a block that limit the number of resident blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct BlockNeeds {
     /// Threads of a block.
     pub threads: u32,
-    /// Registers per thread: allocated ones of CUPTI's records (at least 16), or used ones of the
-    /// attribute `CU_FUNC_ATTRIBUTE_NUM_REGS`. Both give the same result.
+    /// Registers per thread: the allocated ones in CUPTI's records (at least 16), or the used ones
+    /// of the attribute `CU_FUNC_ATTRIBUTE_NUM_REGS`. Both give the same result.
     pub registers_per_thread: u32,
     /// Bytes of shared memory of a block, fixed at compile time.
     pub static_shared_bytes: u32,
@@ -42,8 +42,8 @@ named_variants! {
     }
 }
 
-/// The resident blocks of a launch on a multiprocessor, as
-/// `cuOccupancyMaxActiveBlocksPerMultiprocessor` computes them.
+/// The resident blocks of a launch on a multiprocessor, equal to
+/// `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
 ///
 /// Ignores clusters: a launch with clusters may have fewer. `{}` prints a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -55,27 +55,27 @@ pub struct Occupancy {
     pub warps_per_block: u32,
     /// Maximum resident warps.
     pub most_warps: u32,
-    /// Blocks if limited by warps only (`launch__occupancy_limit_warps` of Nsight Compute).
+    /// Blocks if only warps limit (`launch__occupancy_limit_warps` of Nsight Compute).
     pub by_warps: u32,
-    /// Blocks if limited by registers only (`launch__occupancy_limit_registers`), if used.
+    /// Blocks if only registers limit (`launch__occupancy_limit_registers`), if used.
     pub by_registers: Option<u32>,
-    /// Blocks if limited by shared memory only (`launch__occupancy_limit_shared_mem`), if used.
+    /// Blocks if only shared memory limits (`launch__occupancy_limit_shared_mem`), if used.
     pub by_shared_memory: Option<u32>,
     /// Maximum resident blocks (`launch__occupancy_limit_blocks`).
     pub by_blocks: u32,
-    /// Bytes of shared memory of a block, rounded up and with the reserved bytes.
+    /// Bytes of shared memory of a block, rounded up, including the reserved bytes.
     pub shared_bytes_per_block: u32,
     /// The assumed shared memory setting of the multiprocessor in bytes.
     pub shared_config_bytes: u32,
 }
 
 impl Occupancy {
-    /// With the shared memory setting that the kernel prefers, by default the maximum.
+    /// Occupancy with the kernel's preferred shared memory setting, by default the maximum.
     #[must_use]
     pub fn new(limits: &SmLimits, needs: &BlockNeeds) -> Self {
         let most = u64::from(limits.shared_bytes);
         let preferred = needs.shared_carveout_percent.map_or(limits.shared_bytes, |percent| {
-            // CAST: at most all there is.
+            // CAST: at most the total.
             limits.shared_config((most * u64::from(percent.min(100)) / 100) as u32)
         });
         let block = shared_bytes_per_block(limits, needs);
@@ -84,7 +84,7 @@ impl Occupancy {
         Self::with_shared_config(limits, needs, config)
     }
 
-    /// With this shared memory setting, as in Nsight Compute, which reads the driver's setting.
+    /// Occupancy with this shared memory setting; Nsight Compute uses the driver's setting.
     #[must_use]
     pub fn with_shared_config(limits: &SmLimits, needs: &BlockNeeds, config_bytes: u32) -> Self {
         let warps_per_block = needs.threads.div_ceil(WARP).max(1);
@@ -129,7 +129,7 @@ impl Occupancy {
         }
     }
 
-    /// All resources that allow no more than the resident blocks.
+    /// All resources that allow no more blocks than the resident ones.
     pub fn limiters(&self) -> impl Iterator<Item = Limiter> + use<> {
         let blocks = self.blocks;
         let all = [
@@ -161,7 +161,8 @@ fn shared_bytes_per_block(limits: &SmLimits, needs: &BlockNeeds) -> u32 {
     round_up(with_reserved, limits.shared_unit)
 }
 
-/// Registers are allocated per warp, and warps to partitions, which divide the registers.
+/// Registers are allocated per warp; warps are distributed to partitions, which divide the
+/// registers.
 fn blocks_by_registers(limits: &SmLimits, needs: &BlockNeeds, warps_per_block: u32) -> Option<u32> {
     if needs.registers_per_thread == 0 {
         return None;

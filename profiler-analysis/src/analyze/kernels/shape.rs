@@ -17,7 +17,8 @@ pub(super) const ENOUGH_OCCUPANCY: f64 = 0.8;
 /// Reported time share of a partial last wave (Nsight Compute's rule `LaunchConfiguration`).
 const MUCH_TAIL: f64 = 0.2;
 
-/// A launch on its device, judged without counters. Made by [`Kernel::launch_shape`](crate::prelude::KernelExt::launch_shape).
+/// A launch on its device, judged without counters. Made by
+/// [`Kernel::launch_shape`](crate::prelude::KernelExt::launch_shape).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct LaunchShape {
@@ -62,8 +63,8 @@ impl LaunchShape {
         (at_once != 0).then(|| self.blocks() as f64 / at_once as f64)
     }
 
-    /// The time share of a partial last wave if all blocks take as long: 1 / (full waves + 1).
-    /// `None` without a full or without a partial wave.
+    /// The time share of a partial last wave if all blocks take the same time: 1 / (full waves +
+    /// 1). `None` without a full wave or without a partial one.
     pub fn tail(&self) -> Option<f64> {
         let at_once = self.blocks_at_once();
         let full = self.blocks().checked_div(at_once)?;
@@ -77,9 +78,9 @@ impl LaunchShape {
         (self.threads_per_block() as f64 / lanes.max(1) as f64).min(1.0)
     }
 
-    /// The share of time in which multiprocessors have blocks, from 0 to 1, if blocks take equally
-    /// long: waves over waves rounded up; with less than a wave, the grid over the multiprocessors
-    /// times the blocks on the fullest.
+    /// The share of time in which multiprocessors have blocks, from 0 to 1, if blocks take the same
+    /// time. It is waves over waves rounded up. With less than a wave, it is the grid over the
+    /// product of the multiprocessors and the blocks on the fullest one.
     pub fn balance(&self) -> f64 {
         let balance = |blocks: u64, slots: u64| {
             let waves = blocks.div_ceil(slots.max(1)).max(1);
@@ -92,10 +93,10 @@ impl LaunchShape {
     }
 
     /// The idle part of the device's time, from 0 to 1: the saving of a better shape with equal
-    /// blocks. 1 - [lanes](Self::lanes) x [balance](Self::balance) x min(1, occupancy / 0.8).
+    /// blocks. It is 1 - [lanes](Self::lanes) x [balance](Self::balance) x min(1, occupancy / 0.8).
     ///
-    /// Occupancy does not count for products, convolutions and attention, which hide latency within
-    /// a thread and are fast at low occupancy.
+    /// Occupancy is ignored for products, convolutions and attention, which hide latency within a
+    /// thread and are fast at low occupancy.
     pub fn headroom(&self, class: KernelClass) -> f64 {
         let occupancy = match class.is_matrix_math() {
             true => 1.0,
@@ -133,7 +134,7 @@ impl LaunchShape {
             && configured.blocks < self.occupancy.blocks
         {
             let loss = 1.0 - f64::from(configured.blocks) / f64::from(self.occupancy.blocks);
-            // The grid may fit all the same.
+            // The grid may fit despite the limit.
             let wanted = blocks.div_ceil(multiprocessors.max(1));
             if wanted > u64::from(configured.blocks) {
                 add(ShapeFindingKind::SharedMemorySetting, Some(loss));
@@ -146,7 +147,7 @@ impl LaunchShape {
         found
     }
 
-    /// With the driver's setting, if recorded.
+    /// The occupancy with the driver's setting, if recorded.
     pub(super) fn achievable(&self) -> Occupancy {
         self.configured.unwrap_or(self.occupancy)
     }
@@ -188,8 +189,8 @@ named_variants! {
         /// Fewer than two blocks per multiprocessor: while one waits at a barrier, nothing runs.
         OneBlockEach = "under two blocks a multiprocessor"
             and "give it at least two blocks for each multiprocessor, so that one runs while another waits at a barrier",
-        /// A partial last wave of a fifth of the time or more. Lost: the device time that it leaves
-        /// without blocks, of the whole time.
+        /// A partial last wave with a fifth of the time or more. Lost: the device time without
+        /// blocks, as a share of the whole time.
         Tail = "tail"
             and "choose a grid that is a multiple of what the device holds at once, smaller blocks, or a persistent kernel \
                  (grid-stride loop)",

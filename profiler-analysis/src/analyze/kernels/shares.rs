@@ -84,7 +84,7 @@ impl<'c, 'a> Classes<'c, 'a> {
         Self { classifier, known: RefCell::default() }
     }
 
-    /// The class of a kernel by name, or of a copy or memset.
+    /// The class of a kernel by its name, or of a copy or memset by its kind.
     pub(super) fn of(&self, operation: &GpuOperation<'a>) -> KernelClass {
         match operation.as_kernel() {
             Some(kernel) => {
@@ -187,7 +187,7 @@ pub(crate) fn kernel_class_with(kernel: &Kernel<'_>, classifier: &Classifier) ->
         let own = classifier.own_class(&shown).or_else(|| classifier.own_class(kernel.name()));
         return own.unwrap_or(KernelClass::Collective);
     }
-    // A capture of nsys may have the name for a rule in either form.
+    // A capture of nsys may contain the name for a rule in either form.
     match classifier.classify(&shown) {
         KernelClass::Other => classifier.classify(kernel.name()),
         class => class,

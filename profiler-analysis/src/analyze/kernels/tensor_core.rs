@@ -14,7 +14,7 @@ use super::{Classifier, KernelClass};
 use profiler_core::profile::Kernel;
 
 named_variants! {
-    /// Whether a kernel uses tensor cores.
+    /// The tensor-core use of a kernel.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum TcUse {
@@ -31,7 +31,7 @@ named_variants! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct TensorCoreUse {
-    /// Whether it uses them.
+    /// The use.
     pub tensor_cores: TcUse,
     /// The confidence; [`Low`](Confidence::Low) if unknown.
     pub confidence: Confidence,
@@ -53,7 +53,7 @@ fn known_patterns() -> &'static [KnownPattern] {
 }
 
 impl TensorCoreUse {
-    /// The use by this name. A [statement of the program](Classifier::tensor_cores) counts first.
+    /// Finds the use by this name. A [rule of the program](Classifier::tensor_cores) counts first.
     /// Only products, convolutions, attention and [`Other`](KernelClass::Other) are looked up;
     /// other classes use no tensor cores.
     #[must_use]
@@ -100,7 +100,7 @@ pub(crate) fn kernel_tensor_core_use_with(
     classifier: &Classifier,
 ) -> TensorCoreUse {
     match TensorCoreUse::of(&kernel.demangled_name(), classifier) {
-        // A capture of nsys may have the name for a rule in either form.
+        // A capture of nsys may contain the name for a rule in either form.
         found if found.tensor_cores == TcUse::Unknown => {
             TensorCoreUse::of(kernel.name(), classifier)
         }

@@ -28,28 +28,30 @@ use profiler_core::tables::range_tree::NodeId;
 
 /// An operation of the program: a row of DLProf's "OpNodes".
 ///
-/// A range whose fields contain a number type, with everything within; a range with a field `op`,
-/// with the kernels launched directly in it; or the kernels of one class launched directly in any
-/// other range, or outside ranges.
+/// One of:
+///
+/// - A range whose fields contain a number type, with everything within.
+/// - A range with a field `op`, with the kernels launched directly in it.
+/// - The kernels of one class launched directly in any other range, or outside ranges.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TcOp {
     /// The path of its range.
     pub path: String,
-    /// The range's field `op`, or else the class of its kernels: that with the most time.
+    /// The range's field `op`; without it, the class of its kernels with the most time.
     pub op_type: String,
     /// Sum of its kernels' times.
     pub total_ns: u64,
-    /// `product_ns` of an eligible operation, or `total_ns` if no kernel is a product by its name;
-    /// 0 if not eligible.
+    /// The time that is eligible for tensor cores: `product_ns`, or `total_ns` if no kernel is a
+    /// product by its name. 0 for an operation that is not eligible.
     pub eligible_ns: u64,
     /// Percent of the time of all kernels.
     pub time_percent: f64,
     /// Its status.
     pub status: TcStatus,
-    /// Whether tensor cores can do it; `None` if unknown.
+    /// True if tensor cores can execute it; `None` if unknown.
     pub eligible: Option<bool>,
-    /// The number type: of the range's fields, or of the kernel names.
+    /// The number type, from the range's fields or the kernel names.
     #[serde(serialize_with = "super::name_if_known")]
     pub data_type: Option<Dtype>,
     /// True if the range's fields contain the type; false if only kernel names were used.
@@ -60,7 +62,8 @@ pub struct TcOp {
     pub tc_kernels: u64,
     /// Sum of their times.
     pub tc_ns: u64,
-    /// Time of products: of kernels with tensor cores, and of products, convolutions and attention.
+    /// Time of products: kernels with tensor cores, and products, convolutions and attention
+    /// without.
     pub product_ns: u64,
     /// Advice.
     pub remedies: Vec<TcRemedy>,
@@ -103,7 +106,7 @@ pub struct TcKernel {
     pub time_percent: f64,
     /// Number of launches.
     pub calls: u64,
-    /// Its GPU times, of launches with timestamps.
+    /// GPU times of its launches with timestamps.
     pub times: Statistics,
 }
 
@@ -191,8 +194,8 @@ impl TcSummary {
         ratio(self.eligible_ns, self.total_ns)
     }
 
-    /// Share of the decided eligible time in kernels with tensor cores, from 0 to 1: the value of the
-    /// [scorecard](crate::scorecard). `None` without such time.
+    /// Share of the decided eligible time in kernels with tensor cores, from 0 to 1: the value of
+    /// the [scorecard](crate::scorecard). `None` without such time.
     pub fn utilization(&self) -> Option<f64> {
         let decided = self.decided_ns();
         (decided != 0).then(|| ratio(self.tc_ns, decided).min(1.0))
@@ -231,16 +234,17 @@ impl fmt::Display for TcSummary {
     }
 }
 
-/// Tensor cores by operation, kernel and scope, as in DLProf. Made by [`Profile::tensor_cores`](crate::prelude::ProfileExt::tensor_cores).
+/// Tensor cores by operation, kernel and scope, as in DLProf. Made by
+/// [`Profile::tensor_cores`](crate::prelude::ProfileExt::tensor_cores).
 ///
 /// Kernels are judged by name, with a [`Confidence`](super::Confidence). Operations are judged by
 /// the fields of their range: `dtype` (`"f16"`, `"bf16"`, ...), optionally `m`, `n`, `k` of a
-/// product, or `out_channels` and `in_channels`. Without fields, the kernels of a class in a range
-/// are an operation, and a product without tensor cores is eligible if they support its type, or
-/// f32.
+/// product, or `out_channels` and `in_channels`. Without fields, the kernels of one class in a
+/// range are an operation. A product without tensor cores is then eligible if they support its
+/// type, or if the type is f32.
 ///
-/// `{}` prints the summary, the tables and the advice; `{:10}` the first ten rows of each table, of
-/// the scopes those with the most time.
+/// `{}` prints the summary, the tables and the advice. `{:10}` prints the first ten rows of each
+/// table; for scopes, the ten with the most time.
 #[derive(Debug, Clone, Serialize)]
 #[must_use]
 pub struct TensorCores {
@@ -315,7 +319,7 @@ impl Sum {
 struct KernelData {
     tensor_core: TensorCoreUse,
     class: KernelClass,
-    /// A product whose loads are for unaligned operands, by its name.
+    /// True for a product whose loads are for unaligned operands, by its name.
     is_unaligned: bool,
     name: Arc<str>,
     times: Vec<u64>,
@@ -467,7 +471,7 @@ impl<'a> Account<'a> {
         (ops, of_node)
     }
 
-    /// The operations of launches without fields: one for each class of kernels.
+    /// Returns the operations of launches without fields: one for each class of kernels.
     fn ops_by_class(&self, path: &str, launched: &Launched) -> impl Iterator<Item = TcOp> {
         let mut of_class: BTreeMap<KernelClass, Launched> = BTreeMap::new();
         for (kernel, sum) in launched {
@@ -503,7 +507,7 @@ impl<'a> Account<'a> {
         let (mut all, mut tc, mut products) = (Sum::default(), Sum::default(), Sum::default());
         let (mut has_unknown, mut has_other, mut data_type) = (false, false, None);
         let mut is_unaligned = false;
-        // Products that do not use tensor cores by their names.
+        // Products without tensor cores, by their names.
         let mut plain: Vec<Option<Dtype>> = Vec::new();
         let mut kernels: Vec<(&usize, &Sum)> = launched.iter().collect();
         kernels.sort_unstable_by_key(|(kernel, sum)| (Reverse(sum.ns), **kernel));
@@ -532,7 +536,7 @@ impl<'a> Account<'a> {
                 _ => {}
             }
         }
-        // An unclassified kernel is hardly a product beside known products.
+        // Beside known products, an unclassified kernel is unlikely to be a product.
         has_unknown |= has_other && plain.is_empty();
         let (eligible, mut remedies) = self.eligible(fields, &plain, tc.count != 0, has_unknown);
         let status = match eligible {
@@ -581,7 +585,8 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Whether tensor cores can do the operation. Fields of the range count before kernel names.
+    /// Returns if tensor cores can execute the operation. Fields of the range take precedence over
+    /// kernel names.
     fn eligible(
         &self,
         fields: &[OpFields],
@@ -609,7 +614,7 @@ impl<'a> Account<'a> {
         let eligible = if known.iter().any(|(eligible, _)| *eligible) {
             Some(true)
         } else {
-            // Without any product, or with products that are all known.
+            // True without any product, or if all products are known.
             let is_known = match fields.is_empty() {
                 true => !is_using,
                 false => known.len() == fields.len(),

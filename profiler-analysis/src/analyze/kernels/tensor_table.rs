@@ -11,7 +11,7 @@ pub(super) enum NameUse {
     Using,
     /// Multiplies matrices without them.
     Plain,
-    /// A part of a product or attention that they cannot do: vectors, sums, moves.
+    /// A part of a product or attention that tensor cores cannot execute: vectors, sums, moves.
     Helper,
 }
 
@@ -20,7 +20,7 @@ pub(super) type Row = (NameUse, Confidence, &'static str, &'static [&'static str
 /// The first match counts; patterns are in lower case. Unambiguous names come first.
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[
-    // Without, by name.
+    // Without tensor cores, by name.
     (Plain, High, "cuBLAS, cuDNN: xmma kernels of plain arithmetic", &["*_ffma_*"]),
     (Plain, High, "CUTLASS: SIMT", &["*_simt_*", "*opclasssimt*"]),
     (Plain, High, "cuBLAS, cuDNN: of a GPU without", &["maxwell_*", "pascal_*"]),
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Row] = &[
     (Using, High, "CUTLASS 3: CuTe atoms", &["*sm70_8x8x4*", "*sm75_16x8x*", "*sm80_16x8x*",
         "*sm90_64x*", "*sm100_mma*", "*sm120_16x8x*"]),
 
-    // Libraries that have no other kernels.
+    // Libraries without other kernels.
     (Using, High, "cuBLAS on Hopper and Blackwell", &["*nvjet*"]),
     (Using, High, "cuBLAS, cuDNN: xmma on Hopper", &["*warpgroupsize*"]),
     (Using, High, "cuBLAS, cuDNN: xmma", &["*xmma*tf32*", "*xmma*bf16*"]),
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
     (Using, High, "FlashInfer", &["*flashinfer*prefill*"]),
     (Helper, Medium, "FlashInfer: products with vectors", &["*flashinfer*decode*"]),
 
-    // Products without.
+    // Products without tensor cores.
     (Helper, High, "cuBLAS: products with vectors", &["*gemv*"]),
     (Helper, High, "cuBLAS: sums of parts", &["*splitkreduce*"]),
     (Helper, High, "cuBLAS: what follows a product", &["cublaslt::epilogue*"]),
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
     (Helper, High, "PyTorch, candle: moves elements alone", &["*im2col*", "*col2im*"]),
     (Plain, High, "candle", &["conv1d_*", "conv2d_*", "conv_transpose*"]),
 
-    // Compilers that choose them where types allow it.
+    // Compilers that select tensor cores if types allow it.
     (Using, Medium, "llama.cpp: int8 from Turing on", &["*mul_mat_q*"]),
     (Using, Medium, "vLLM, SGLang: Triton's tl.dot", &["*fused_moe_kernel*"]),
     (Using, Low, "PyTorch Inductor: Triton's tl.dot", &["*triton_*mm*"]),

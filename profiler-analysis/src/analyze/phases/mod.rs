@@ -1,8 +1,9 @@
 //! Phases of a run: start-up, steady phases, and teardown.
 //!
-//! A steady phase repeats something: outermost ranges of a process ([`ranges`]), or a sequence of GPU
-//! operations that no repeating range covers ([`regular`]), both without slow first instances.
-//! Start-up is the time before the first steady phase of a device, teardown the time after the last.
+//! A steady phase repeats work: outermost ranges of a process ([`ranges`]), or a sequence of GPU
+//! operations that no repeating range covers ([`regular`]). Slow first instances are excluded.
+//! Start-up is the time before the first steady phase of a device, teardown the time after the
+//! last.
 
 mod ranges;
 mod regular;
@@ -20,15 +21,15 @@ use profiler_core::profile::Profile;
 use profiler_core::tables::busy::{observed, united};
 use profiler_core::tables::{Interval, Operation, Tables};
 
-/// The fewest instances of what repeats. Up to half of them may be slow first ones.
+/// The minimum number of repetitions. Up to half of them may be slow first ones.
 const LEAST_INSTANCES: usize = 8;
-/// The share of the longest steady phase that a steady phase takes, at least.
+/// The minimum length of a steady phase, as a share of the longest one.
 const LEAST_OF_LONGEST: f64 = 0.05;
-/// The most steady phases.
+/// The maximum number of steady phases.
 const MOST_PHASES: usize = 8;
-/// The most candidates of a process that are compared with each other.
+/// The maximum number of candidates of a process that are compared with each other.
 const MOST_CANDIDATES: usize = 1_024;
-/// The share of its time that the ranges of a phase cover, at least, to decide before operations do.
+/// The minimum share of a phase's time in its ranges; below it, operations decide.
 const LEAST_COVERED: f64 = 0.1;
 
 named_variants! {
@@ -51,11 +52,11 @@ named_variants! {
 /// A steady phase: repeating work of one or more processes.
 #[derive(Debug, Clone)]
 pub(crate) struct Steady {
-    /// The names of the ranges that repeat, or the number of operations that do.
+    /// The names of the repeating ranges, or the number of repeating operations.
     pub(crate) name: String,
-    /// Instances in it.
+    /// Instances in the phase.
     pub(crate) instances: u64,
-    /// Slow first instances, which are not in it.
+    /// Slow first instances, which are not in the phase.
     pub(crate) warm_up: u64,
     /// Disjoint times in order, by process.
     of_process: BTreeMap<u32, Vec<Interval>>,
@@ -77,7 +78,7 @@ impl Steady {
             .unwrap_or(0)
     }
 
-    /// Adds another process, which does the same at its side.
+    /// Merges the same phase of another concurrent process.
     fn merge(&mut self, other: Self) {
         self.instances = self.instances.max(other.instances);
         self.warm_up = self.warm_up.max(other.warm_up);
@@ -91,9 +92,9 @@ struct Candidate {
     name: String,
     instances: u64,
     warm_up: u64,
-    /// With slow first instances.
+    /// Including slow first instances.
     whole: Interval,
-    /// Without them.
+    /// Excluding slow first instances.
     steady: Interval,
     /// The share of its time in ranges.
     covered: f64,
@@ -111,7 +112,7 @@ pub(crate) struct Phases {
 pub(crate) type Windows = BTreeMap<u32, Vec<Interval>>;
 
 impl Phases {
-    /// Costs sorts of the ranges that repeat, and some passes over the operations outside of them.
+    /// Costs sorts of the repeating ranges, and some passes over the operations outside them.
     pub(crate) fn new(profile: &Profile) -> Self {
         let store = &profile.tables();
         let mut devices: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
@@ -160,7 +161,7 @@ impl Phases {
     }
 
     /// The times of a steady phase by device. Times of several processes on one device are united;
-    /// a time of an earlier phase is in no later one.
+    /// a time of an earlier phase is excluded from later ones.
     pub(crate) fn windows(&self, phase: usize) -> Windows {
         let windows = |(device, processes): (&u32, &BTreeSet<u32>)| {
             let of = |at: usize| united(self.steady[at].times_of(processes).collect());
@@ -177,7 +178,8 @@ impl Phases {
         for (device, processes) in &self.devices {
             let steady = united(self.steady.iter().flat_map(|of| of.times_of(processes)).collect());
             let (Some(first), Some(last)) = (steady.first(), steady.last()) else {
-                // Without a steady phase of its own, a device is between those of others.
+                // A device without a steady phase of its own is between the steady phases of
+                // others.
                 others[1].1.insert(*device, vec![Interval { start_ns: 0, end_ns: u64::MAX }]);
                 continue;
             };
@@ -227,7 +229,7 @@ impl Phases {
 }
 
 impl Steady {
-    /// Its disjoint times in order, by process.
+    /// The disjoint times of the phase in order, by process.
     pub(crate) fn processes(&self) -> &BTreeMap<u32, Vec<Interval>> {
         &self.of_process
     }
@@ -256,7 +258,7 @@ fn without(times: &[Interval], other: &[Interval]) -> Vec<Interval> {
     left
 }
 
-/// Candidates of one name are one phase. They are in start order and disjoint.
+/// Groups candidates of one name into one phase. They must be disjoint and in start order.
 fn of_process(process: u32, found: Vec<Candidate>) -> impl Iterator<Item = Steady> {
     let mut by_name: FxHashMap<String, (Vec<Interval>, u64, u64)> = FxHashMap::default();
     for Candidate { name, instances, warm_up, steady, .. } in found {
@@ -270,7 +272,7 @@ fn of_process(process: u32, found: Vec<Candidate>) -> impl Iterator<Item = Stead
     })
 }
 
-/// Ends each candidate where the next one begins. They are in start order.
+/// Ends each candidate at the start of the next one. They must be in start order.
 fn apart(mut found: Vec<Candidate>) -> Vec<Candidate> {
     for at in 1..found.len() {
         let start_ns = found[at].steady.start_ns;
@@ -281,7 +283,7 @@ fn apart(mut found: Vec<Candidate>) -> Vec<Candidate> {
     found
 }
 
-/// True if at most a tenth of a time is in one of the candidates found before.
+/// True if at most a tenth of a time lies in one of the candidates found before.
 fn is_apart(found: &[Candidate], time: Interval) -> bool {
     let overlap = |other: &Candidate| {
         let end_ns = other.whole.end_ns.min(time.end_ns);
@@ -292,9 +294,9 @@ fn is_apart(found: &[Candidate], time: Interval) -> bool {
 
 /// The operations of one process by the time of their call.
 struct Submitted {
-    /// When they were submitted, in order.
+    /// The submission times, in order.
     calls_ns: Vec<u64>,
-    /// The last end of those submitted until then.
+    /// The latest end of the operations submitted until then.
     ends_ns: Vec<u64>,
 }
 
@@ -314,13 +316,13 @@ impl Submitted {
         Self { ends_ns: ends.collect(), calls_ns: rows.into_iter().map(|row| row.0).collect() }
     }
 
-    /// Operations submitted in a time.
+    /// The number of operations submitted in a time.
     fn count(&self, time: Interval) -> usize {
         let until = |ns| self.calls_ns.partition_point(|call| *call < ns);
         until(time.end_ns).saturating_sub(until(time.start_ns))
     }
 
-    /// Ends candidates when the GPU has done what was submitted until then.
+    /// Ends candidates when the GPU has finished the work submitted until then.
     fn end_all(&self, candidates: &mut [Candidate]) {
         for candidate in candidates {
             let before = self.calls_ns.partition_point(|call| *call < candidate.steady.end_ns);

@@ -1,8 +1,9 @@
-//! Steady phases of outermost ranges that repeat.
+//! Steady phases of repeating outermost ranges.
 //!
-//! The outermost ranges of a process are a sequence of names. Where the set of names that repeat stays
-//! the same, as `forward`, `backward`, `optimizer`, is one candidate; where it changes, as to the
-//! `forward` of an evaluation, begins another. A range that does not repeat is replaced by those in it.
+//! The outermost ranges of a process are a sequence of names. A candidate is a part of the sequence
+//! with one set of repeating names, such as `forward`, `backward`, `optimizer`. A different set,
+//! such as the `forward` of an evaluation, begins the next candidate. A range that does not repeat
+//! is replaced by its inner ranges.
 
 use std::borrow::Cow;
 
@@ -16,25 +17,27 @@ use profiler_core::profile::Profile;
 use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{Interval, RangeId, ThreadId};
 
-/// The most names of a process that are looked at, those with most time: a bit each.
+/// The maximum number of names of a process, those with the most time: each is a bit.
 const MOST_NAMES: usize = 64;
-/// A name with this many times fewer instances than another one beside it and less time, as a checkpoint among steps,
-/// is part of the other's phase.
+/// The factor of instances for a rare name, such as a checkpoint among steps. A name with this many
+/// times fewer instances and less time than another one beside it belongs to the other's phase.
 const RARE: usize = 4;
-/// A name no longer repeats if it is missing for this many times its usual number of ranges.
+/// The factor of a name's usual number of ranges between instances, after which it no longer
+/// repeats.
 const MOST_RANGES: usize = 4;
-/// The same for its usual time.
+/// The same factor for its usual time between instances.
 const MOST_PERIODS: u64 = 32;
-/// A name is part of another one if this many tenths of its instances lie within instances of that one.
+/// The tenths of a name's instances that must lie within instances of another name to be part of
+/// it.
 const WITHIN: usize = 9;
-/// The most instances of a name that this is decided by.
+/// The maximum number of instances of a name that this is checked on.
 const MOST_WITHIN: usize = 256;
-/// The share of the ranges' time of a phase from which a range names it.
+/// The minimum share of the ranges' time for a range to appear in the phase's name.
 const LEAST_NAMED: f64 = 0.03;
-/// Names of a phase in texts.
+/// The number of names of a phase in texts.
 const SHOWN_NAMES: usize = 4;
 
-/// An outermost range that repeats.
+/// A repeating outermost range.
 #[derive(Debug, Clone, Copy)]
 struct Instance {
     time: Interval,
@@ -84,7 +87,7 @@ fn instances(profile: &Profile) -> (Vec<Label>, Vec<Instance>) {
         for id in siblings {
             let name = store.names.get(tree.node_at(id).name);
             let repeats = most[id.at()] as usize >= LEAST_INSTANCES;
-            // Only names that do not come back are taken for one.
+            // Only names that do not recur are merged into one.
             let name = if repeats { Cow::Borrowed(name) } else { with_stars(name, |_| true) };
             alike.entry(name).or_default().push(id);
         }
@@ -134,8 +137,8 @@ impl Name {
         &self.at[from..until]
     }
 
-    /// True if its instances lie within instances of `outer`, which has more time. NCCL's ranges on autograd's thread lie
-    /// within the steps of the main thread.
+    /// True if its instances lie within instances of `outer`, which has more time. For example,
+    /// NCCL's ranges on autograd's thread lie within the steps of the main thread.
     fn is_within(&self, outer: &Self, all: &[Instance]) -> bool {
         if outer.ns <= self.ns || outer.at.len() >= self.at.len() {
             return false;
@@ -153,7 +156,7 @@ impl Name {
     fn parts(&self, all: &[Instance]) -> Vec<(usize, usize)> {
         let steps = || self.at.windows(2).map(|pair| (pair[0], pair[1]));
         let period = |(a, b): (usize, usize)| all[b].time.start_ns - all[a].time.start_ns;
-        // A slow instance is no pause.
+        // A slow instance is not a pause.
         let pause =
             |(a, b): (usize, usize)| all[b].time.start_ns.saturating_sub(all[a].time.end_ns);
         let usual =
@@ -176,7 +179,7 @@ struct Part {
     set: u64,
 }
 
-/// Leaves out names by what they are among all of them.
+/// Removes names by a predicate over all of them.
 fn leave_out(used: &mut Vec<Name>, is_left_out: impl Fn(&Name, &[Name]) -> bool) {
     let left_out: Vec<bool> = used.iter().map(|name| is_left_out(name, used)).collect();
     let mut left_out = left_out.into_iter();
@@ -196,7 +199,7 @@ fn of_process(names: &[Label], all: &[Instance]) -> Vec<Candidate> {
     used.retain(|name| name.at.len() >= LEAST_INSTANCES);
     used.sort_unstable_by_key(|name| (std::cmp::Reverse(name.ns), name.name));
     used.truncate(MOST_NAMES);
-    // Ranges of data loaders launch no kernels: steps are no part of them.
+    // Ranges of data loaders launch no kernels and do not contain the steps.
     leave_out(&mut used, |name, used| {
         used.iter().any(|of| names[of.name].launches_kernels && name.is_within(of, all))
     });
@@ -227,7 +230,7 @@ fn of_process(names: &[Label], all: &[Instance]) -> Vec<Candidate> {
     candidates
 }
 
-/// The sequence by the set of names that repeat.
+/// Splits the sequence by the set of repeating names.
 fn parts(used: &[Name], all: &[Instance]) -> Vec<Part> {
     let mut changes: Vec<(usize, u64)> = Vec::new();
     for (bit, name) in used.iter().enumerate() {
@@ -268,7 +271,7 @@ fn candidate(names: &[Label], used: &[Name], all: &[Instance], part: Part) -> Op
     let all_ns: u64 = of_part.iter().map(|name| name.ns).sum();
     of_part.retain(|name| name.ns as f64 >= LEAST_NAMED * all_ns as f64);
     let most = of_part.iter().map(|name| name.count).max()?;
-    // The first one of a cycle.
+    // The first name of a cycle.
     let anchor = of_part.iter().find(|name| 2 * name.count >= most)?;
 
     let within = &all[part.first..part.end];
@@ -283,7 +286,7 @@ fn candidate(names: &[Label], used: &[Name], all: &[Instance], part: Part) -> Op
     let lengths: Vec<u64> = starts.iter().zip(ends).map(|(a, b)| b.saturating_sub(*a)).collect();
     let cold = warm_up(&lengths);
     let start_ns = within.first()?.time.start_ns;
-    // What belongs to the first instance may begin before it.
+    // Work of the first instance may begin before it.
     let steady_ns = if cold == 0 { start_ns } else { starts[cold] };
     let of_phase = within.iter().filter(|instance| instance.name == anchor.name);
     let instances = of_phase.filter(|instance| instance.time.start_ns >= steady_ns).count();

@@ -1,7 +1,8 @@
-//! Steady phases of GPU operations that repeat outside of repeating ranges, such as the generation of tokens.
+//! Steady phases of GPU operations that repeat outside repeating ranges, such as the generation of
+//! tokens.
 //!
-//! The operations that a thread submits are a sequence of kernels, copies and memsets. It repeats where
-//! each operation is the same as the one a period before, but for few.
+//! The operations that a thread submits are a sequence of kernels, copies and memsets. The sequence
+//! repeats where nearly every operation equals the operation one period before.
 
 use rustc_hash::FxHashMap;
 
@@ -12,20 +13,21 @@ use profiler_core::tables::{Interval, NameId, Operation, Tables, ThreadId, What}
 
 /// The fewest operations of a phase.
 const LEAST_OPERATIONS: usize = 1_024;
-/// The lengths of a period that are tried.
+/// The number of period lengths that are tried.
 const PERIODS: usize = 8;
-/// Phases of a thread that are looked for.
+/// The maximum number of phases of a thread.
 const MOST_PHASES: usize = 4;
-/// The part of two periods that may differ. One operation more or less in a period shifts one period.
+/// The part of two periods that may differ. One operation more or less in a period shifts one
+/// period.
 const MOST_DIFFERENT: f64 = 0.6;
-/// The share of equal operations of a period at the ends of a phase.
+/// The minimum share of equal operations of a period at the ends of a phase.
 const WHOLE_PERIOD: f64 = 0.9;
-/// The share of its operations that equal those a period before, at least.
+/// The minimum share of operations that equal the operation one period before.
 const LEAST_EQUAL: f64 = 0.75;
-/// The share of the longest repeating part that another period repeats for, at least.
+/// The minimum length of another period's repetition, as a share of the longest repeating part.
 const LEAST_OF_LONGEST: f64 = 0.5;
-/// The share of the best period's equal operations that a shorter one has, at least: the layers of a
-/// model repeat less exactly than its steps.
+/// The minimum equal operations of a shorter period, as a share of the best period's. The layers of
+/// a model repeat less exactly than its steps.
 const LEAST_OF_BEST: f64 = 0.995;
 /// A pause of this many periods ends a phase.
 const LONGEST_PAUSE: u64 = 8;
@@ -46,7 +48,8 @@ struct Stretch {
     equal: usize,
 }
 
-/// The candidates of the operations of one process outside of those found before, which are in start order of their own.
+/// The candidates of the operations of one process outside those found before. Those are in start
+/// order.
 pub(super) fn candidates(
     store: &Tables,
     operations: &[&Operation],
@@ -71,7 +74,7 @@ pub(super) fn candidates(
     let mut all: Vec<Candidate> = Vec::new();
     for mut sequence in threads.into_values() {
         sequence.sort_by_key(|operation| operation.called_ns);
-        // What was found in the middle separates what is around it.
+        // A phase found in the middle separates the operations around it.
         let mut left: Vec<&[Submitted]> =
             sequence.chunk_by(|a, b| !is_between(&taken, a, b)).collect();
         for _ in 0..MOST_PHASES {
@@ -100,7 +103,7 @@ fn is_between(taken: &[Interval], a: &Submitted, b: &Submitted) -> bool {
     taken.get(next).is_some_and(|taken| taken.start_ns <= b.called_ns)
 }
 
-/// What an operation does, without its size.
+/// The kind of an operation, without its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Symbol {
     Kernel(NameId),
@@ -120,7 +123,7 @@ impl Symbol {
     }
 }
 
-/// The shortest of the periods that repeat most exactly, and for long.
+/// The shortest of the periods that repeat most exactly and long enough.
 fn longest(sequences: &[&[Submitted]]) -> Option<usize> {
     let mut weights: FxHashMap<usize, usize> = FxHashMap::default();
     for sequence in sequences.iter().filter(|sequence| sequence.len() >= LEAST_OPERATIONS) {
@@ -154,7 +157,7 @@ fn stretches(sequence: &[Submitted], period: usize) -> Vec<Stretch> {
     let is_equal = |at: usize| sequence[at].symbol == sequence[at - period].symbol;
     let most = MOST_DIFFERENT * 2.0 * period as f64;
     let mut first = None;
-    // Where what was found before ended.
+    // The end of the part found before.
     let mut free = 0;
     let (mut last, mut different) = (0, 0_usize);
     for at in period..sequence.len() {
@@ -167,7 +170,7 @@ fn stretches(sequence: &[Submitted], period: usize) -> Vec<Stretch> {
             different -= 1;
         }
         if is_same {
-            // The first period is what the second one repeats.
+            // The second period repeats the first one.
             if first.is_none() {
                 (first, different) = (Some(free.max(at - period)), 0);
             }
@@ -184,8 +187,8 @@ fn stretches(sequence: &[Submitted], period: usize) -> Vec<Stretch> {
     found
 }
 
-/// A part from where a whole period repeats to where the last one does; `None` if that is short. Single
-/// operations may be equal around it.
+/// The part from the first to the last repetition of a whole period; `None` if it is short. Single
+/// operations around it may be equal by chance.
 fn trimmed(
     first: usize,
     end: usize,

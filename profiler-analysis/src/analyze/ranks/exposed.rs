@@ -17,7 +17,7 @@ use profiler_core::tables::{OperationId, RangeId};
 pub struct RangeCommunication {
     /// The path; `None` outside all ranges.
     pub path: Option<String>,
-    /// Kernels of collectives.
+    /// The number of collective kernels.
     pub kernels: u64,
     /// Their time.
     #[serde(rename = "time_ns", serialize_with = "as_ns")]
@@ -34,12 +34,13 @@ impl RangeCommunication {
     }
 }
 
-/// Longest exposed time first. Costs two passes over operations.
+/// Computes the communication by range, longest exposed time first. Costs two passes over
+/// operations.
 pub(super) fn by_range(profile: &Profile) -> Vec<RangeCommunication> {
     let store = &profile.tables();
     let kernels = profile.collective_kernels();
     let covered = Covered::by_device(profile);
-    // The range of the thread that enqueued it; without NCCL's events, that of the launch.
+    // The range of the thread that enqueued it; without NCCL's events, the range of the launch.
     let enqueued: FxHashMap<OperationId, Option<RangeId>> = profile
         .collective_rows()
         .iter()

@@ -1,8 +1,9 @@
-//! Several ranks: collectives matched, who waits for whom, and what communication costs.
+//! Several ranks: matched collectives, waits between ranks, and the cost of communication.
 //!
-//! A rank **arrives** at a collective when its kernel starts. **Skew** is the time from the first arrival to the last. Until the last
-//! arrival the other ranks **wait**, and from then to the last end the collective **transfers**. All times are on one clock:
-//! [`Profile::hosts`] states the error where there are several.
+//! A rank **arrives** at a collective when its kernel starts. **Skew** is the time from the first
+//! arrival to the last. Until the last arrival the other ranks **wait**; from then to the last end
+//! the collective **transfers**. All times are on one clock; with several hosts, [`Profile::hosts`]
+//! states its error.
 //!
 //! ```no_run
 //! use profiler_analysis::prelude::*;
@@ -44,7 +45,7 @@ pub use windows::RankWindow;
 pub struct Rank {
     /// The process, with its rank if known.
     pub name: String,
-    /// The kernel's process id.
+    /// The operating system's process id.
     pub process_id: u32,
     /// The rank that the launcher gave.
     pub rank: Option<u32>,
@@ -53,7 +54,7 @@ pub struct Rank {
     /// The time in which the device was observed.
     #[serde(rename = "clock_ns", serialize_with = "as_ns")]
     pub clock: Duration,
-    /// The part in which kernels other than collectives, copies or memsets ran.
+    /// The part in which copies, memsets, or kernels other than collectives ran.
     #[serde(rename = "busy_ns", serialize_with = "as_ns")]
     pub busy: Duration,
     /// The part in which only collectives ran: exposed communication.
@@ -62,12 +63,12 @@ pub struct Rank {
     /// The time in matched collectives before the last rank arrived.
     #[serde(rename = "waited_ns", serialize_with = "as_ns")]
     pub waited: Duration,
-    /// The waits of others that its last arrivals added.
+    /// The waits of other ranks added by this rank's last arrivals.
     #[serde(rename = "late_ns", serialize_with = "as_ns")]
     pub late: Duration,
-    /// Matched collectives, and those at which it arrived last.
+    /// The number of matched collectives.
     pub collectives: u64,
-    /// Collectives at which it arrived last.
+    /// The number of collectives at which it arrived last.
     pub last: u64,
 }
 
@@ -82,7 +83,8 @@ impl Rank {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CollectiveGroup {
-    /// The function, by NCCL's name. A kernel with several collectives has that of one of them.
+    /// The function, by NCCL's name; for a kernel with several collectives, the function of one of
+    /// them.
     pub function: &'static str,
     /// The communicator's hash.
     pub communicator: u64,
@@ -95,20 +97,21 @@ pub struct CollectiveGroup {
     /// The median time from the first arrival to the last.
     #[serde(rename = "skew_ns", serialize_with = "as_ns")]
     pub skew: Duration,
-    /// The longest such time.
+    /// The maximum time from the first arrival to the last.
     #[serde(rename = "max_skew_ns", serialize_with = "as_ns")]
     pub max_skew: Duration,
     /// The median time from the last arrival to the last end.
     #[serde(rename = "transfer_ns", serialize_with = "as_ns")]
     pub transfer: Duration,
-    /// The share of the kernels' time that ranks waited, from 0 to 1.
+    /// The waiting share of the kernels' time, from 0 to 1.
     pub wait_share: f64,
-    /// Bytes by the median transfer in GB/s, as the algorithm bandwidth of nccl-tests.
+    /// Bytes over the median transfer time in GB/s: the algorithm bandwidth of nccl-tests.
     pub algorithm_bandwidth: Option<f64>,
-    /// That times nccl-tests' factor, in GB/s, comparable with the bandwidth of a link. `None` without the plugin.
+    /// The algorithm bandwidth times nccl-tests' factor, in GB/s, comparable with the bandwidth of
+    /// a link. `None` without the plugin.
     pub bus_bandwidth: Option<f64>,
-    /// The bus bandwidth as a share of the NVLink bandwidth of the GPU in one direction, if all ranks are on one host and the GPU is
-    /// a known one.
+    /// The bus bandwidth as a share of the GPU's NVLink bandwidth in one direction. Only known if
+    /// all ranks are on one host and the GPU is a known model.
     pub link_share: Option<f64>,
 }
 
@@ -120,7 +123,7 @@ pub struct MissingRanks {
     pub communicator: u64,
     /// The missing ranks of the communicator, at most 64 of them.
     pub ranks: Vec<u32>,
-    /// How many are missing.
+    /// The number of missing ranks.
     pub count: u32,
     /// The number of ranks of the communicator.
     pub of: u32,
@@ -130,23 +133,27 @@ pub struct MissingRanks {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SpeedUps {
-    /// If no communication were exposed, at most: the rank that takes longest without it still takes the rest.
+    /// The upper bound if no communication were exposed: the rank that takes longest without it
+    /// still takes the rest.
     pub communication: f64,
-    /// If all ranks arrived at their mean time: perfectly divided work.
+    /// The speed-up if all ranks arrived at their mean time: perfectly divided work.
     pub balance: f64,
-    /// If every last rank arrived with the last but one.
+    /// The speed-up if every last rank arrived with the second-latest.
     pub stragglers: f64,
 }
 
-/// The ranks of a run. `{}` prints a report. Made by [`Profile::ranks`](crate::prelude::ProfileExt::ranks).
+/// The ranks of a run. `{}` prints a report. Made by
+/// [`Profile::ranks`](crate::prelude::ProfileExt::ranks).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Ranks {
     /// Ranks in order; indices in stragglers refer to them.
     pub ranks: Vec<Rank>,
-    /// Ranks for which others wait time and again, the latest first; at most one of each communicator.
+    /// Ranks that others repeatedly wait for, the latest first; at most one for each communicator.
     pub stragglers: Vec<Straggler>,
-    /// The instances of the range that [`Profile::ranks_by_range`](crate::prelude::ProfileExt::ranks_by_range) names, in order; else none.
+    /// The instances of the range of
+    /// [`Profile::ranks_by_range`](crate::prelude::ProfileExt::ranks_by_range), in order; otherwise
+    /// empty.
     pub windows: Vec<RankWindow>,
     /// Matched collectives, longest time first.
     pub collectives: Vec<CollectiveGroup>,
@@ -162,13 +169,13 @@ pub struct Ranks {
     pub unmatched: u64,
     /// Ranks without recorded collectives.
     pub missing: Vec<MissingRanks>,
-    /// Processes whose collectives NCCL's plugin did not record: by name, with what they have instead.
+    /// Processes without records of NCCL's plugin: their names, and the data they have instead.
     pub without_plugin: Vec<String>,
-    /// Devices on which nothing ran, by CUDA ordinal.
+    /// Devices without operations, by CUDA ordinal.
     pub unused_devices: Vec<u32>,
 }
 
-/// Missing ranks by number in a report.
+/// The maximum number of missing ranks listed in a report.
 const MOST_MISSING: usize = 64;
 
 /// [`ProfileExt::ranks`](crate::prelude::ProfileExt::ranks).
@@ -212,14 +219,15 @@ fn ranks_and(
 }
 
 impl Ranks {
-    /// The longest [busy time](Rank::busy) of a rank by the mean: 1 if compute is evenly divided. `None` without busy time.
+    /// The longest [busy time](Rank::busy) of a rank over the mean: 1 if compute is evenly divided.
+    /// `None` without busy time.
     pub fn imbalance(&self) -> Option<f64> {
         let busy = || self.ranks.iter().map(|rank| rank.busy.as_secs_f64());
         let mean = busy().sum::<f64>() / self.ranks.len().max(1) as f64;
         (mean > 0.0).then(|| busy().fold(0.0, f64::max) / mean)
     }
 
-    /// Puts the ranks in order of the launcher's ranks, then of processes and devices.
+    /// Sorts the ranks by the launcher's ranks, then by process and device.
     fn sort(&mut self) {
         let mut order: Vec<usize> = (0..self.ranks.len()).collect();
         let key = |rank: &Rank| (rank.rank.unwrap_or(u32::MAX), rank.process_id, rank.device);
@@ -295,7 +303,7 @@ fn speed_ups(matches: &Matches, ranks: &[Rank]) -> Option<SpeedUps> {
         balance += waits.sum::<u64>() as f64 / count;
         stragglers += matched.last_costs_ns() as f64;
     }
-    // Communicators overlap: each rank is in some of them.
+    // Communicators overlap, since each rank is in some of them.
     let per_rank = matches.all.iter().map(|matched| matched.members.len()).sum::<usize>() as f64
         / ranks.len().max(1) as f64
         / matches.all.len().max(1) as f64;
@@ -335,7 +343,7 @@ fn groups(profile: &Profile, matches: &Matches) -> Vec<CollectiveGroup> {
             all.iter().map(|matched| -> u64 { each(matched) }).sum()
         };
         let transfer = middle(&transfers);
-        // A byte a nanosecond is a GB/s.
+        // One byte per nanosecond is 1 GB/s.
         let rate = |bytes: f64| {
             let ns = transfer.as_nanos() as f64;
             (ns > 0.0 && bytes > 0.0).then(|| bytes / ns)
@@ -363,8 +371,9 @@ fn groups(profile: &Profile, matches: &Matches) -> Vec<CollectiveGroup> {
     groups
 }
 
-/// The NVLink bandwidth of a GPU in one direction, if all devices are of one known model: half of what NVIDIA's data sheets state for
-/// both directions. Models with PCIe alone, or with bridges, are unknown, as is the network of several hosts.
+/// The NVLink bandwidth of a GPU in one direction, if all devices are of one known model. It is
+/// half of the bandwidth for both directions in NVIDIA's data sheets. Models with only PCIe or with
+/// bridges, and the network between hosts, are unknown.
 fn link_bytes_per_s(profile: &Profile) -> Option<f64> {
     if !profile.hosts().is_empty() {
         return None;
@@ -393,7 +402,7 @@ fn missing(profile: &Profile) -> Vec<MissingRanks> {
     }
     let missing = seen.into_iter().map(|(communicator, (of, seen))| {
         let count = of.saturating_sub(seen.len() as u32);
-        // Without a bound, a damaged number of ranks would take its time.
+        // A damaged number of ranks would take too long without a limit.
         let all = (0..of).filter(|rank| !seen.contains(rank)).take(MOST_MISSING);
         MissingRanks {
             communicator,
@@ -405,7 +414,7 @@ fn missing(profile: &Profile) -> Vec<MissingRanks> {
     missing.filter(|missing| missing.count != 0).collect()
 }
 
-/// Processes with kernels of collectives and without events of the plugin.
+/// Processes with collective kernels but without events of the plugin.
 fn without_plugin(profile: &Profile) -> Vec<String> {
     let store = &profile.tables();
     let mut of_process: BTreeMap<u32, (u64, bool, u64)> = BTreeMap::new();

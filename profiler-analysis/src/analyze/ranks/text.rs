@@ -151,7 +151,7 @@ fn described(clock: &HostClock) -> String {
     text
 }
 
-/// Writes how many rows a table leaves out.
+/// Writes the number of rows that a table leaves out.
 fn rest(f: &mut fmt::Formatter<'_>, rows: usize) -> fmt::Result {
     match rows.checked_sub(SHOWN).filter(|more| *more != 0) {
         Some(more) => write!(f, "\nand {more} more"),

@@ -14,18 +14,19 @@ use profiler_core::profile::Profile;
 use profiler_core::tables::CollectiveRow;
 use profiler_core::tables::{Interval, RangeId, ThreadId};
 
-/// An instance of a range, with the collectives that are enqueued in it.
+/// An instance of a range, with the collectives enqueued in it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RankWindow {
     /// The path of the range.
     pub path: String,
-    /// Its number among the instances of its thread, from 0: those of one number in several ranks are one window.
+    /// Its number among the instances of its thread, from 0. Instances of several ranks with one
+    /// number form a window.
     pub number: usize,
-    /// From the first arrival at a collective to the last end of one. Times are since the recording began.
+    /// The first arrival at a collective, since the recording began.
     #[serde(rename = "start_ns", serialize_with = "as_ns")]
     pub start: Duration,
-    /// The end.
+    /// The last end of a collective, since the recording began.
     #[serde(rename = "end_ns", serialize_with = "as_ns")]
     pub end: Duration,
     /// Matched kernels.
@@ -38,7 +39,7 @@ pub struct RankWindow {
 pub(super) struct Instances {
     /// By start.
     by_thread: FxHashMap<ThreadId, Vec<(Interval, RangeId)>>,
-    /// The thread of a process that has instances; `None` if several have.
+    /// The thread of a process with instances; `None` if several threads have some.
     only_thread: FxHashMap<u32, Option<ThreadId>>,
 }
 
@@ -62,8 +63,9 @@ impl Instances {
         (!by_thread.is_empty()).then_some(Self { by_thread, only_thread })
     }
 
-    /// The instance around a collective, with its number: on the thread that enqueued it, or on the only one of its process that has
-    /// instances, for which another thread may enqueue.
+    /// The instance around a collective, with its number. The search covers the thread that
+    /// enqueued the collective. Another thread may enqueue, so it also covers the only thread of
+    /// the process with instances.
     fn around(&self, row: &CollectiveRow) -> Option<(usize, RangeId)> {
         let own = self.by_thread.get(&row.thread);
         let only = || self.by_thread.get(&(*self.only_thread.get(&row.process)?)?);
@@ -74,7 +76,8 @@ impl Instances {
         (row.at_ns <= time.end_ns).then_some((number, id))
     }
 
-    /// Collectives belong to the instance in which they were enqueued; their kernels may run after its end.
+    /// Collectives belong to the instance in which they were enqueued; their kernels may run after
+    /// its end.
     pub(super) fn windows(
         &self,
         profile: &Profile,

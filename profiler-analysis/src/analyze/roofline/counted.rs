@@ -1,5 +1,5 @@
-//! Rooflines of counted work: operations and bytes of hardware counters at each memory level,
-//! beside the declared work.
+//! Rooflines of counted work: operations and bytes from hardware counters at each memory level,
+//! compared with the declared work.
 //!
 //! Source: T. Koskela et al., *A Novel Multi-Level Integrated Roofline Model Approach for
 //! Performance Characterization*, ISC High Performance 2018; C. Yang, T. Kurth, S. Williams,
@@ -26,8 +26,8 @@ use crate::analyze::kernels::{as_text, name_if_known};
 /// Relative difference above which tables report declared and counted work as different.
 pub(super) const TOLERANCE: f64 = 0.1;
 
-/// Counted work of ranges or kernels under the roofs of a device. Made by
-/// [`CountedRoofline::of`], [`Roofline::counted`] and [`CountedKernels::roofline`].
+/// Counted work of ranges or kernels under the roofs of a device. Made by [`CountedRoofline::of`],
+/// [`Roofline::counted`] and [`CountedKernels::roofline`].
 ///
 /// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -39,9 +39,9 @@ pub struct CountedRoofline {
     pub points: Vec<CountedPoint>,
     /// Runs of the work. With more than one, time, bytes and operations are each from one run.
     pub runs: usize,
-    /// Ranges or kernels that were not counted for lack of space; in no point.
+    /// Ranges or kernels that were not counted for lack of space. They are in no point.
     pub dropped: usize,
-    /// Ranges or kernels without a time; in no point.
+    /// Ranges or kernels without a time. They are in no point.
     pub without_time: u64,
 }
 
@@ -49,15 +49,15 @@ pub struct CountedRoofline {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountedFlops {
-    /// The number type; for tensor cores that of the sources.
+    /// The number type; for tensor cores the type of the sources.
     #[serde(serialize_with = "as_text")]
     pub dtype: Dtype,
     /// The units.
     #[serde(serialize_with = "as_text")]
     pub pipe: Pipe,
-    /// Operations, of all instances.
+    /// Operations, summed over all instances.
     pub flops: f64,
-    /// The roof for type and units, in operations a second.
+    /// The roof for type and units, in operations per second.
     pub roof: Option<Roof>,
 }
 
@@ -67,13 +67,13 @@ pub struct CountedFlops {
 pub struct CountedBytes {
     /// The level.
     pub level: MemoryLevel,
-    /// Bytes moved there, of all instances.
+    /// Bytes moved there, summed over all instances.
     pub bytes: f64,
-    /// The level's roof, in bytes a second.
+    /// The level's roof, in bytes per second.
     pub roof: Roof,
 }
 
-/// What limits the speed of a point.
+/// The limit of a point's speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
@@ -100,14 +100,14 @@ serialize_as_text!(Limit);
 pub struct DeclaredWork {
     /// Operations.
     pub flops: Option<f64>,
-    /// Bytes from and to the device's memory.
+    /// Bytes read from and written to the device's memory.
     pub bytes: Option<f64>,
     /// The number type, if declared.
     #[serde(serialize_with = "name_if_known")]
     pub dtype: Option<Dtype>,
 }
 
-/// Declared and counted work that differ.
+/// A difference between declared and counted work.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -116,27 +116,27 @@ pub enum Disagreement {
     Flops {
         /// The point.
         name: String,
-        /// As declared.
+        /// The declared operations.
         declared: f64,
-        /// As counted.
+        /// The counted operations.
         counted: f64,
     },
     /// DRAM bytes per instance.
     Bytes {
         /// The point.
         name: String,
-        /// As declared.
+        /// The declared bytes.
         declared: f64,
-        /// As counted.
+        /// The counted bytes.
         counted: f64,
     },
     /// The type of most operations.
     Type {
         /// The point.
         name: String,
-        /// As declared.
+        /// The declared type.
         declared: &'static str,
-        /// As counted.
+        /// The counted type.
         counted: &'static str,
     },
 }
@@ -172,8 +172,9 @@ pub struct CountedPoint {
     pub instances: u64,
     /// Sum over instances of the time from first to last work (`gpu__time_duration`).
     pub gpu_time: Duration,
-    /// Operations by type, most first; types without any are left out. Kernels in CUDA graphs have
-    /// tensor-core operations only: CUPTI counts the others by instrumentation, which graphs lack.
+    /// Operations by type, most first; types without operations are left out. Kernels in CUDA
+    /// graphs have tensor-core operations only: CUPTI counts the others by instrumentation, which
+    /// graphs lack.
     pub flops: Vec<CountedFlops>,
     /// Bytes by level, DRAM first.
     pub bytes: Vec<CountedBytes>,
@@ -188,7 +189,7 @@ impl CountedPoint {
         floats.map(|counted| counted.flops).sum()
     }
 
-    /// Operations a second.
+    /// Operations per second.
     pub fn achieved(&self) -> Option<f64> {
         ratio(self.total_flops(), self.gpu_time.as_secs_f64())
     }
@@ -198,12 +199,12 @@ impl CountedPoint {
         self.at(level).map(|at| at.bytes)
     }
 
-    /// Bytes a second at a level.
+    /// Bytes per second at a level.
     pub fn bandwidth_at(&self, level: MemoryLevel) -> Option<f64> {
         ratio(self.at(level)?.bytes, self.gpu_time.as_secs_f64())
     }
 
-    /// Operations a byte at a level.
+    /// Operations per byte at a level.
     pub fn intensity_at(&self, level: MemoryLevel) -> Option<f64> {
         ratio(self.total_flops(), self.at(level)?.bytes)
     }
@@ -212,8 +213,9 @@ impl CountedPoint {
         self.bytes.iter().find(|at| at.level == level)
     }
 
-    /// The share of each known roof, greatest first; 1 is at the roof. Units and levels work in
-    /// parallel, so the greatest share is the distance to the device's best for this work.
+    /// The achieved share of each known roof, greatest first; 1 is at the roof. Units and levels
+    /// work in parallel, so the greatest share shows the distance to the device's best for this
+    /// work.
     pub fn shares(&self) -> Vec<(Limit, f64)> {
         let seconds = self.gpu_time.as_secs_f64();
         let compute = self.flops.iter().filter_map(|counted| {
@@ -234,12 +236,12 @@ impl CountedPoint {
         self.shares().into_iter().next()
     }
 
-    /// Type and units of most operations.
+    /// The type and units of most operations.
     pub fn main_type(&self) -> Option<(Dtype, Pipe)> {
         self.flops.first().map(|counted| (counted.dtype, counted.pipe))
     }
 
-    /// Differences of declared and counted work: in type, or by more than this share.
+    /// Differences between declared and counted work: in type, or by more than this share.
     pub fn disagreements(&self, tolerance: f64) -> Vec<Disagreement> {
         let Some(declared) = &self.declared else { return Vec::new() };
         let name = || self.name.clone();
@@ -367,7 +369,7 @@ impl Sum {
     }
 }
 
-/// The distinct paths of counted ranges. Nesting is as deep as the file has it.
+/// The distinct paths of counted ranges. Nesting may have any depth in the file.
 #[derive(Debug, Default)]
 struct CountedPaths<'m> {
     nodes: Vec<PathNode<'m>>,
@@ -423,8 +425,9 @@ impl<'m> CountedPaths<'m> {
 }
 
 impl CountedRoofline {
-    /// One point per path of ranges counted with [`Set::Roofline`](cupti::counters::Set::Roofline).
-    /// Counted roofs of the caches are added to `peaks`. Fewer metrics give fewer levels and types.
+    /// Creates one point per path of ranges counted with
+    /// [`Set::Roofline`](cupti::counters::Set::Roofline). Counted roofs of the caches are added to
+    /// `peaks`. Fewer metrics give fewer levels and types.
     #[must_use]
     pub fn of(measured: &Measured, peaks: &Peaks) -> Self {
         let mut paths = CountedPaths::default();
@@ -432,7 +435,7 @@ impl CountedRoofline {
         Self::new(measured, peaks, ranges.into_iter(), |node| paths.text(node), false)
     }
 
-    /// One point for all ranges with the same key.
+    /// Creates one point for all ranges with the same key.
     fn new<'m, K: Hash + Eq>(
         measured: &Measured,
         peaks: &Peaks,
@@ -489,7 +492,7 @@ impl CountedRoofline {
 }
 
 impl Roofline {
-    /// Counted work of the same ranges under the same roofs, beside the declared work.
+    /// Counted work of the same ranges under the same roofs, with the declared work.
     pub fn counted(&self, measured: &Measured) -> CountedRoofline {
         CountedRoofline::of(measured, &self.peaks).beside(self)
     }

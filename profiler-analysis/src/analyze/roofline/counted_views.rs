@@ -128,7 +128,7 @@ impl CountedRoofline {
     }
 
     /// The plot as SVG. Each point has a circle at its DRAM intensity, a square at L2, a triangle
-    /// at L1, and a ring at the declared work; the roofs are those of units and levels.
+    /// at L1, and a ring at the declared work. The roofs belong to units and levels.
     pub fn to_svg(&self) -> String {
         self.svg(true)
     }
@@ -204,7 +204,7 @@ fn spots(point: &CountedPoint) -> Vec<Spot> {
     spots
 }
 
-/// The facts of a point, at a level or as declared, one a line.
+/// The facts of a point, at a level or as declared, one per line.
 fn title(point: &CountedPoint, level: Option<MemoryLevel>) -> String {
     let mut lines = vec![shortened(&point.name, 4 * NAME_WIDTH)];
     match level {

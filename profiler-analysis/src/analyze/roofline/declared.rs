@@ -1,4 +1,4 @@
-//! Declared work: from fields of ranges, or given later by path or kernel.
+//! Declared work: from fields of ranges, or declared later by path or kernel.
 
 use nvtx::{Dtype, Field, FieldValue, Pipe, Work};
 use profiler_base::kernel_names::Pattern;
@@ -23,7 +23,7 @@ impl WorkAmount {
         trust: &mut RooflineTrust,
     ) -> Option<Self> {
         let mut work = Self { flops: None, bytes: None, dtype: None, pipe: None };
-        // A range without work may use `dtype` and `pipe` for anything.
+        // A range without work may use `dtype` and `pipe` for other purposes.
         let mut unreadable_names = 0;
         for field in fields {
             let amount = |units: &[&str]| {
@@ -60,7 +60,7 @@ impl WorkAmount {
     }
 }
 
-/// Stores a value that could be read, and counts one that could not.
+/// Stores a valid value, or counts an invalid one.
 fn read<T>(slot: &mut Option<T>, value: Option<T>, unreadable: &mut u64) {
     match value {
         Some(value) => *slot = Some(value),
@@ -115,14 +115,14 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// No work.
+    /// Creates declarations without any work.
     pub fn new() -> Self {
         Self::default()
     }
 
     setters! {
-        /// Declares the work of each range with this name or path (`*` matches any text) that declares
-        /// none itself. The first of several matching declarations counts.
+        /// Declares the work of each range with this name or path (`*` matches any text) that
+        /// declares none itself. The first of several matching declarations counts.
         range(path: &str, work: Work) ranges += (Pattern::new(path), work.into());
         /// Declares the work of each launch of a kernel with this mangled or demangled name (`*`
         /// matches any text). The first of several matching declarations counts.

@@ -1,6 +1,7 @@
 //! Measured ceilings: the rates of a copy and a matrix product of the program.
 //!
-//! The program runs the work, since this library makes no CUDA calls; the records have the times.
+//! The program runs the work, since this library makes no CUDA calls. CUPTI's records contain the
+//! times.
 
 use cupti::CopyKind;
 use nvtx::{Pipe, Work};
@@ -10,19 +11,20 @@ use crate::error::{Error, Kind};
 use profiler_core::Profiler;
 use profiler_core::profile::Profile;
 
-/// Measured sessions. The best one counts, since a ceiling is the highest rate reached.
+/// The number of measured sessions. The best one counts, since a ceiling is the highest achieved
+/// rate.
 const REPEATS: usize = 5;
 
 const BANDWIDTH: &str = "the bandwidth";
 const FLOPS: &str = "the operations a second";
 
 impl Peaks {
-    /// Measures the memory bandwidth in bytes a second with a copy within the device, or a fill.
+    /// Measures the memory bandwidth in bytes per second with a copy within the device, or a fill.
     ///
-    /// `copy` runs once to warm up, then five times in a session each; the best rate is stored and
+    /// `copy` runs once to warm up, then five times in a session each. The best rate is stored and
     /// returned. A copied byte counts as two, one read and one written; a filled byte as one.
     /// `copy` must wait until its work is done, and should move several times the size of the L2
-    /// cache. Other copies and fills of the process in these sessions are counted too.
+    /// cache. Other copies and fills of the process in these sessions also count.
     ///
     /// # Errors
     /// The profiler cannot start, or no such copy or fill ran.
@@ -50,9 +52,9 @@ impl Peaks {
         Ok(rate)
     }
 
-    /// Measures operations a second with kernels that do this work in total, such as a large matrix
-    /// product, over the busy time of all kernels; otherwise as
-    /// [`measure_bandwidth`](Self::measure_bandwidth), which work with bytes only measures.
+    /// Measures operations per second over the busy time of all kernels. The kernels must do this
+    /// work in total, for example as a large matrix product. Otherwise like
+    /// [`measure_bandwidth`](Self::measure_bandwidth); work with only bytes measures the bandwidth.
     ///
     /// # Errors
     /// The profiler cannot start, no kernel ran, or the work lacks typed operations and bytes.

@@ -35,7 +35,8 @@ use profiler_core::profile::{GpuOperation, OperationKind, Profile};
 use profiler_core::tables::Interval;
 use profiler_core::tables::busy::DeviceSweep;
 
-/// Declared work of ranges under the roofs of a device. Made by [`Profile::roofline`](crate::prelude::ProfileExt::roofline).
+/// Declared work of ranges under the roofs of a device. Made by
+/// [`Profile::roofline`](crate::prelude::ProfileExt::roofline).
 ///
 /// `{}` prints a table; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,7 +50,7 @@ pub struct Roofline {
     pub trust: RooflineTrust,
 }
 
-/// How far a [`Roofline`] can be trusted: counts of what was left out.
+/// The trustworthiness of a [`Roofline`]: counts of omitted work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct RooflineTrust {
@@ -59,8 +60,8 @@ pub struct RooflineTrust {
     pub without_time: u64,
     /// Fields `flops`, `bytes`, `dtype` or `pipe` with an invalid number, unit or name.
     pub unreadable_fields: u64,
-    /// Ranges with kernels that ran directly and nodes that ran in graph launches. How often the
-    /// work was done is not known, so it counts once.
+    /// Ranges with kernels that ran directly and nodes that ran in graph launches. The number of
+    /// repetitions is unknown, so their work counts once.
     pub run_and_captured: u64,
 }
 

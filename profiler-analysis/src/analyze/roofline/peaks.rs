@@ -1,4 +1,4 @@
-//! Peak rates of a device in bytes and operations a second: from attributes, given, or measured.
+//! Peak rates of a device in bytes and operations per second: from attributes, given, or measured.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,27 +25,27 @@ named_variants! {
     pub enum Origin {
         /// The device's attributes (multiprocessors, clock, bus) and its architecture's rates.
         Attributes = "attributes",
-        /// The data sheet of the board with the device's name: its clock under tensor cores, or a
+        /// The data sheet of the board with the device's name: its clock for tensor cores, or a
         /// value that an old recording lacks.
         Datasheet = "data sheet",
         /// Hardware counters: their maximum per cycle at the counted clock.
         Counters = "counters",
-        /// The program or user.
+        /// Set by the program or user.
         Given = "given",
-        /// No source: only measured.
+        /// No source: the rate is only measured.
         Unknown = "-",
     }
 }
 
-/// A limit: the nominal rate, and the rate that a probe reached.
+/// A limit: the nominal rate, and the rate that a probe achieved.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Roof {
-    /// Bytes or operations a second; `None` if unknown.
+    /// Bytes or operations per second; `None` if unknown.
     pub peak: Option<f64>,
     /// The source of the peak.
     pub origin: Origin,
-    /// Bytes or operations a second that a probe reached, if one ran.
+    /// Bytes or operations per second that a probe achieved, if one ran.
     pub measured: Option<f64>,
 }
 
@@ -68,7 +68,7 @@ pub struct ComputeRoof {
     /// The units.
     #[serde(serialize_with = "as_text", deserialize_with = "pipe_of_name")]
     pub pipe: Pipe,
-    /// Operations a second, without sparsity. A multiply-add counts as two.
+    /// Operations per second, without sparsity. A multiply-add counts as two.
     #[serde(flatten)]
     pub roof: Roof,
 }
@@ -100,7 +100,7 @@ pub struct Peaks {
     compute: Vec<ComputeRoof>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     caches: Vec<LevelRoof>,
-    /// Why some rates are unknown.
+    /// The reason why some rates are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<String>,
     /// The source of the tensor-core rates.
@@ -116,12 +116,13 @@ impl Peaks {
         Self { device, bandwidth, compute, caches, missing: None, source: None }
     }
 
-    /// The rates of a device in a recording: multiprocessors x highest clock x operations a cycle
-    /// of its architecture, and its memory bandwidth. Architectures from compute capability 7.0 on
-    /// are known, from NVIDIA's whitepapers and data sheets. Boards whose data sheet uses a lower
-    /// clock for tensor cores, such as H100 and H200, use that one.
+    /// Returns the rates of a device in a recording: multiprocessors x highest clock x operations
+    /// per cycle of its architecture, and its memory bandwidth. Architectures from compute
+    /// capability 7.0 on are known, from NVIDIA's whitepapers and data sheets. For boards whose
+    /// data sheet uses a lower clock for tensor cores, such as H100 and H200, that clock is used.
     ///
-    /// [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) set the rest.
+    /// [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) set the other
+    /// rates.
     pub fn of(device: &DeviceInfo) -> Self {
         let mut peaks = Self::new(&*device.name);
         let board = Board::named(&device.name);
@@ -154,7 +155,7 @@ impl Peaks {
         peaks.compute = architecture
             .rates(&device.name)
             .map(|(dtype, pipe, rate)| {
-                // Double precision keeps the highest clock (H100 whitepaper, table 3).
+                // Double precision runs at the highest clock (H100 whitepaper, table 3).
                 let is_low = pipe == Pipe::Tensor && dtype != Dtype::F64;
                 let (hertz, origin) = if is_low { tensor } else { core };
                 let per_second = f64::from(device.multiprocessors) * f64::from(rate) * hertz;
@@ -164,32 +165,32 @@ impl Peaks {
         peaks
     }
 
-    /// Sets the memory bandwidth in bytes a second.
+    /// Sets the memory bandwidth in bytes per second.
     pub fn with_bandwidth(mut self, bytes_per_second: f64) -> Self {
         self.bandwidth = Roof { measured: self.bandwidth.measured, ..given(bytes_per_second) };
         self
     }
 
-    /// Sets operations a second for type and units.
+    /// Sets operations per second for type and units.
     pub fn with_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
         let roof = self.roof_mut(dtype, pipe);
         *roof = Roof { measured: roof.measured, ..given(flops_per_second) };
         self
     }
 
-    /// Sets the measured bandwidth in bytes a second.
+    /// Sets the measured bandwidth in bytes per second.
     pub fn with_measured_bandwidth(mut self, bytes_per_second: f64) -> Self {
         self.bandwidth.measured = sane(bytes_per_second);
         self
     }
 
-    /// Sets the measured operations a second for type and units.
+    /// Sets the measured operations per second for type and units.
     pub fn with_measured_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
         self.roof_mut(dtype, pipe).measured = sane(flops_per_second);
         self
     }
 
-    /// Sets the rate of a memory level in bytes a second.
+    /// Sets the rate of a memory level in bytes per second.
     pub fn with_level(self, level: MemoryLevel, bytes_per_second: f64) -> Self {
         match level {
             MemoryLevel::Dram => self.with_bandwidth(bytes_per_second),
@@ -198,8 +199,8 @@ impl Peaks {
     }
 
     /// Fills in unknown rates of memory levels from the metrics of
-    /// [`Set::Roofline`](cupti::counters::Set::Roofline): the highest of any range or kernel, since
-    /// clocks vary. Cache rates are never known from tables.
+    /// [`Set::Roofline`](cupti::counters::Set::Roofline): the highest rate of any range or kernel,
+    /// since clocks vary. Tables never contain cache rates.
     pub fn with_counted(mut self, measured: &Measured) -> Self {
         for level in MemoryLevel::ALL {
             let peaks = measured.ranges().filter_map(|range| level.peak(&range));
@@ -237,17 +238,17 @@ impl Peaks {
     getters! {
         /// The device's name.
         device: &str = device;
-        /// The roof of the device memory, in bytes a second.
+        /// The roof of the device memory, in bytes per second.
         bandwidth: Roof = bandwidth;
         /// The roofs by number type and units.
         compute: impl Iterator<Item = &ComputeRoof> = compute.iter();
         /// The source of the tensor-core rates, if from the tables of this crate.
         source: Option<&str> = source.as_deref();
-        /// Why some peaks are unknown, if any.
+        /// The reason why some peaks are unknown, if any.
         missing: Option<&str> = missing.as_deref();
     }
 
-    /// The roof of a memory level, in bytes a second; [`bandwidth`](Self::bandwidth) for DRAM.
+    /// The roof of a memory level, in bytes per second; [`bandwidth`](Self::bandwidth) for DRAM.
     pub fn level(&self, level: MemoryLevel) -> Roof {
         let known = self.caches.iter().find(|known| known.level == level);
         match level {
@@ -256,7 +257,7 @@ impl Peaks {
         }
     }
 
-    /// The roof for numbers of this type, on these units or the fastest.
+    /// The roof for numbers of this type, on these units or on the fastest ones.
     pub fn flops(&self, dtype: Dtype, pipe: Option<Pipe>) -> Option<ComputeRoof> {
         let is_it = |known: &&ComputeRoof| {
             known.dtype == dtype && pipe.is_none_or(|pipe| known.pipe == pipe)
@@ -266,12 +267,12 @@ impl Peaks {
         known.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(known, _)| *known)
     }
 
-    /// Operations a byte above which the units are the limit, not the memory.
+    /// The operations per byte above which the units limit, not the memory.
     pub fn ridge(&self, dtype: Dtype, pipe: Option<Pipe>) -> Option<f64> {
         Some(self.flops(dtype, pipe)?.roof.value()? / self.bandwidth.value()?)
     }
 
-    /// JSON for [`from_json`](Self::from_json), to keep measured ceilings with a machine.
+    /// Returns JSON for [`from_json`](Self::from_json), to store measured ceilings of a machine.
     pub fn to_json(&self) -> String {
         // Numbers and strings always serialise.
         profiler_base::text::json_pretty(self).unwrap_or_default()
@@ -318,7 +319,7 @@ impl Peaks {
         Table::new("Roofs", ["roof", "from", "peak", "measured"], rows)
     }
 
-    /// The source of the rates, and why some are unknown.
+    /// The source of the rates, and the reason why some are unknown.
     pub(super) fn notes(&self) -> Vec<String> {
         let short = |text: &String| shortened(text, MESSAGE_WIDTH);
         let source = self.source.as_ref().map(|source| format!("rates: {}", short(source)));
@@ -346,7 +347,7 @@ fn given(peak: f64) -> Roof {
     roof(peak, Origin::Given)
 }
 
-/// A rate that can be a roof.
+/// A valid rate for a roof.
 fn sane(value: f64) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(value)
 }

@@ -17,11 +17,11 @@ const TOP: f64 = 34.0;
 const PLOT: f64 = 470.0;
 /// The height of a row of the key.
 const KEY: f64 = 20.0;
-/// Maximum powers of ten on an axis; values beyond are drawn at its end.
+/// The maximum powers of ten on an axis; values beyond it are drawn at its end.
 const DECADES: i32 = 14;
-/// Maximum powers of ten for lines within them.
+/// The maximum powers of ten on an axis with minor lines.
 const MINOR: i32 = 8;
-/// Maximum points in the legend; all have their name in the title.
+/// The maximum number of points in the legend; the title of every point has its name.
 const NAMED: usize = 60;
 /// The columns of the legend, and the longest name in one.
 const COLUMNS: usize = 3;
@@ -30,13 +30,13 @@ const LEGEND_NAME: usize = 34;
 const LETTER: f64 = 7.2;
 
 type Position = (f64, f64);
-/// What a point above its roof means.
+/// The meaning of a point above its roof.
 const ABOVE: &str =
     "bytes came from a cache, fewer operations were done than declared, or the roof is too low";
 
 impl Roofline {
-    /// The plot as SVG: operations a second over operations a byte, the roofs (measured ones
-    /// dashed), and a point for every path that has both, coloured by number type. Follows the
+    /// The plot as SVG: operations per second over operations per byte, with the roofs (measured
+    /// ones dashed). Every path that has both is a point, coloured by number type. Follows the
     /// reader's light or dark scheme; names are escaped.
     pub fn to_svg(&self) -> String {
         self.svg(true)
@@ -73,7 +73,7 @@ pub(super) fn plot_content(
     tables: &[Table],
     notes: &[String],
 ) -> String {
-    // On a phone it keeps a size that can be read, and scrolls.
+    // On a phone the plot has a readable size and scrolls.
     let mut content = format!(
         "<div class=\"plot\" tabindex=\"0\" role=\"region\" aria-label=\"Plot of the roofline\">{svg}</div>\n"
     );
@@ -86,7 +86,7 @@ pub(super) fn plot_content(
     content
 }
 
-/// The plot. `alone` adds the style and title that a page has by itself.
+/// The plot. `alone` adds the style and title for a file of its own.
 pub(super) fn svg(
     peaks: &Peaks,
     slopes: &[Slope],
@@ -129,7 +129,7 @@ pub(super) fn svg(
     svg
 }
 
-/// The names of roofs and points below the plot, by the letter or number beside each.
+/// The names of roofs and points below the plot, with the letter or number of each.
 struct Legend {
     entries: Vec<(String, String)>,
     top: f64,
@@ -160,7 +160,7 @@ impl Legend {
     }
 }
 
-/// A rising roof: bytes a second.
+/// A rising roof: bytes per second.
 #[derive(Debug)]
 pub(super) struct Slope {
     pub(super) label: &'static str,
@@ -173,26 +173,26 @@ pub(super) enum Shape {
     Circle,
     Square,
     Triangle,
-    /// For declared work beside counted work.
+    /// Declared work beside counted work.
     Ring,
 }
 
 /// A point of the plot.
 #[derive(Debug)]
 pub(super) struct Spot {
-    /// Operations a byte.
+    /// Operations per byte.
     pub(super) intensity: f64,
-    /// Operations a second.
+    /// Operations per second.
     pub(super) achieved: f64,
     /// The end of the dashed line.
     pub(super) attainable: Option<f64>,
-    /// Whether it is above the lowest of its roofs.
+    /// True if it is above the lowest of its roofs.
     pub(super) is_above: bool,
     pub(super) dtype: Option<Dtype>,
     pub(super) shape: Shape,
     pub(super) name: Option<String>,
     pub(super) title: String,
-    /// The meaning of the shape, if there are several.
+    /// The meaning of the shape, if several shapes are used.
     pub(super) key: Option<&'static str>,
     /// The intensity of another spot of the same work, connected by a line.
     pub(super) beside: Option<f64>,
@@ -300,7 +300,7 @@ impl Axes {
     }
 }
 
-/// The values between powers of ten; none on an axis of many.
+/// The values between powers of ten; none on an axis with many.
 fn minor((least, most): (i32, i32)) -> impl Iterator<Item = f64> {
     let powers = if most - least > MINOR { 0..0 } else { least..most };
     powers.flat_map(|power| (2..=9).map(move |factor| f64::from(factor) * 10f64.powi(power)))
@@ -324,7 +324,7 @@ fn scale(value: f64, (least, most): (i32, i32), from: f64, to: f64) -> f64 {
     from + share.clamp(0.0, 1.0) * (to - from)
 }
 
-/// Draws the roofs with their letters: of a rising one at its start, of a level one at its end.
+/// Draws the roofs with their letters: at the start of a rising roof, at the end of a level one.
 fn draw_roofs(
     svg: &mut String,
     axes: &Axes,
@@ -337,12 +337,12 @@ fn draw_roofs(
     for (class, is_measured) in [("rl-roof", false), ("rl-measured", true)] {
         let rate = |roof: &Roof| if is_measured { roof.measured } else { roof.peak };
         let suffix = if is_measured { ", measured" } else { "" };
-        // Measured roofs lie just below their peaks.
+        // Measured roofs are just below their peaks.
         let off = if is_measured { 14.0 } else { -5.0 };
         let greatest = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::max);
         for slope in slopes {
             let Some(bytes) = rate(&slope.roof) else { continue };
-            // Up to the highest roof, or to the top without any.
+            // Up to the highest roof, or to the top without a roof.
             let highest = greatest(&mut roofs.iter().filter_map(|roof| rate(&roof.roof)));
             let floor = 10f64.powi(axes.y.0);
             let from = least.max(floor / bytes);
@@ -369,7 +369,7 @@ fn draw_roofs(
     }
 }
 
-/// Draws the points, those with a name with their number.
+/// Draws the points, named ones with their number.
 fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], legend: &mut Legend) {
     let mut number = 0;
     for spot in spots {
@@ -427,8 +427,8 @@ impl Shape {
     }
 }
 
-/// The meaning of shapes and colours, and the number of its rows: shapes if there are several, colours
-/// of types, and the ring of points above their roof.
+/// Returns the meaning of shapes and colours, and the number of rows. Rows are: the shapes if there
+/// are several, the colours of types, and the ring of points above their roof.
 fn key(spots: &[Spot]) -> (String, usize) {
     type Entry<'a> = (Option<Shape>, Option<Dtype>, &'a str);
     let mut entries: Vec<Entry<'_>> = Vec::new();
@@ -468,7 +468,7 @@ fn key(spots: &[Spot]) -> (String, usize) {
     (svg, if entries.is_empty() { 0 } else { row + 1 })
 }
 
-/// The facts of a point, one a line.
+/// The facts of a point, one per line.
 fn title(point: &RooflinePoint) -> String {
     let mut title = shortened(&point.label(), 4 * NAME_WIDTH);
     if let Some(dtype) = point.dtype {

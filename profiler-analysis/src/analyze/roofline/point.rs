@@ -10,12 +10,12 @@ use serde::Serialize;
 use super::peaks::Roof;
 
 named_variants! {
-    /// What limits the speed of work.
+    /// The limit of work.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "lowercase")]
     #[non_exhaustive]
     pub enum Bound {
-        /// The memory bandwidth: fewer operations a byte than the ridge.
+        /// The memory bandwidth: fewer operations per byte than the ridge.
         Memory = "memory",
         /// The compute units.
         Compute = "compute",
@@ -28,7 +28,7 @@ named_variants! {
 pub struct RooflinePoint {
     /// The range's path, or the kernel's name.
     pub name: String,
-    /// The range's domain; `None` is the default one.
+    /// The range's domain; `None` for the default domain.
     pub domain: Option<String>,
     /// True if the work was declared for a kernel instead of a range.
     pub is_kernel: bool,
@@ -36,11 +36,11 @@ pub struct RooflinePoint {
     pub instances: u64,
     /// Kernels that ran for them.
     pub kernels: u64,
-    /// Devices with these kernels. The roofs are those of one device; the time is summed.
+    /// Devices with these kernels. The roofs belong to one device; the time is summed over devices.
     pub devices: u64,
-    /// Operations, of all instances.
+    /// Operations, summed over all instances.
     pub flops: Option<f64>,
-    /// Bytes from and to the device's memory, of all instances.
+    /// Bytes read from and written to the device's memory, summed over all instances.
     pub bytes: Option<f64>,
     /// The number type, if declared.
     pub dtype: Option<Dtype>,
@@ -48,51 +48,51 @@ pub struct RooflinePoint {
     pub pipe: Option<Pipe>,
     /// Time in which at least one of the kernels ran.
     pub gpu_time: Duration,
-    /// The roof for type and units, in operations a second.
+    /// The roof for type and units, in operations per second.
     pub compute: Option<Roof>,
-    /// The roof of the memory, in bytes a second.
+    /// The roof of the memory, in bytes per second.
     pub memory: Roof,
 }
 
 impl RooflinePoint {
-    /// Operations a byte: the operational (arithmetic) intensity.
+    /// Operations per byte: the operational (arithmetic) intensity.
     pub fn intensity(&self) -> Option<f64> {
         ratio(self.flops?, self.bytes?)
     }
 
-    /// Operations a second.
+    /// Operations per second.
     pub fn achieved(&self) -> Option<f64> {
         ratio(self.flops?, self.gpu_time.as_secs_f64())
     }
 
-    /// Declared bytes a second; more may have moved.
+    /// Declared bytes per second; the actual traffic may be higher.
     pub fn achieved_bandwidth(&self) -> Option<f64> {
         ratio(self.bytes?, self.gpu_time.as_secs_f64())
     }
 
-    /// Operations a byte above which the units are the limit.
+    /// The operations per byte above which the units limit.
     pub fn ridge(&self) -> Option<f64> {
         ratio(self.compute?.value()?, self.memory.value()?)
     }
 
-    /// Operations a second that the roofs allow at this intensity: the lesser of the compute roof
-    /// and intensity x bandwidth, or the known one.
+    /// Operations per second that the roofs allow at this intensity: the lesser of the compute roof
+    /// and intensity x bandwidth. If only one is known, that one.
     pub fn attainable(&self) -> Option<f64> {
         ratio(self.flops?, self.ideal_time(Roof::value)?)
     }
 
-    /// The time at the roof.
+    /// The time that the work would take at the roof.
     pub fn ideal(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.ideal_time(Roof::value)?).ok()
     }
 
-    /// The reached share of the roof; 1 is at it. Above 1 if declared bytes came from a cache, or
-    /// more work was declared than done. With one unknown roof, the share of the other.
+    /// The achieved share of the roof; 1 is at the roof. Above 1 if declared bytes were read from a
+    /// cache, or more work was declared than done. With one unknown roof, the share of the other.
     pub fn of_roof(&self) -> Option<f64> {
         ratio(self.ideal_time(Roof::value)?, self.gpu_time.as_secs_f64())
     }
 
-    /// The reached share of the measured roofs; `None` unless every relevant one was measured.
+    /// The achieved share of the measured roofs; `None` unless every relevant one was measured.
     pub fn of_measured(&self) -> Option<f64> {
         let known = |declared: Option<f64>, roof: Option<Roof>| {
             declared.is_none() || roof.is_some_and(|roof| roof.measured.is_some())
@@ -102,7 +102,7 @@ impl RooflinePoint {
         ratio(ideal, self.gpu_time.as_secs_f64())
     }
 
-    /// The possible speed-up at the roof.
+    /// The maximum speed-up: the factor to the roof.
     pub fn distance(&self) -> Option<f64> {
         ratio(1.0, self.of_roof()?)
     }
@@ -113,7 +113,7 @@ impl RooflinePoint {
         match (compute, memory) {
             (Some(compute), Some(memory)) if compute >= memory => Some(Bound::Compute),
             (Some(_), Some(_)) => Some(Bound::Memory),
-            // Without operations only the memory counts.
+            // Without operations only the memory is a limit.
             (None, Some(_)) if self.flops.is_none_or(|flops| flops == 0.0) => Some(Bound::Memory),
             _ => None,
         }

@@ -1,22 +1,22 @@
-//! Operations a cycle and multiprocessor by architecture, and clocks and bandwidths of boards.
+//! Operations per cycle and multiprocessor by architecture, and clocks and bandwidths of boards.
 
 use nvtx::{Dtype, Pipe};
 
 use Dtype::{Bf16, F4, F8, F16, F32, F64, I8, Tf32};
 
-/// Dense operations a cycle and multiprocessor; a multiply-add counts as two.
+/// Dense operations per cycle and multiprocessor; a multiply-add counts as two.
 #[derive(Debug)]
 pub(super) struct Architecture {
     pub(super) capability: (u32, u32),
     vector: &'static [(Dtype, u32)],
     tensor: &'static [(Dtype, u32)],
-    /// The source of the tensor rates. Vector rates are twice the results a cycle of the table
-    /// "Throughput of Native Arithmetic Instructions" in NVIDIA's CUDA C++ Programming Guide,
+    /// The source of the tensor rates. Vector rates are twice the results per cycle in the table
+    /// "Throughput of Native Arithmetic Instructions" of NVIDIA's CUDA C++ Programming Guide,
     /// unless stated otherwise.
     pub(super) source: &'static str,
 }
 
-/// Rates that are not known for sure are left out.
+/// Uncertain rates are left out.
 pub(super) static ARCHITECTURES: [Architecture; 13] = [
     Architecture {
         capability: (7, 0),
@@ -122,9 +122,9 @@ impl Architecture {
         vector.chain(tensor)
     }
 
-    /// True for boards whose tensor cores accumulate in 32 bits at half the rate, as bf16 and tf32
-    /// always do; f16 can accumulate in 16 bits. Source: appendices of the GA102, Ada and RTX
-    /// Blackwell whitepapers; L40 data sheet.
+    /// True for boards whose tensor cores accumulate in 32 bits at half the rate. The types bf16
+    /// and tf32 always accumulate in 32 bits; f16 can accumulate in 16 bits. Source: appendices of
+    /// the GA102, Ada and RTX Blackwell whitepapers; L40 data sheet.
     fn halves(&self, board: &str) -> bool {
         let is_one_of_them = matches!(self.capability, (8, 6) | (8, 9) | (12, 0));
         is_one_of_them && (board.contains("GeForce") || board == "NVIDIA L40")
@@ -134,18 +134,18 @@ impl Architecture {
 /// Clocks and bandwidth of a board.
 #[derive(Debug)]
 pub(super) struct Board {
-    /// The driver's name for it.
+    /// The driver's name of the board.
     name: &'static str,
     /// Highest clock in MHz, for recordings without it.
     pub(super) core_mhz: u32,
-    /// The clock in MHz that the data sheet uses for tensor cores, if another.
+    /// The clock in MHz that the data sheet uses for tensor cores, if different.
     pub(super) tensor_mhz: Option<u32>,
     /// GB/s, for recordings without it.
     pub(super) bandwidth: f64,
 }
 
-/// Source: data sheets; for H100 table 3 of its whitepaper, which has two boost clocks; for H100
-/// NVL, H200 NVL and B200 the clock that follows from the stated bf16 TFLOP/s.
+/// Source: data sheets; for H100 table 3 of its whitepaper, which has two boost clocks. For H100
+/// NVL, H200 NVL and B200, the clock is derived from the stated bf16 TFLOP/s.
 static BOARDS: [Board; 25] = [
     board("Tesla V100-SXM2-16GB", 1530, None, 900.0),
     board("Tesla V100-SXM2-32GB", 1530, None, 900.0),

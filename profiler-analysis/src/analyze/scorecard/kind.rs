@@ -7,23 +7,25 @@ use super::Target;
 use crate::analyze::diagnosis::Thresholds;
 
 named_variants! {
-    /// A value of a scorecard. Shares are of the [diagnosis'](crate::analyze::diagnosis) clock by
+    /// A value of a scorecard. Shares refer to the [diagnosis'](crate::analyze::diagnosis) clock by
     /// default. [`Targets`](super::Targets) sets other targets.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum ScoreKind with text in ALL {
-        /// Whether nothing was lost ([`Health`](profiler_core::Health)): missing records look like an idle
-        /// GPU.
+        /// The completeness of the recording ([`Health`](profiler_core::Health)): missing records
+        /// appear as an idle GPU.
         Health = "recording" and "health",
         /// Time in which a GPU ran anything but collectives; the mean of several GPUs without
         /// [unused](Thresholds::unused_share) ones
-        /// ([`DeviceTimes::busy`](profiler_core::query::DeviceTimes::busy)). Good from 90 %: without the
-        /// rest the run is 1.11 times as fast. Bad up to 50 %: the host decides more than the GPU.
+        /// ([`DeviceTimes::busy`](profiler_core::query::DeviceTimes::busy)). Good from 90 %:
+        /// without the rest the run is 1.11 times as fast. Bad up to 50 %: the host determines more
+        /// of the time than the GPU.
         GpuBusy = "GPU busy" and "gpu_busy",
-        /// The largest estimate of all causes and findings: the speed-up of the run under the
-        /// assumption in the note (Amdahl), with whether it is a bound. GPU compute is no such cause. Good up to the estimate
-        /// of a good share, 1.05; bad from that of a bad share, 1.25.
+        /// The largest estimate of all causes and findings, without GPU compute: the speed-up of
+        /// the run under the assumption in the note (Amdahl). The note also states if it is an
+        /// upper bound. Good up to the estimate of a good share, 1.05; bad from the estimate of a
+        /// bad share, 1.25.
         Estimate = "speed-up by one change" and "estimate",
         /// The GPU was idle for calls that launch, allocate and free. Good up to 5 %: without it
         /// the run is 1.05 times as fast, less than the variation of runs. Bad from 20 %, the share
@@ -43,19 +45,19 @@ named_variants! {
         /// [`Launch`](Self::Launch).
         Communication = "communication alone" and "communication",
         /// The share of the copies' time with concurrent kernels. Good from 80 %, bad up to 20 %.
-        /// Unknown if copies alone take no more than is good for [`Copy`](Self::Copy).
+        /// Unknown if copies alone are within the good range of [`Copy`](Self::Copy).
         Overlap = "copies hidden behind kernels" and "overlap",
         /// The share of the kernels' time in kernels shorter than [`Thresholds::small_kernel`], 20
-        /// us. Good up to 20 %, bad from 50 %: a launch takes 3 to 5 us, a fifth or more of such a
+        /// us. Good up to 20 %, bad from 50 %. A launch takes 3 to 5 us, a fifth or more of such a
         /// kernel, which also hardly fills the GPU.
         SmallKernels = "kernels too short" and "small_kernels",
         /// Theoretical occupancy, the mean over kernels by time. Good from 25 %: four warps for
-        /// each of the four schedulers of a multiprocessor with 64, as many as the latency of
-        /// dependent instructions in cycles since Volta. Bad up to 6.25 %, one warp each. Between
-        /// them are kernels with much work a thread, such as products.
+        /// each of the four schedulers of a multiprocessor with 64 warps. Four is also the latency
+        /// of dependent instructions in cycles since Volta. Bad up to 6.25 %, one warp per
+        /// scheduler. Kernels with much work per thread, such as products, are in between.
         Occupancy = "theoretical occupancy" and "occupancy",
         /// The share of the time of eligible products in kernels that use tensor cores. Good from
-        /// 90 %, bad up to 50 %. Unknown if the rest takes no more than is good for
+        /// 90 %, bad up to 50 %. Unknown if the rest is within the good range of
         /// [`Launch`](Self::Launch).
         TensorCores = "tensor cores, where they can" and "tensor_cores",
         /// The achieved share of the roofline in ranges with declared work, by time. Good from 60
@@ -138,7 +140,7 @@ named_variants! {
     pub enum Flag with text {
         /// Undecided or unimportant; the note has the reason.
         Unknown = "unknown",
-        /// At its target.
+        /// The target is met.
         Good = "good",
         /// Between good and bad.
         Look = "look",

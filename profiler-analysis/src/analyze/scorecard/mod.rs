@@ -13,9 +13,10 @@
 //! # }
 //! ```
 //!
-//! Nothing is measured here: the values come from the [diagnosis](crate::analyze::diagnosis), the
-//! [kernels](crate::analyze::kernels), the [roofline](crate::roofline::Roofline) and
-//! [`Health`](profiler_core::Health), which have more detail.
+//! The scorecard measures nothing itself. Its values are taken from the
+//! [diagnosis](crate::analyze::diagnosis), the [kernels](crate::analyze::kernels), the
+//! [roofline](crate::roofline::Roofline) and [`Health`](profiler_core::Health), which have more
+//! detail.
 
 mod kind;
 mod targets;
@@ -52,7 +53,7 @@ pub struct Score {
     pub target: Target,
     /// The result of the comparison with the target.
     pub flag: Flag,
-    /// The numbers behind the value, or why it is unknown.
+    /// The numbers behind the value, or the reason why it is unknown.
     pub note: String,
 }
 
@@ -60,16 +61,17 @@ fn known<S: serde::Serializer>(value: &Option<f64>, serializer: S) -> Result<S::
     finite(&value.unwrap_or(f64::NAN), serializer)
 }
 
-/// A cause or finding to mend, with an estimate of the gain.
+/// A cause or finding to fix, with an estimate of the gain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Mending {
-    /// The cause or finding in words.
+    /// The cause or finding as text.
     pub what: String,
-    /// The speed-up of the run under [`assumption`](Self::assumption); infinite for all of it.
+    /// The speed-up of the run under [`assumption`](Self::assumption); infinite if the whole run is
+    /// removed.
     #[serde(serialize_with = "finite")]
     pub estimate: f64,
-    /// True if no change of this kind brings more: [`Finding::is_bound`].
+    /// True if no change of this kind saves more: [`Finding::is_bound`].
     pub is_bound: bool,
     /// The assumption of the estimate.
     pub assumption: &'static str,
@@ -77,21 +79,24 @@ pub struct Mending {
     pub remedy: &'static str,
 }
 
-/// A run on one page, by [`Profile::scorecard`](crate::prelude::ProfileExt::scorecard). `{}` is up to 24 lines of text, and one for each further phase.
+/// A run on one page, by [`Profile::scorecard`](crate::prelude::ProfileExt::scorecard). `{}` is up
+/// to 24 lines of text, and one more for each further phase.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scorecard {
-    /// The verdict on the steady phase with the most time, or on the run as a whole; or why there is none.
-    /// All values are of that phase, but [`Health`](ScoreKind::Health) and [`OfRoof`](ScoreKind::OfRoof),
-    /// which are of the run.
+    /// The verdict on the steady phase with the most time, or on the whole run; or the reason for
+    /// its absence. All values refer to that phase, except [`Health`](ScoreKind::Health) and
+    /// [`OfRoof`](ScoreKind::OfRoof), which refer to the run.
     pub verdict: String,
-    /// The verdicts on the other steady phases, and the times of the phases that are not judged, a line each.
+    /// The verdicts on the other steady phases, and the times of the phases without a verdict, a
+    /// line each.
     pub others: Vec<String>,
-    /// The verdict for programs.
+    /// The verdict as an enum.
     pub bottleneck: Option<Bottleneck>,
     /// The time that shares refer to.
     #[serde(rename = "clock_ns", serialize_with = "profiler_base::statistics::as_ns")]
     pub clock: Duration,
-    /// What to mend first: the verdict's cause, or the costliest finding if that is GPU work.
+    /// The first thing to fix: the verdict's cause, or the costliest finding if the cause is GPU
+    /// work.
     pub first: Option<Mending>,
     scores: Vec<Score>,
 }
@@ -146,7 +151,7 @@ struct Card<'a> {
     judged: &'a Judged,
 }
 
-/// A value and its note, or why it is unknown.
+/// A value and its note, or the reason why it is unknown.
 enum Known {
     Is(f64, String),
     /// A value that is unreliable for this reason.
@@ -289,7 +294,8 @@ impl Card<'_> {
         self.of_clock(share, note)
     }
 
-    /// A share; unreliable if it misses its target and this time on the clock would be good.
+    /// A share. It is unreliable if it misses its target although its time on the clock meets the
+    /// target.
     fn share_at_stake(&self, kind: ScoreKind, share: f64, note: String, time: Duration) -> Known {
         let of_clock = if kind == ScoreKind::Overlap { ScoreKind::Copy } else { ScoreKind::Launch };
         let good = |kind| self.targets.get(kind).good;
@@ -395,7 +401,8 @@ impl Card<'_> {
                 continue;
             };
             let seconds = point.gpu_time.as_secs_f64();
-            // Above the roof is data of a cache, or a roof that is too low: no credit for others.
+            // A share above the roof means cached data or too low a roof; the excess must not
+            // improve other ranges.
             ideal += share.min(1.0) * seconds;
             spent += seconds;
             if lowest.is_none_or(|(least, _)| share < least) {
@@ -417,7 +424,7 @@ impl Card<'_> {
     }
 
     fn estimate(&self) -> Known {
-        // Of equal estimates the finding, which has a position.
+        // Among equal estimates the finding, which has a location.
         let all = self.findings().chain(self.all_causes());
         let largest = all.fold(None, |largest: Option<Mending>, next| match largest {
             Some(largest) if largest.estimate >= next.estimate => Some(largest),
@@ -433,7 +440,7 @@ impl Card<'_> {
         }
     }
 
-    /// The cause of the verdict, unless that is GPU work.
+    /// The cause of the verdict, unless the cause is GPU work.
     fn causes(&self) -> impl Iterator<Item = Mending> {
         let decided = self.verdict.bottleneck.filter(|of| *of != Bottleneck::GpuCompute);
         self.all_causes().take(usize::from(decided.is_some()))
@@ -452,7 +459,7 @@ impl Card<'_> {
         })
     }
 
-    /// The findings to mend, costliest first.
+    /// The findings to fix, costliest first.
     fn findings(&self) -> impl Iterator<Item = Mending> {
         let findings = self.findings.iter().filter(|found| !found.is_note());
         findings.map(|found| Mending {

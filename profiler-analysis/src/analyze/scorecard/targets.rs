@@ -12,9 +12,10 @@ use crate::analyze::roofline::Peaks;
 /// The bounds of good and bad, in the unit of the value: shares from 0 to 1, or factors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Target {
-    /// Values from here on are good.
+    /// Values from this bound on are good.
     pub good: f64,
-    /// Values from here on, in the other direction, are bad. A value that is both is good.
+    /// Values from this bound on, in the other direction, are bad. A value that meets both bounds
+    /// is good.
     pub bad: f64,
 }
 
@@ -72,7 +73,7 @@ impl Targets {
     setters! {
         /// Sets the diagnosis' thresholds: small kernels, names of loading ranges, default shares.
         thresholds(thresholds: Thresholds) thresholds = thresholds;
-        /// Sets the roofs, instead of those of the device that ran most kernels.
+        /// Sets the roofs, instead of those of the device with the most kernels.
         peaks(peaks: Peaks) peaks = Some(peaks);
     }
 

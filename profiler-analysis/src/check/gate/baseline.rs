@@ -17,11 +17,11 @@ use crate::analyze::compare::{DeviceCounts, RangeWork, WallCause, Work};
 use crate::error::{Error, Kind};
 use profiler_core::profile::RecordingInfo;
 
-/// The format that this version writes and reads, and those of versions before it.
+/// The format that this version reads and writes, and the formats of older versions.
 const FORMAT: &str = "gpu-baseline 2";
 const OLDER: [&str; 1] = ["gpu-baseline 1"];
 
-/// How a baseline is written, for messages.
+/// The command that writes a baseline, for messages.
 pub(crate) const UPDATE: &str = "GPU_BASELINES=update, or `gpuprof gate --update`";
 
 /// A baseline file.
@@ -46,13 +46,13 @@ pub(crate) struct Entry {
     /// The mean SM clock while operations ran, if sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sm_mhz: Option<f64>,
-    /// Of each process, which wall times and host times differ by; `None` if a run has none.
+    /// The wall times by process, since they differ between processes; `None` if a run has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) wall_time: Option<Times>,
-    /// The mean wall time of the middle runs, which `wall_ns` of the ranges sums to.
+    /// The mean wall time of the middle runs, which is the sum of the ranges' `wall_ns`.
     #[serde(default)]
     pub(crate) wall_mean_ns: f64,
-    /// True if the wall time is that of sessions, else that of recorded activity, as in captures.
+    /// True if the wall time covers sessions; false if it covers the recorded activity of captures.
     #[serde(default)]
     pub(crate) is_session: bool,
     pub(crate) ranges: BTreeMap<String, RangeEntry>,
@@ -70,7 +70,7 @@ pub(crate) struct Key {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RangeEntry {
-    /// Entries with GPU operations, of outermost ranges.
+    /// Entries with GPU operations, for outermost ranges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) active: Option<Count>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -78,7 +78,7 @@ pub(crate) struct RangeEntry {
     /// The part of the wall time that each cause takes in this range alone, in nanoseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) wall_ns: BTreeMap<WallCause, f64>,
-    /// Of each process.
+    /// The host times by process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host_time: Option<Times>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,7 +140,7 @@ impl Count {
     }
 }
 
-/// The times of each run in order, in nanoseconds. In the file they are one text on one line.
+/// The times of each run in order, in nanoseconds. The file stores them as one text on one line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(into = "WrittenTimes", try_from = "WrittenTimes")]
 pub(crate) struct Times(pub(crate) Vec<f64>);
@@ -212,7 +212,7 @@ impl Key {
         Self { device, driver, clocks, build: build.to_owned() }
     }
 
-    /// Clocks are compared only if both keys have them.
+    /// True if the keys match. Clocks are compared only if both keys have them.
     fn fits(&self, other: &Self) -> bool {
         let clocks = match (&self.clocks, &other.clocks) {
             (Some(one), Some(other)) => one == other,
@@ -235,8 +235,8 @@ impl fmt::Display for Key {
 }
 
 impl Entry {
-    /// An entry from runs on one machine. A count missing in a run is 0; a missing time is left
-    /// out.
+    /// Creates an entry from runs on one machine. A count missing in a run is 0; a missing time is
+    /// left out.
     pub(crate) fn of(key: Key, recorded: String, runs: &[Run]) -> Self {
         let mut ranges: BTreeMap<String, RangeEntry> = BTreeMap::new();
         for (path, part) in runs.iter().flat_map(|run| &run.parts) {
@@ -331,7 +331,7 @@ impl Entry {
         Some(WallSide { runs: self.runs as usize, ns: self.wall_mean_ns, processes_ns, parts })
     }
 
-    /// What the runs did.
+    /// The work of the runs.
     pub(crate) fn work(&self) -> Work {
         let busy_ns = |range: &RangeEntry| range.busy_time.as_ref().map_or(0.0, Times::median);
         let gpu_ns = self.ranges.get(EVERYTHING).map_or(0.0, busy_ns);
@@ -368,7 +368,7 @@ impl Entry {
     }
 }
 
-/// The mean clock of the runs that sampled it.
+/// The mean clock of the runs with samples.
 fn mean_mhz(runs: &[Run]) -> Option<f64> {
     let clocks: Vec<f64> = runs.iter().filter_map(|run| run.sm_hz).collect();
     (!clocks.is_empty()).then(|| tenths(clocks.iter().sum::<f64>() / clocks.len() as f64 / 1e6))
@@ -386,7 +386,7 @@ pub(crate) enum Stored {
 }
 
 impl File {
-    /// Reads a file, if there is one.
+    /// Reads a file, if it exists.
     pub(crate) fn read(path: &Path) -> Result<Stored, Error> {
         let text = match profiler_base::text::read_file(path) {
             Ok(text) => text,
@@ -400,7 +400,7 @@ impl File {
                 path.display()
             )))
         };
-        // Other formats have other entries.
+        // Other formats have different entries.
         let json: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         match json["format"].as_str() {
@@ -416,7 +416,7 @@ impl File {
         self.place(key).map(|place| &self.entries[place])
     }
 
-    /// The index of the equal key, or of the first that fits.
+    /// The index of the equal key, or of the first matching one.
     fn place(&self, key: &Key) -> Option<usize> {
         let keys = || self.entries.iter().map(|entry| &entry.key);
         keys().position(|of| of == key).or_else(|| keys().position(|of| of.fits(key)))
@@ -437,7 +437,7 @@ impl File {
         self.entries.sort_by(|a, b| a.key.cmp(&b.key));
     }
 
-    /// Replaces the file at once when the new content is complete; creates its folder.
+    /// Replaces the file atomically when the new content is complete; creates its folder.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
         let failed = |error| io_error("write", path, error);
         let mut text =

@@ -30,8 +30,8 @@ pub use verdict::{CountChange, CountOutcome, GateVerdict, Outcome, TimeChange, T
 /// The variable that switches to writing baselines: `GPU_BASELINES=update`.
 const VARIABLE: &str = "GPU_BASELINES";
 
-/// Compares runs with a baseline file. `GPU_BASELINES=update` in the environment writes the file, a
-/// review accepts it into version control, and later runs read it, like a snapshot.
+/// Compares runs with a baseline file, which works like a snapshot. `GPU_BASELINES=update` in the
+/// environment writes the file, a review accepts it into version control, and later runs read it.
 ///
 /// ```no_run
 /// use profiler_analysis::prelude::*;
@@ -48,59 +48,67 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// ```
 ///
 /// # What is compared
-/// The wall time comes first: a gate fails if the wall time of a run certainly grew by more than the
-/// [wall effect](Self::wall_effect), and says in which range and why. A fix never fails: if the wall
-/// time certainly fell by more than 1 %, whatever else grew is a [trade](Outcome::Trade), which
-/// passes.
+/// The wall time is compared first. A gate fails if the wall time of a run certainly grew by more
+/// than the [wall effect](Self::wall_effect), and reports the range and the cause. An optimisation
+/// never fails: if the wall time certainly fell by more than 1 %, any other growth is a
+/// [trade](Outcome::Trade), which passes.
 ///
-/// Counts are launches, kernels, copies, bytes, memsets, waits and allocations of each range. One that
-/// grew fails, also one of a kernel by name and shape (grid and block), unless it moved from another
-/// range. One that fell, or is of no cost, is reported. A count that differed in the baseline may be
-/// within its range. [`strict`](Self::strict) gates fail on any difference.
+/// Counts are launches, kernels, copies, bytes, memsets, waits and allocations of each range. A
+/// count that grew fails, unless its work moved from another range. This includes counts of a
+/// kernel by name and shape (grid and block). A count that fell, or has no cost, is reported. If a
+/// count varied in the baseline, it may have any value within that range. [`strict`](Self::strict)
+/// gates fail on any difference.
 ///
-/// Ranges whose names differ in [running numbers](crate::prelude::ProfileExt::with_grouped_numbers) alone are one, whose
-/// key in the file is the pattern: `step *`. A number that occurs once in a run and in one range runs if
-/// it has many values.
+/// Ranges whose names differ only in [running
+/// numbers](crate::prelude::ProfileExt::with_grouped_numbers) are one range, whose key in the file
+/// is the pattern: `step *`. A number that occurs once in a run and in one range is running if it
+/// has many values.
 ///
-/// Runs have to do the same work. A gate is undecided, and fails, if an outermost range with GPU work was
-/// entered more or less often or is missing, has GPU work in fewer entries, or if a GPU has none
-/// ([`GateVerdict::undecidable`]). It returns an error if nothing ran on the GPU on one side, or if runs and
+/// Runs must do the same work. A gate is undecided, and fails, in these cases
+/// ([`GateVerdict::undecidable`]):
+/// - An outermost range with GPU work was entered more or less often, or is missing.
+/// - An outermost range has GPU work in fewer entries.
+/// - A GPU has no work.
+///
+/// A gate returns an error if nothing ran on the GPU on one side. It also returns one if runs and
 /// baseline have neither a range nor a kernel in common.
 ///
-/// Other times are the host time and busy time of every range, the sum of its kernels, and each kernel
-/// (the midmean of a run). The factor of a change is the median of all ratios, with bounds by ranks
-/// ([`TimeChange`]), which assume nothing about the distribution of times. A time
+/// Other times are the host time and busy time of every range, the sum of its kernels, and each
+/// kernel (the midmean of a run). The factor of a change is the median of all ratios, with bounds
+/// by ranks ([`TimeChange`]), which assume nothing about the distribution of times. A time
 /// - passes if it certainly grew by less than the [minimum effect](Self::minimum_effect),
 /// - fails if it certainly grew by more,
-/// - and is tested again after more [runs](Self::runs) otherwise. Undecided at the last look fails,
-///   except the host time and busy time of a range: they vary most, and explain the wall time. Both
-///   also have to grow by 1 % of the wall time.
+/// - and is otherwise tested again after more [runs](Self::runs).
+///
+/// A time that is undecided at the last look fails, except the host time and busy time of a range.
+/// These two vary most, and explain the wall time. Both also have to grow by 1 % of the wall time.
 ///
 /// # Error rates
 /// With an [error rate](Self::error_rate) of 1 % and three looks:
-/// - a kernel that is slower by the minimum effect or more passes in at most 1 % of all gates. The
-///   rate is divided among the looks, so the union bound holds however they depend on each other;
-/// - if nothing is slower by the minimum effect or more, any time is reported as slower in at most
-///   1 % of all gates. Here half the rate is for the wall time, half divided among the other times;
-/// - the rate of *undecided* gates without a slowdown depends on noise and budget, without a bound.
+/// - A kernel that is slower by the minimum effect or more passes in at most 1 % of all gates. The
+///   rate is divided among the looks, so the union bound holds for any dependence between them.
+/// - If nothing is slower by the minimum effect or more, any time is reported as slower in at most
+///   1 % of all gates. Half of this rate is for the wall time, half is divided among the other
+///   times.
+/// - The rate of *undecided* gates without a slowdown depends on noise and budget, without a bound.
 ///
-/// Runs are assumed to be independent, and the process of the baseline to be like any other. If
-/// times differ between processes, as by memory placement, both bounds shift by that.
+/// Runs are assumed to be independent, and the process of the baseline to be typical. If times
+/// differ between processes, for example by memory placement, both bounds shift by that difference.
 ///
-/// Replayed on H200 measurements of 20 processes, which differ by up to 0.6 %: of 1,000 gates
-/// without a change none failed within 8 runs, and each of 600 gates on a kernel with 5 % more work
-/// failed. Of the kernels of 3 us to 530 us the noisiest varies by 0.7 % from run to run (median
-/// absolute deviation). Because of it 7 % of the gates with an effect of 2 % cannot decide within 8
-/// runs, and none within 24.
+/// Gates were replayed on H200 measurements of 20 processes, which differ by up to 0.6 %. Of 1,000
+/// gates without a change none failed within 8 runs. Each of 600 gates on a kernel with 5 % more
+/// work failed. Of the kernels of 3 us to 530 us, the noisiest varies by 0.7 % from run to run
+/// (median absolute deviation). Because of it, 7 % of the gates with an effect of 2 % cannot decide
+/// within 8 runs, and none within 24.
 ///
 /// # Machines
 /// A file has an entry for each GPU, driver, clock limit (if NVML reports it) and build. A gate
 /// compares with its own entry; without one it returns an error that lists the entries.
 ///
-/// With the feature `nvml`, runs are discarded and repeated if NVML reports throttling just before
-/// or after them, or if [NVML samples](profiler_core::Sampling::nvml) report it while operations ran.
-/// Throttling within a run that was not sampled is not detected. Without the feature, or if NVML is
-/// unavailable, the verdict says that clocks were not watched.
+/// With the feature `nvml`, throttled runs are discarded and repeated. A run is throttled if NVML
+/// reports it just before or after the run, or if [NVML samples](profiler_core::Sampling::nvml)
+/// report it while operations ran. Throttling within a run without samples is not detected. Without
+/// the feature, or if NVML is unavailable, the verdict states that clocks were not observed.
 #[derive(Debug, Clone)]
 #[must_use = "a gate judges nothing until it is given runs"]
 pub struct Gate {
@@ -112,7 +120,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate with the baseline of this file. In tests a path is relative to the package's folder.
+    /// Creates a gate with the baseline of this file. In tests a path is relative to the package's
+    /// folder.
     pub fn new(path: impl AsRef<Path>) -> Self {
         let plan = Plan {
             looks: vec![10, 20, 40],
@@ -133,8 +142,8 @@ impl Gate {
         }
     }
 
-    /// The runs before the first look and the maximum of runs: 10 and 40 by default, at most 64.
-    /// The number doubles between looks. A baseline is written from the maximum.
+    /// Sets the runs before the first look and the maximum of runs: 10 and 40 by default, at most
+    /// 64 runs. The number doubles between looks. The maximum of runs is used to write a baseline.
     pub fn runs(mut self, first: u32, most: u32) -> Self {
         let most = most.clamp(1, MOST as u32);
         let first = first.clamp(1, most);
@@ -144,38 +153,42 @@ impl Gate {
     }
 
     setters! {
-        /// The relative growth from which a time on the GPU is slower; 0.03 (3 %) by default. A time
-        /// also has to grow by 100 ns, which is three ticks of the GPU's clock.
-        // NaN would pass everything.
+        /// Sets the relative growth from which a time on the GPU is slower; 0.03 (3 %) by default.
+        /// A time also has to grow by 100 ns, which is three ticks of the GPU's clock.
+        // With NaN everything would pass.
         minimum_effect(part: f64) plan.effect = if part.is_finite() { part.max(0.0) } else { 0.0 };
-        /// The relative growth from which a wall time or a host time is slower; 0.05 (5 %) by default.
-        /// It also has to grow by 20 us, by which a session's own start and stop vary.
+        /// Sets the relative growth from which a wall time or a host time is slower; 0.05 (5 %) by
+        /// default. The time also has to grow by 20 us, the variation of a session's own start and
+        /// stop.
         wall_effect(part: f64) plan.wall_effect = if part.is_finite() { part.max(0.0) } else { 0.0 };
-        /// Whether every count that differs fails, also one that fell, and more GPU time or more calls
-        /// also for less wall time.
+        /// Sets if every differing count fails, also one that fell. More GPU time or more calls
+        /// then fail even if the wall time fell.
         strict(is_strict: bool) plan.is_strict = is_strict;
-        /// Whether outermost ranges may be entered more or less often than in the baseline.
+        /// Sets if outermost ranges may be entered more or less often than in the baseline.
         any_work(any_work: bool) plan.any_work = any_work;
-        /// The error rate of each of the two errors in [`Gate`]; 0.01 by default, at most 0.5.
+        /// Sets the rate of each of the two errors in [`Gate`]; 0.01 by default, at most 0.5.
         error_rate(part: f64) plan.error = if part.is_finite() { part.clamp(0.0, 0.5) } else { 0.0 };
-        /// Excludes the times of these kernels and ranges: a name or path of the file, or a
-        /// [kind of time](TimeKind) as `wall time`, `*` for any text.
+        /// Excludes the times of these kernels and ranges. The pattern is a name or path of the
+        /// file, or a [kind of time](TimeKind) such as `wall time`, with `*` for any text.
         ignore_times(pattern: &str) ignored += Pattern::new(pattern);
-        /// Whether to write the baseline instead of comparing; by default as `GPU_BASELINES` says.
+        /// Sets if the baseline is written instead of compared; by default `GPU_BASELINES` decides.
         update(is_wanted: bool) update = Some(is_wanted);
     }
 
-    /// The name of the build in the file; `debug` or `release` as this crate was built by default.
+    /// Sets the name of the build in the file; by default `debug` or `release`, from the build of
+    /// this crate.
     pub fn build(mut self, name: &str) -> Self {
         name.clone_into(&mut self.build);
         self
     }
 
-    /// Makes runs with `next` until everything is decided or the budget is spent.
+    /// Makes runs with `next` until everything is decided or the budget is used up.
     ///
     /// # Errors
-    /// Errors of `next`; a run that lost records or is of another machine; a GPU that is throttled
-    /// in too many runs; a baseline that is missing or cannot be read or written.
+    /// - `next` returns an error.
+    /// - A run lost records or is from another machine.
+    /// - The GPU is throttled in too many runs.
+    /// - The baseline is missing, or cannot be read or written.
     pub fn run<E>(&self, mut next: impl FnMut() -> Result<Profile, E>) -> Result<GateVerdict, Error>
     where
         Error: From<E>,
@@ -196,7 +209,7 @@ impl Gate {
     /// Judges recorded runs in one look, at most 64 of them. Their clocks are unknown.
     ///
     /// # Errors
-    /// As [`run`](Self::run); also without any profile.
+    /// The errors of [`run`](Self::run); also without any profile.
     pub fn judge<P: Profiles + ?Sized>(&self, runs: &P) -> Result<GateVerdict, Error> {
         let profiles = runs.profiles();
         if profiles.is_empty() {
@@ -205,7 +218,7 @@ impl Gate {
         let mut left = profiles.iter();
         let looks = vec![profiles.len().min(MOST) as u32];
         let mut verdict = self.decide(&Plan { looks, ..self.plan.clone() }, || {
-            // `decide` takes exactly as many runs as the look has.
+            // `decide` uses exactly as many runs as the look has.
             let profile = left.next().unwrap_or(&profiles[0]);
             self.sample(profile, None)
         })?;
@@ -376,7 +389,7 @@ impl Gate {
         })
     }
 
-    /// Refuses runs of another program, and runs that measure the wall time of something else.
+    /// Rejects runs of another program, and runs whose wall time measures something else.
     fn check_program(&self, before: &Entry, after: &Entry) -> Result<(), Error> {
         let path = self.path.display();
         let why = if before.has_gpu_work() && !after.has_gpu_work() {
@@ -407,7 +420,7 @@ struct Sample {
     recorded: String,
     run: Run,
     throttled: Option<&'static str>,
-    /// Why clocks are unknown.
+    /// The reason why clocks are unknown.
     unwatched: Option<String>,
 }
 

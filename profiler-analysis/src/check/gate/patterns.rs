@@ -1,8 +1,8 @@
-//! Ranges of a baseline and of runs that differ in running numbers alone, under one key.
+//! Groups ranges of a baseline and of runs that differ only in running numbers under one key.
 //!
-//! A run alone does not always show which numbers run, and baselines of older versions have every name
-//! apart. Both sides together do: the numbers of one side are others than those of the other side, or
-//! they are a pattern there.
+//! A single run does not always show which numbers are running, and baselines of older versions
+//! have every name separately. Both sides together show it: the numbers differ between the sides,
+//! or are a pattern on one side.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +57,7 @@ impl Family<'_> {
         }
     }
 
-    /// Names of which each side has others.
+    /// Renames names whose numbers differ between the sides.
     fn rename_others(&self, lone: &[BTreeSet<&str>; 2], renames: &mut Renames) {
         let [before, after] = self.keys.each_ref().map(BTreeSet::len);
         let all = before + lone[1].len();
@@ -65,7 +65,7 @@ impl Family<'_> {
         if before.min(after) < FEWEST_BY_RUN || shared > MOST_SHARED {
             return;
         }
-        // A number with the same values on both sides is a part of the name.
+        // A number with the same values on both sides is part of the name.
         let mut values: [Vec<BTreeSet<&str>>; 2] = Default::default();
         for (columns, keys) in values.iter_mut().zip(lone) {
             for key in keys {
@@ -86,9 +86,9 @@ impl Family<'_> {
     }
 }
 
-/// Gives names the keys of the patterns that they have.
+/// Maps names to the keys of the patterns that they match.
 fn to_patterns(names: &BTreeSet<&str>, patterns: &BTreeSet<&str>, renames: &mut Renames) {
-    // Which numbers are stars: patterns of one family differ in little else.
+    // The numbers that are stars: patterns of one family hardly differ in these.
     let masks: BTreeSet<Vec<bool>> = patterns.iter().map(|pattern| stars(pattern)).collect();
     for name in names {
         for mask in &masks {
@@ -101,7 +101,7 @@ fn to_patterns(names: &BTreeSet<&str>, patterns: &BTreeSet<&str>, renames: &mut 
     }
 }
 
-/// For each number or star of a pattern, whether it is a star.
+/// Returns for each number or star of a pattern if it is a star.
 fn stars(pattern: &str) -> Vec<bool> {
     let mut places: Vec<(usize, bool)> = numbers(pattern).map(|at| (at.start, false)).collect();
     places.extend(pattern.match_indices('*').map(|(at, _)| (at, true)));
@@ -121,7 +121,7 @@ fn renamed(entry: &Entry, renames: &Renames) -> Entry {
     Entry { ranges, ..entry.clone() }
 }
 
-/// Adds another range of the same runs.
+/// Merges another range of the same runs.
 fn add(all: &mut RangeEntry, other: &RangeEntry) {
     all.active = all.active.zip(other.active).map(|(one, other)| sum(one, other));
     for (name, count) in &other.counts {
@@ -150,7 +150,7 @@ fn add(all: &mut RangeEntry, other: &RangeEntry) {
     }
 }
 
-/// The time of a kernel is the mean by how often each ran.
+/// The time of a merged kernel is the mean, weighted by the number of launches of each.
 fn add_kernels(all: &mut KernelEntry, other: &KernelEntry) {
     let weights = [all.count, other.count].map(|count| count.bounds().1 as f64);
     let total = (weights[0] + weights[1]).max(1.0);
@@ -158,7 +158,7 @@ fn add_kernels(all: &mut KernelEntry, other: &KernelEntry) {
     all.count = sum(all.count, other.count);
 }
 
-/// Adds times run by run; a run that lacks one of both has the other.
+/// Adds times run by run. A run that lacks one of the two uses the other.
 fn add_times(all: &mut Times, other: &Times, weights: [f64; 2]) {
     for (ns, other) in all.0.iter_mut().zip(&other.0) {
         *ns = weights[0] * *ns + weights[1] * other;

@@ -11,13 +11,15 @@ use super::verdict::{CountChange, CountOutcome, Outcome, TimeChange, TimeKind};
 use crate::analyze::compare::wall::change as wall_change;
 use crate::analyze::compare::{ClockFactors, Compare, Speed, Undecidable, WallChange};
 
-/// The part by which the wall time has to fall at least for growth to be a trade.
+/// The minimum relative decrease of the wall time for growth to be a trade.
 const MARGIN: f64 = 0.01;
-/// The least growth of a wall time or a host time, which the session's own start and stop vary by.
+/// The minimum growth of a wall time or a host time: the variation of the session's own start and
+/// stop.
 const LEAST_HOST_NS: f64 = 20_000.0;
-/// The least growth of a range's host time or busy time, as a share of the wall time.
+/// The minimum growth of a range's host time or busy time, as a share of the wall time.
 const LEAST_OF_WALL: f64 = 0.01;
-/// Counts whose growth is more work. The others may grow with the ranges of a program alone.
+/// Counts whose growth is more work. Other counts may grow only because the program has more
+/// ranges.
 const COSTS: [&str; 8] = [
     "launches",
     "kernels",
@@ -42,9 +44,9 @@ pub(crate) struct Plan {
     pub(crate) least_ns: f64,
     /// The relative growth from which a wall time or a host time is slower.
     pub(crate) wall_effect: f64,
-    /// Whether every difference of a count fails, and growth also if the wall time fell.
+    /// True if every difference of a count fails, and growth also if the wall time fell.
     pub(crate) is_strict: bool,
-    /// Whether outermost ranges may be entered more or less often.
+    /// True if outermost ranges may be entered more or less often.
     pub(crate) any_work: bool,
 }
 
@@ -54,13 +56,13 @@ pub(crate) struct Found {
     pub(crate) counts: Vec<CountChange>,
     pub(crate) times: Vec<TimeChange>,
     pub(crate) wall: Option<WallChange>,
-    /// Why the runs did not do the work of the baseline, if so.
+    /// The reason why the runs did other work than the baseline, if so.
     pub(crate) undecidable: Option<Undecidable>,
 }
 
 impl Found {
-    /// True if more runs cannot change the verdict. A wall time that may have fallen would turn growth
-    /// into a trade.
+    /// True if more runs cannot change the verdict. A wall time that may have fallen could still
+    /// turn growth into a trade.
     pub(crate) fn is_decided(&self) -> bool {
         let may_be_trade = |time: &TimeChange| {
             let is_open = matches!(time.outcome, Outcome::Noisy | Outcome::Undecided);
@@ -99,7 +101,7 @@ impl Found {
             (None, Some(_)) => notes.push("the baseline has no clocks: they were not sampled".to_owned()),
             _ => {}
         }
-        // Lowered clocks change all times by one factor; programs hardly do.
+        // Lowered clocks change all times by one factor; changes of a program rarely do.
         let on_gpu = |time: &&TimeChange| !matches!(time.of, TimeKind::Wall | TimeKind::Host);
         let mut ratios: Vec<f64> =
             self.times.iter().filter(on_gpu).map(|time| time.ratio).collect();
@@ -140,7 +142,7 @@ impl Pair<'_> {
 }
 
 impl Plan {
-    /// The probability of a pass that is wrong, at each look.
+    /// The probability of a false pass, at each look.
     fn pass_tail(&self) -> f64 {
         self.error / self.looks.len().max(1) as f64
     }
@@ -208,7 +210,7 @@ impl Plan {
         Found { counts, times, wall, undecidable }
     }
 
-    /// The change of wall time with bounds like those of the times.
+    /// The change of wall time, with bounds like those of the other times.
     fn wall(
         &self,
         before: &Entry,
@@ -221,12 +223,12 @@ impl Plan {
         Some(wall_change([&before_wall, &after_wall], &compare, clocks, undecidable))
     }
 
-    /// Why the runs did not do the work of the baseline, unless that is allowed.
+    /// The reason why the runs did other work than the baseline, unless that is allowed.
     fn other_work(&self, before: &Entry, after: &Entry) -> Option<Undecidable> {
         if self.any_work { None } else { before.work().differs(&after.work(), MARGIN) }
     }
 
-    /// The factor from which a time is slower, less 1.
+    /// The relative growth from which a time is slower.
     fn effect_of(&self, pair: &Pair<'_>, wall_ns: f64) -> f64 {
         let (effect, least_ns) = match pair.of {
             TimeKind::Wall => (self.wall_effect, LEAST_HOST_NS),
@@ -278,20 +280,21 @@ impl Plan {
                 let total = totals.entry(name.to_owned()).or_default();
                 total[0] += before.bounds().1;
                 total[1] += after.bounds().1;
-                // Kernels are compared one by one above.
+                // Kernels were compared one by one above.
                 if name != "kernels" {
                     add(name, name, before, after);
                 }
             }
         }
         for count in &mut differing {
-            // What moved from one range to another costs no more.
+            // Work that moved from one range to another does not cost more.
             count.grew = totals.get(&count.cost).is_some_and(|[before, after]| after > before);
         }
         differing
     }
 
-    /// Why a baseline of so many runs decides nothing, however many runs are compared with it.
+    /// The reason why a baseline of this many runs cannot decide, regardless of the number of runs
+    /// compared with it.
     pub(crate) fn too_few(&self, runs: usize, ranks: &mut Ranks) -> Option<String> {
         let tail = self.pass_tail();
         let mut is_enough = |runs: usize| ranks.rank(runs, MOST, tail).is_some();
@@ -310,8 +313,8 @@ impl Plan {
         })
     }
 
-    /// The runs that would probably decide all of these times, beside a baseline of so many; `None`
-    /// if more than [`MOST`] are needed.
+    /// The runs that would probably decide all of these times, with a baseline of this many runs;
+    /// `None` if more than [`MOST`] are needed.
     pub(crate) fn runs_needed(
         &self,
         times: &[TimeChange],
@@ -322,13 +325,13 @@ impl Plan {
         let least =
             (1..=MOST).find(|runs| ranks.rank(of_baseline.min(MOST), *runs, tail).is_some())?;
         let open = times.iter().filter(|time| time.outcome == Outcome::Undecided);
-        // More runs of the same process do not show how processes differ.
+        // More runs of the same process do not show the difference between processes.
         if open.clone().any(|time| time.of == TimeKind::Wall && !time.is_measured) {
             return None;
         }
         let needed = open.map(|time| {
             let Some(high) = time.high.filter(|_| time.is_measured) else { return least as f64 };
-            // The width of bounds falls with the square root of the runs.
+            // The width of bounds falls with the square root of the number of runs.
             let distance = (time.limit - time.ratio).abs();
             (time.runs as f64 * ((high - time.low) / 2.0 / distance).powi(2))
                 .max(time.runs as f64 + 1.0)
@@ -356,7 +359,7 @@ impl Plan {
         let (mut failing, mut passing) = (factor(fail_tail), factor(self.pass_tail()));
         let is_measured = passing.high.is_finite() && variation.is_none();
         if let Some(variation) = variation {
-            // One process a side shows a large change.
+            // With one process per side, only a large change is significant.
             passing = passing.assuming([&before, &after], variation);
             passing = clocks.map_or(passing, |clocks| clocks.widen(passing));
             failing = passing;
@@ -387,10 +390,10 @@ impl Plan {
     }
 }
 
-/// A count that differs, and what its growth means.
+/// A count that differs, and the meaning of its growth.
 struct Differing {
     change: CountChange,
-    /// The count whose growth is a cost: that of all kernels for one of them.
+    /// The count whose growth is a cost: for a single kernel, the count of all kernels.
     cost: String,
     /// True if the cost grew in the whole run.
     grew: bool,

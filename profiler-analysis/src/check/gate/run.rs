@@ -35,7 +35,7 @@ pub(crate) struct Run {
 /// The measurements of one range in a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Part {
-    /// Entries with GPU operations, of outermost ranges.
+    /// Entries with GPU operations, for outermost ranges.
     pub(crate) active: Option<u64>,
     /// Exclusive counts, so that a change appears once.
     pub(crate) counts: BTreeMap<&'static str, u64>,
@@ -58,7 +58,7 @@ pub(crate) struct Kernels {
 }
 
 impl Run {
-    /// The measurements of a complete profile, or why it is unusable.
+    /// Measures a complete profile. Fails with the reason if the profile is unusable.
     pub(crate) fn of(profile: &Profile) -> Result<Self, String> {
         if !profile.health().is_complete() {
             return Err(profile.health().to_string());
@@ -92,7 +92,7 @@ impl Run {
             }
             part.host_ns += nanoseconds(node.host_time()) as f64;
             part.kernel_ns += node.inclusive().kernel_ns as f64;
-            // A sum over operations; all levels of a recursion would repeat it.
+            // The sum over operations would be repeated by all levels of a recursion.
             if depth < LEVELS && node.inclusive().gpu_operations() != 0 {
                 part.busy_ns += nanoseconds(node.query().busy_time()) as f64;
             }
@@ -158,7 +158,7 @@ fn label(node: &RangeNode<'_>, names: &NodeNames) -> String {
     }
 }
 
-/// A cache of demangled names: each costs microseconds.
+/// A cache of demangled names, since demangling costs microseconds.
 #[derive(Default)]
 struct Names(HashMap<String, String>);
 

@@ -11,23 +11,23 @@ use super::baseline::UPDATE;
 use super::run::{EVERYTHING, OUTSIDE};
 use crate::analyze::compare::{Undecidable, WallChange};
 
-/// Changes of each outcome in a text.
+/// The maximum changes of each outcome in a text.
 const NAMED: usize = 20;
 
 named_variants! {
-    /// What a time is of.
+    /// The kind of a time.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum TimeKind {
-        /// The wall time of a session, as [`WallChange`](crate::compare::WallChange) measures it. Fails
-        /// if it is certainly slower, and may be undecided unless the gate is strict.
+        /// The wall time of a session, as [`WallChange`](crate::compare::WallChange) measures it.
+        /// Fails if it is certainly slower, and may be undecided unless the gate is strict.
         Wall = "wall time",
-        /// The host's time in a range, summed over instances. Fails if it is certainly slower, and may
-        /// be undecided.
+        /// The host's time in a range, summed over instances. Fails if it is certainly slower, and
+        /// may be undecided.
         Host = "host time",
-        /// The time in which the GPU worked for a range. Fails if it is certainly slower, and may be
-        /// undecided.
+        /// The time in which the GPU worked for a range. Fails if it is certainly slower, and may
+        /// be undecided.
         Busy = "busy time",
         /// The times of all kernels of a range, summed.
         Kernels = "kernel time",
@@ -47,8 +47,8 @@ pub enum Outcome {
     Faster,
     /// Slower by the minimum effect or more, while the wall time certainly fell.
     Trade,
-    /// Not decided, and not required: the wall time, the host time or busy time of a range, or any time
-    /// while the wall time certainly fell.
+    /// Not decided, and not required: the wall time, the host time or busy time of a range, or any
+    /// time if the wall time certainly fell.
     Noisy,
     /// Slower by the minimum effect or more.
     Slower,
@@ -57,22 +57,22 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// True if the gate passes it.
+    /// True if the outcome passes the gate.
     pub fn is_pass(self) -> bool {
         !matches!(self, Self::Slower | Self::Undecided)
     }
 }
 
-/// What a count that differs means.
+/// The outcome for a count that differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CountOutcome {
-    /// Fell, moved to another range, or costs nothing.
+    /// Fell, moved to another range, or has no cost.
     Allowed,
-    /// Grew, while the wall time certainly fell.
+    /// Grew, although the wall time certainly fell.
     Trade,
-    /// Grew, or any difference with [`strict`](crate::gate::Gate::strict).
+    /// Grew, or differs in any way with [`strict`](crate::gate::Gate::strict).
     Failed,
 }
 
@@ -86,7 +86,7 @@ pub struct CountChange {
     pub what: String,
     /// The minimum and maximum over the runs of the baseline.
     pub before: (u64, u64),
-    /// The minimum and maximum over the runs now.
+    /// The minimum and maximum over the new runs.
     pub after: (u64, u64),
     /// The outcome.
     pub outcome: CountOutcome,
@@ -112,15 +112,15 @@ impl fmt::Display for CountChange {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimeChange {
-    /// What it is a time of.
+    /// The kind of time.
     pub of: TimeKind,
-    /// The path of the range, which includes the ranges within it.
+    /// The path of the range; ranges within it are included.
     pub range: String,
-    /// The kernel with grid and block, launched in this range alone.
+    /// The kernel with grid and block, launched directly in this range.
     pub kernel: Option<String>,
     /// The median over the runs of the baseline, in nanoseconds.
     pub before_ns: f64,
-    /// The median over the runs now.
+    /// The median over the new runs.
     pub after_ns: f64,
     /// The factor of the change: the Hodges-Lehmann estimate.
     pub ratio: f64,
@@ -128,13 +128,13 @@ pub struct TimeChange {
     pub low: f64,
     /// The upper bound; `None` with too few runs.
     pub high: Option<f64>,
-    /// True if the bounds come from the variation between runs, of wall times between processes. For
-    /// the wall time of few processes a variation is assumed:
+    /// True if the bounds follow from the variation between runs; for wall times, between
+    /// processes. For the wall time of few processes a variation is assumed:
     /// [`WallChange::assumed_variation`](crate::compare::WallChange::assumed_variation).
     pub is_measured: bool,
     /// The factor from which the time is slower.
     pub limit: f64,
-    /// The runs at the decision; the processes for a wall time or host time.
+    /// The number of runs at the decision; for a wall time or host time, of processes.
     pub runs: u64,
     /// The outcome.
     pub outcome: Outcome,
@@ -202,14 +202,14 @@ pub struct GateVerdict {
     pub(super) undecidable: Option<Undecidable>,
     pub(super) runs_needed: Option<u64>,
     pub(super) notes: Vec<String>,
-    /// Why the baseline decides nothing; also among the notes.
+    /// The reason why the baseline decides nothing; also among the notes.
     #[serde(skip)]
     pub(super) too_few: Option<String>,
 }
 
 impl GateVerdict {
-    /// True if nothing is worse than the baseline and everything required is decided, or the
-    /// baseline was written.
+    /// True if nothing is worse than the baseline and everything required is decided. Also true if
+    /// the baseline was written.
     pub fn is_pass(&self) -> bool {
         self.undecidable.is_none()
             && !self.has_failed_count()
@@ -220,8 +220,8 @@ impl GateVerdict {
         self.counts.iter().any(|count| count.outcome == CountOutcome::Failed)
     }
 
-    /// True if nothing is certainly worse, but some time is undecided, or if the runs did other work
-    /// ([`undecidable`](Self::undecidable)). The gate does not pass.
+    /// True if nothing is certainly worse, but some time is undecided, or if the runs did other
+    /// work ([`undecidable`](Self::undecidable)). The gate does not pass.
     pub fn is_undecided(&self) -> bool {
         if self.undecidable.is_some() {
             return true;
@@ -241,13 +241,14 @@ impl GateVerdict {
         counts: &[CountChange] = counts;
         /// Every judged time, the wall time first.
         times: &[TimeChange] = times;
-        /// The change of the wall time, and the ranges and causes that explain it. `None` if the
+        /// The change of the wall time, with the ranges and causes that explain it. `None` if the
         /// baseline was written, or has no wall time.
         wall: Option<&WallChange> = wall.as_ref();
-        /// Why the runs did not do the work of the baseline, if so: no number of runs decides then.
+        /// The reason why the runs did other work than the baseline, if so. No number of runs
+        /// decides then.
         undecidable: Option<&Undecidable> = undecidable.as_ref();
-        /// The runs that would probably decide what is undecided; `None` if nothing is, or if more
-        /// than 64 would be needed.
+        /// The runs that would probably decide all undecided times. `None` if nothing is undecided,
+        /// or if more than 64 would be needed.
         runs_needed: Option<u64> = runs_needed;
         /// Notes on clocks and on the baseline.
         notes: &[String] = notes;
@@ -347,7 +348,7 @@ impl fmt::Display for GateVerdict {
                 write!(f, "\n  and {} more", lines.len() - NAMED)?;
             }
         }
-        // The reason why runs cannot be compared says what to do.
+        // The reason why runs cannot be compared includes the advice.
         if self.is_pass() || self.undecidable.is_some() {
             return Ok(());
         }

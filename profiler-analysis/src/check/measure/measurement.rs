@@ -1,4 +1,4 @@
-//! What a measurement found, and what limits it.
+//! The result of a measurement, and its limitations.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use super::round::Sample;
 use super::timing::Timing;
 use super::{L2, Measure};
 
-/// What stopped a measurement.
+/// The reason why a measurement stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Stop {
-    /// The bounds were as narrow as the [precision](Measure::precision) asks, or a tick of the
-    /// GPU's clock, and the last three sessions agreed.
+    /// The bounds reached the [precision](Measure::precision) or a tick of the GPU's clock, and the
+    /// last three sessions agreed.
     Precise,
-    /// [`Measure::max_time`] had passed.
+    /// [`Measure::max_time`] was exceeded.
     MaxTime,
     /// [`Measure::max_samples`] were made.
     MaxSamples,
 }
 
-/// Samples that are in no timing.
+/// Samples that are excluded from all timings.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Discarded {
     /// The number of samples.
     pub samples: u64,
-    /// Why they were discarded.
+    /// The reason.
     pub why: String,
 }
 
@@ -40,12 +40,12 @@ pub struct Discarded {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct WarmUp {
-    /// Samples made.
+    /// The number of samples made.
     pub samples: u64,
-    /// Its time, in milliseconds, sessions included.
+    /// Its time in milliseconds, including sessions.
     pub milliseconds: u64,
-    /// True if the last three rounds agreed: their median GPU times within 0.5 %, a tick of the
-    /// GPU's clock or their noise, and the SM clock, where it is known, within 1 %.
+    /// True if the last three rounds agreed. Their median GPU times were within 0.5 %, a tick of
+    /// the GPU's clock or their noise. The SM clocks were within 1 %, if known.
     pub is_steady: bool,
 }
 
@@ -55,14 +55,14 @@ pub struct WarmUp {
 pub struct MeasuredClocks {
     /// The lowest and highest SM clock in MHz, read at the end of each round.
     pub sm_mhz: Option<(u32, u32)>,
-    /// The reasons for lowered clocks of the rounds in the timings, each once.
+    /// The reasons for lowered clocks in the rounds of the timings, each once.
     pub throttled_by: Vec<&'static str>,
-    /// Why the clocks are not known, or no longer.
+    /// The reason why the clocks are unknown, or became unknown.
     pub unknown: Option<String>,
 }
 
-/// What one piece of work takes: [`Profiler::measure`](crate::prelude::ProfilerExt::measure). All times are
-/// for one call of the work, or for one of its [units](Measure::units).
+/// The times of one piece of work: [`Profiler::measure`](crate::prelude::ProfilerExt::measure). All
+/// times are for one call of the work, or for one of its [units](Measure::units).
 ///
 /// `{}` prints a table with the use of each time. The bounds cover the noise of this process.
 /// Between processes, memory placement alone may change a time by up to 1 %.
@@ -91,32 +91,31 @@ pub struct Measurement {
 impl Measurement {
     getters! {
         /// The sum of the times of the GPU operations, from CUPTI's records. It does not depend on
-        /// the launch overhead: the time to compare kernels by.
+        /// the launch overhead, so it is the time to compare kernels by.
         gpu_time: &Timing = gpu_time;
-        /// From the start of the first operation to the end of the last one, gaps included: how
-        /// long the GPU is taken.
+        /// The time for which the GPU is occupied: from the start of the first operation to the end
+        /// of the last one, including gaps.
         gpu_span: &Timing = gpu_span;
-        /// From the start of the first call that submitted an operation to the end of the last
-        /// operation, on an idle GPU: what a caller waits who needs the result. It contains the
-        /// error of CUPTI's clock against the host's
-        /// ([`Facts::clock_error_ns`](profiler_core::Facts::clock_error_ns)).
+        /// The time that a caller waits for the result, on an idle GPU. It starts with the first
+        /// submitting call and ends with the last operation. It contains the error of CUPTI's clock
+        /// against the host's ([`Facts::clock_error_ns`](profiler_core::Facts::clock_error_ns)).
         latency: &Timing = latency;
-        /// The time of the call on the host, waits included.
+        /// The time of the call on the host, including waits.
         host_time: &Timing = host_time;
-        /// The host time without synchronisation calls: how long the thread is busy. Blocking
-        /// copies count as cost. CUPTI adds up to some microseconds to each launch.
+        /// The host time without synchronisation calls: the time for which the thread is busy.
+        /// Blocking copies count as cost. CUPTI adds up to some microseconds to each launch.
         host_cost: &Timing = host_cost;
         /// The host time in CUDA calls other than synchronisation calls.
         call_time: &Timing = call_time;
         /// The number of samples in the timings.
         samples: u64 = samples;
-        /// The calls of the work in a sample: [`Measure::batch`].
+        /// The number of calls of the work in a sample: [`Measure::batch`].
         calls_per_sample: u32 = calls_per_sample;
-        /// The units of a call: [`Measure::units`].
+        /// The number of units of a call: [`Measure::units`].
         units: u32 = units;
-        /// The fewest and the most kernels of a sample.
+        /// The minimum and maximum number of kernels of a sample.
         kernels: (u64, u64) = kernels;
-        /// The fewest and the most GPU operations of a sample.
+        /// The minimum and maximum number of GPU operations of a sample.
         operations: (u64, u64) = operations;
         /// The confidence of the bounds.
         confidence: f64 = confidence;
@@ -126,16 +125,16 @@ impl Measurement {
         clocks: &MeasuredClocks = clocks;
         /// The warm-up.
         warm_up: WarmUp = warm_up;
-        /// Samples that are in no timing, with the reason.
+        /// Samples that are excluded from all timings, with the reason.
         discarded: &[Discarded] = discarded;
-        /// What stopped the measurement.
+        /// The reason why the measurement stopped.
         stop: Stop = stop;
-        /// What limits the result or its precision.
+        /// The limits of the result or its precision.
         notes: &[String] = notes;
     }
 }
 
-/// What is known of a run besides its samples.
+/// The facts of a run besides its samples.
 #[derive(Debug, Clone)]
 pub(super) struct Circumstances {
     pub(super) clocks: MeasuredClocks,
@@ -181,7 +180,7 @@ impl Measurement {
         measurement
     }
 
-    /// What limits the result, the most important first.
+    /// The limits of the result, most important first.
     fn limits(&self, measure: &Measure, of: &Circumstances) -> Vec<String> {
         let mut notes = Vec::new();
         if !self.clocks.throttled_by.is_empty() {

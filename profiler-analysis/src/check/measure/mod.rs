@@ -24,10 +24,10 @@
 //! # }
 //! ```
 //!
-//! A sample is one call of the work, in a range of its own, so that exactly its operations count:
-//! those that the thread submitted, or another one to which a [`Context`](profiler_core::Context) was
-//! handed. Before and after a sample the thread's current CUDA context is waited for. Samples of
-//! about 20 ms are one session, so that its start and stop cost little.
+//! A sample is one call of the work, in a range of its own, so that exactly its operations count.
+//! The thread submitted them, or another thread that received a
+//! [`Context`](profiler_core::Context). The thread waits for its current CUDA context before and
+//! after a sample. Samples of about 20 ms are one session, so that its start and stop cost little.
 
 mod measurement;
 mod pair;
@@ -52,12 +52,12 @@ pub use timing::Timing;
 
 /// A tick of the GPU's clock, as seen in CUPTI's records.
 const TICK_NS: f64 = 32.0;
-/// The time of the samples of a session.
+/// The total time of the samples of a session.
 const ROUND: Duration = Duration::from_millis(20);
-/// Samples of a variant in a session.
+/// The minimum samples of a variant in a session.
 const FEWEST: usize = 4;
 const MOST: usize = 1000;
-/// Samples before precision is judged.
+/// The minimum samples before precision is judged.
 const MIN_SAMPLES: usize = 30;
 
 /// The state of the L2 cache before a sample.
@@ -65,11 +65,11 @@ const MIN_SAMPLES: usize = 30;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum L2 {
-    /// As the previous sample left it: data that fit are found there.
+    /// As the previous sample left it: data that fit are still cached.
     #[default]
     Warm,
-    /// Without data of the work: a buffer of twice its size is filled before each sample, and
-    /// waited for ([`cupti::L2Flush`]). It needs device memory, and 50 us a sample.
+    /// Without data of the work. A buffer of twice the cache's size is filled before each sample,
+    /// and the fill is waited for ([`cupti::L2Flush`]). Needs device memory, and 50 us per sample.
     Cold,
 }
 
@@ -120,43 +120,48 @@ impl Measure {
     }
 
     setters! {
-        /// The state of the L2 cache before each sample; warm by default. The result states it.
+        /// Sets the state of the L2 cache before each sample; warm by default. The result contains
+        /// it.
         l2(state: L2) l2 = state;
-        /// The calls of the work in a sample, back to back; 1 by default and at least. Times are
-        /// divided by it. It hides the launch overhead only if launches are faster than the work.
+        /// Sets the number of calls of the work in a sample, back to back; 1 by default and at
+        /// least. Times are divided by it. A batch hides the launch overhead only if launches are
+        /// faster than the work.
         batch(calls: u32) batch = calls.max(1);
-        /// The equal units that one call of the work does, by which times are divided; 1 by
+        /// Sets the number of equal units in one call of the work, by which times are divided; 1 by
         /// default and at least. For a kernel of a few microseconds, capture a CUDA graph of 100
-        /// launches, launch it in the work, and set 100 units: the GPU span of a unit is then the
-        /// time of a launch back to back.
+        /// launches, launch it in the work, and set 100 units. The GPU span of a unit is then the
+        /// time of a back-to-back launch.
         units(units: u32) units = units.max(1);
-        /// The part of the median GPU time within which its bounds should be; 0.005 (0.5 %) by
-        /// default. A tick of the GPU's clock, 32 ns, also suffices.
+        /// Sets the precision: the share of the median GPU time within which its bounds should be;
+        /// 0.005 (0.5 %) by default. A tick of the GPU's clock, 32 ns, also suffices.
         precision(part: f64) precision = if part.is_finite() { part.max(0.0) } else { 0.0 };
-        /// The confidence of the bounds; 0.95 by default, from 0.5 to 0.9999. The number of samples
-        /// depends on the bounds, so that they may miss slightly more often than stated.
+        /// Sets the confidence of the bounds; 0.95 by default, from 0.5 to 0.9999. The number of
+        /// samples depends on the bounds, so the bounds may miss slightly more often than stated.
         confidence(part: f64) confidence = if part.is_finite() { part.clamp(0.5, 0.9999) } else { 0.95 };
-        /// The calls of a first, discarded session; 1 by default and at least. The warm-up follows.
+        /// Sets the number of calls of a first, discarded session; 1 by default and at least. The
+        /// warm-up follows.
         first_calls(calls: u32) first_calls = calls.max(1);
-        /// The maximum number of samples; 20,000 by default. Only whole sessions are made.
+        /// Sets the maximum number of samples; 20,000 by default. Only whole sessions are made.
         max_samples(samples: u64) max_samples = samples.max(1);
-        /// The maximum time of the measurement after the warm-up; 5 s by default. One sample is made
-        /// whatever it takes.
+        /// Sets the maximum time of the measurement after the warm-up; 5 s by default. At least one
+        /// sample is made.
         max_time(time: Duration) max_time = time;
-        /// The maximum time of the warm-up; 2 s by default. It ends when three sessions agree.
+        /// Sets the maximum time of the warm-up; 2 s by default. It ends early when three sessions
+        /// agree.
         max_warm_up(time: Duration) max_warm_up = time;
     }
 
-    /// Measures `work`, which runs some hundred to some thousand times. What it returns is dropped
-    /// after the sample. A second session beside one of this profiler is no problem; its samplers
-    /// are not used.
+    /// Measures `work`, which runs some hundred to some thousand times. Its result is dropped after
+    /// the sample. A concurrent session of this profiler does not interfere; its samplers are not
+    /// used.
     ///
     /// The calling thread waits for its current CUDA context between samples.
     ///
     /// # Errors
-    /// As [`Profiler::start`] and [`Profiler::stop`], among them [`is_busy`](Error::is_busy) under
-    /// another profiler. The work submitted no GPU operation, records were lost, or the driver
-    /// refused a wait or the flush of the L2 cache: no current context, an error of the work.
+    /// The errors of [`Profiler::start`] and [`Profiler::stop`], among them
+    /// [`is_busy`](Error::is_busy) under another profiler. Also if the work submitted no GPU
+    /// operation, if records were lost, or if the driver refused a wait or the flush of the L2
+    /// cache. The driver refuses without a current context, or after an error of the work.
     ///
     /// # Panics
     /// If `work` panics. The session is then discarded.
@@ -174,10 +179,10 @@ impl Measure {
     /// [`PairMeasurement`].
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     ///
     /// # Panics
-    /// As [`run`](Self::run).
+    /// If a variant panics. The session is then discarded.
     pub fn run_pair<A, B>(
         &self,
         profiler: &Profiler,
@@ -195,13 +200,13 @@ impl Measure {
         self.samples(rounds, warm_up, per_group)
     }
 
-    /// Runs until steady. Returns the time of a group of samples, too.
+    /// Runs until steady. Also returns the time of a group of samples.
     fn warm_up(&self, rounds: &mut dyn RoundSource) -> Result<(WarmUp, Duration), Error> {
         let began = Instant::now();
         let deadline = began + self.max_warm_up;
         let first = rounds.run(self.first_calls as usize, None)?;
         if self.l2 == L2::Cold {
-            // The work may have made its context current just now.
+            // The work may just have made its context current.
             rounds.make_cold()?;
         }
         let mut samples = first.samples.len() as u64;
@@ -228,7 +233,7 @@ impl Measure {
     ) -> Result<Run, Error> {
         let deadline = Instant::now() + self.max_time;
         let mut made = 0;
-        // Rounds in which the GPU was throttled are kept apart, in case there are no others.
+        // Rounds with a throttled GPU are collected separately, in case there are no others.
         let (mut usual, mut throttled) = (Vec::new(), Vec::new());
         let stop = loop {
             let groups = groups(per_group, rounds.group());
@@ -252,8 +257,8 @@ impl Measure {
         Ok(Run::of(usual, throttled, warm_up, stop, unknown))
     }
 
-    /// Whether the bounds of all variants are as narrow as wanted, and the last rounds agree:
-    /// bounds assume independent samples, and a drift is none.
+    /// True if the bounds of all variants are narrow enough and the last rounds agree. Bounds
+    /// assume independent samples, and a drift would violate that.
     fn is_precise(&self, rounds: &[Round], variants: usize) -> bool {
         let Some(from) = rounds.len().checked_sub(AGREEING) else { return false };
         let last = rounds[from..].iter().map(|round| State::of(round, variants));
@@ -273,14 +278,14 @@ impl Measure {
     }
 }
 
-/// The groups of samples that fill a session.
+/// The number of groups of samples that fill a session.
 fn groups(per_group: Duration, group: usize) -> usize {
     let fitting = ROUND.as_nanos() / per_group.as_nanos().max(1);
     let of_variant = group.div_ceil(2);
     (fitting as usize).clamp(FEWEST.div_ceil(of_variant), MOST / of_variant)
 }
 
-/// Refuses a round of work that does nothing on the GPU.
+/// Rejects a round of work without GPU operations.
 fn checked(round: Round) -> Result<Round, Error> {
     for variant in 0..=1 {
         let mut samples = round.of_variant(variant).peekable();
@@ -298,13 +303,13 @@ fn checked(round: Round) -> Result<Round, Error> {
     Ok(round)
 }
 
-/// Whether rounds without throttling are enough for a result.
+/// True if rounds without throttling are enough for a result.
 fn prefers_usual(usual: &[Round], throttled: &[Round]) -> bool {
     let count = |rounds: &[Round]| rounds.iter().map(|round| round.samples.len()).sum::<usize>();
     count(usual) >= MIN_SAMPLES.min(count(throttled))
 }
 
-/// The rounds of a measurement, chosen.
+/// The selected rounds of a measurement.
 #[derive(Debug)]
 struct Run {
     rounds: Vec<Round>,
@@ -312,7 +317,7 @@ struct Run {
 }
 
 impl Run {
-    /// Prefers rounds without throttling, if there are enough for a result.
+    /// Selects rounds without throttling, if there are enough for a result.
     fn of(
         usual: Vec<Round>,
         throttled: Vec<Round>,

@@ -1,4 +1,4 @@
-//! Two variants measured by turns, and their ratio.
+//! Two variants measured alternately, and their ratio.
 
 use std::fmt;
 
@@ -10,25 +10,26 @@ use super::measurement::Measurement;
 use super::round::{ABBA, Sample};
 use crate::speed::Speed;
 
-/// The groups of samples that have a ratio each, at most.
+/// The maximum number of groups of samples, each with a ratio.
 const BLOCKS: usize = 64;
 
-/// By what factor the second variant's time differs from the first one's.
+/// The factor between the times of the second and the first variant.
 ///
-/// Samples in the order a, b, b, a are compared with each other only, so that a steady drift, as of
-/// a clock, has no effect. The ratio is the median over up to 64 blocks of them, and its bounds are
-/// order statistics. Both assume no distribution.
+/// Only samples within one sequence a, b, b, a are compared with each other. A steady drift, for
+/// example of a clock, therefore has no effect. The ratio is the median over up to 64 blocks of
+/// these sequences, and its bounds are order statistics. Both assume no distribution.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Ratio {
-    /// The second time by the first: 0.9 if the second variant takes 10 % less.
+    /// The second time over the first: 0.9 if the second variant takes 10 % less.
     pub ratio: f64,
     /// The lower bound; 0 with too few samples.
     pub low: f64,
-    /// The upper bound; infinity with too few samples, which is `null` in JSON.
+    /// The upper bound; infinity with too few samples, written as `null` in JSON.
     pub high: f64,
-    /// Faster if both bounds are below 1, slower if both are above 1, the same if any difference is below the
-    /// [precision](Measure::precision). At a confidence of 95 % up to 5 % of comparisons without a difference find one.
+    /// Faster if both bounds are below 1, slower if both are above 1, the same if any difference is
+    /// below the [precision](Measure::precision). At a confidence of 95 %, up to 5 % of comparisons
+    /// of equal variants find a difference.
     #[serde(rename = "verdict")]
     pub speed: Speed,
 }
@@ -66,7 +67,7 @@ impl fmt::Display for Ratio {
     }
 }
 
-/// Two variants measured by turns: [`Measure::run_pair`].
+/// Two variants measured alternately: [`Measure::run_pair`].
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct PairMeasurement {
     a: Measurement,
@@ -102,7 +103,7 @@ impl PairMeasurement {
         b: &Measurement = b;
         /// The ratio of GPU times.
         gpu_time: &Ratio = gpu_time;
-        /// The ratio of GPU spans: also for variants that differ in their number of launches.
+        /// The ratio of GPU spans, which also fits variants with different numbers of launches.
         gpu_span: &Ratio = gpu_span;
         /// The ratio of latencies.
         latency: &Ratio = latency;

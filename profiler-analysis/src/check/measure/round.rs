@@ -1,4 +1,4 @@
-//! A round: samples of the work in one session, and what each took.
+//! A round: samples of the work in one session, and the times of each.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ const FLUSH: &str = "L2 flush of a measurement";
 /// A pair alternates in this order, so that a steady drift affects both alike.
 pub(super) const ABBA: [usize; 4] = [0, 1, 1, 0];
 
-/// What one sample took, in nanoseconds.
+/// The times of one sample, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sample {
     pub(super) variant: usize,
@@ -60,7 +60,7 @@ impl Round {
     }
 }
 
-/// Makes rounds. A trait for tests that plant them.
+/// Makes rounds. A trait, so that tests can insert prepared rounds.
 pub(super) trait RoundSource {
     /// The number of variants: 1, or 2 for a pair.
     fn variants(&self) -> usize;
@@ -68,13 +68,13 @@ pub(super) trait RoundSource {
     /// Makes samples in one session: as many groups as fit before the deadline, at least one.
     fn run(&mut self, groups: usize, deadline: Option<Instant>) -> Result<Round, Error>;
 
-    /// From now on the L2 cache is flushed before each sample.
+    /// Flushes the L2 cache before each sample from now on.
     fn make_cold(&mut self) -> Result<(), Error>;
 
-    /// Why clocks are unknown.
+    /// The reason why clocks are unknown.
     fn clocks_unknown(&self) -> Option<String>;
 
-    /// The samples of a group: one, or those of a whole alternation.
+    /// The samples of a group: one, or a whole alternation.
     fn group(&self) -> usize {
         if self.variants() == 1 { 1 } else { ABBA.len() }
     }
@@ -96,7 +96,7 @@ pub(super) struct Rounds<'a> {
     profiler: Profiler,
     /// Each runs one sample of its variant.
     variants: Vec<&'a mut dyn FnMut()>,
-    /// Opened by the first profile, which knows the GPU.
+    /// Opened with the first profile, which identifies the GPU.
     clocks: Option<Clocks>,
     flush: Option<L2Flush>,
 }
@@ -133,7 +133,7 @@ impl RoundSource for Rounds<'_> {
                 }
             }
             let wall = began.elapsed();
-            // While the GPU still has its clock under load.
+            // The GPU still has its clock under load.
             let after = clocks.as_mut().and_then(Clocks::throttled);
             let sm_mhz = clocks.as_ref().and_then(Clocks::sm_mhz);
             Ok::<_, cupti::Error>((made, has_waited, wall, after, sm_mhz))
@@ -227,7 +227,7 @@ fn sample_of(range: &Range<'_>) -> Sample {
             called_ns = called_ns.min(call.interval().start_ns);
         }
     }
-    // Of an operation whose call is unknown, the range's start is the best there is.
+    // For an operation with an unknown call, the range's start is the best estimate.
     let called_ns = if called_ns == u64::MAX { range.row().time.start_ns } else { called_ns };
     let is_wait = |class| class == CallClass::Synchronize;
     let calls = range.calls().filter(|call| !is_wait(call.class()));

@@ -1,17 +1,17 @@
-//! Whether the warm-up has reached a steady state.
+//! Detection of the steady state after the warm-up.
 
 use super::TICK_NS;
 use super::round::Round;
 use super::timing::Timing;
 
-/// The rounds in a row that have to agree.
+/// The number of consecutive rounds that must agree.
 pub(super) const AGREEING: usize = 3;
-/// The part of a median by which those of steady rounds may differ.
+/// The share of a median by which the medians of steady rounds may differ.
 const TOLERANCE: f64 = 0.005;
-/// The part by which the SM clocks of steady rounds may differ: one step of 15 MHz.
+/// The share by which the SM clocks of steady rounds may differ: one step of 15 MHz.
 const CLOCK_TOLERANCE: f64 = 0.01;
 
-/// What a round says of the state of the GPU.
+/// The state of the GPU as shown by a round.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     /// By variant, the median of GPU times and its standard error.
@@ -34,8 +34,8 @@ impl State {
     }
 }
 
-/// Whether the last rounds agree: their medians within 0.5 %, a tick of the GPU's clock or three
-/// standard errors, and their SM clocks within 1 % where they are known.
+/// True if the last rounds agree. Their medians must be within 0.5 %, a tick of the GPU's clock or
+/// three standard errors. Their SM clocks must be within 1 %, if known.
 pub(super) fn is_steady(states: &[State]) -> bool {
     let Some(last) = states.len().checked_sub(AGREEING).map(|from| &states[from..]) else {
         return false;

@@ -51,7 +51,7 @@ impl Timing {
         duration(self.median_ns)
     }
 
-    /// The greater distance of a bound from the median, as a part of the median: 0.01 is 1 %.
+    /// The greater distance of a bound from the median, as a share of the median: 0.01 is 1 %.
     /// `None` without bounds, and if the median is 0.
     pub fn uncertainty(&self) -> Option<f64> {
         let (low, high) = self.bounds_ns?;

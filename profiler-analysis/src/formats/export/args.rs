@@ -1,4 +1,4 @@
-//! Arguments of slices: named values beside name and time.
+//! Arguments of slices: named values in addition to name and time.
 
 use std::borrow::Cow;
 
@@ -40,7 +40,7 @@ impl Serialize for Value<'_> {
         match self {
             Self::U64(value) => serializer.serialize_u64(*value),
             Self::I64(value) => serializer.serialize_i64(*value),
-            // JSON has no such numbers.
+            // JSON cannot express these numbers.
             Self::F64(value) if !value.is_finite() => serializer.collect_str(value),
             Self::F64(value) => serializer.serialize_f64(*value),
             Self::Bool(value) => serializer.serialize_bool(*value),
@@ -60,7 +60,7 @@ pub(super) struct Args<'a> {
     numbers: FxHashMap<Cow<'a, str>, u64>,
 }
 
-/// Up to this count names are compared one by one; slices rarely have more.
+/// Up to this count, names are compared one by one; slices rarely have more.
 const FEW: usize = 16;
 
 impl<'a> Args<'a> {
@@ -247,7 +247,7 @@ pub(super) fn of_operation<'a>(
     args
 }
 
-/// Ranges named in an argument.
+/// The maximum number of ranges named in an argument.
 const SHARED: usize = 16;
 
 /// The paths of the other ranges that share an operation.

@@ -12,8 +12,8 @@ use profiler_core::series::Unit;
 /// Values, each valid from its time.
 pub(super) type Samples = Vec<(u64, i64)>;
 
-/// Operations of each stream that are submitted and not finished: from the start of the call to the
-/// end of the operation. Without a known call, from the operation's own start.
+/// Submitted and unfinished operations of each stream, from the start of the call to the end of the
+/// operation. Without a known call, from the operation's own start.
 pub(super) fn queued(timeline: &Timeline<'_>) -> BTreeMap<Place, Samples> {
     let mut changes: BTreeMap<Place, Samples> = BTreeMap::new();
     for operation in &timeline.operations {
@@ -43,7 +43,7 @@ pub(super) fn copy_bandwidth(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> 
 }
 
 /// Bytes of device memory relative to the session's start, if CUPTI recorded allocations
-/// (`MEMORY2`). A free of an older allocation decreases it by the size in its record.
+/// (`MEMORY2`). Freeing an older allocation subtracts the size in its record.
 pub(super) fn memory(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> {
     let mut changes: BTreeMap<u32, Samples> = BTreeMap::new();
     let mut sizes = FxHashMap::default();
@@ -75,8 +75,8 @@ pub(super) struct Sampled<'a> {
     pub(super) values: Vec<(u64, f64)>,
 }
 
-/// Tracks with samples by device, downsampled to at most so many segments. They are made one at a
-/// time, because they may be long.
+/// Tracks with samples by device, each downsampled to a maximum number of segments. An iterator
+/// makes them one at a time, because they may be long.
 pub(super) fn sampled<'a>(
     timeline: &Timeline<'a>,
     most: usize,

@@ -98,8 +98,8 @@ fn add_host(to: &mut Target, timeline: &Timeline<'_>, host: &Host) {
     }
 }
 
-/// What one unit of a sample's weight stands for: a nanosecond of GPU time, or as many as the longest operation needs, in powers of
-/// 1,000. Weights have 31 bits.
+/// The GPU time of one unit of a sample's weight: a nanosecond, or a power of 1,000 nanoseconds if
+/// the longest operation needs it. Weights have 31 bits.
 fn unit_ns(longest_ns: u64) -> u64 {
     let mut unit = 1;
     while longest_ns / unit > i32::MAX as u64 {
@@ -112,7 +112,7 @@ fn timestamp(ns: u64) -> fx::Timestamp {
     fx::Timestamp::from_nanos_since_reference(ns)
 }
 
-/// A field of a marker: the name of the argument, and how it is shown.
+/// A field of a marker: the name of the argument, and its display format.
 type Field = (&'static str, fx::MarkerFieldFormat);
 
 /// The kinds of markers, their colours, and the fields that all markers of a kind have. Other
@@ -142,7 +142,7 @@ fn kinds() -> [(&'static str, fx::CategoryColor, Vec<Field>); 8] {
     ]
 }
 
-/// A kind of markers that the profile knows.
+/// A kind of markers registered in the profile.
 struct Kind {
     marker: fx::MarkerTypeHandle,
     category: fx::CategoryHandle,
@@ -152,7 +152,7 @@ struct Kind {
 struct Target {
     profile: fx::Profile,
     end: fx::Timestamp,
-    /// What a sample's weight counts.
+    /// The nanoseconds in one unit of a sample's weight.
     unit_ns: u64,
     unshortened: usize,
     kinds: FxHashMap<&'static str, Kind>,
@@ -248,8 +248,8 @@ impl Target {
         self.profile.add_marker(thread.handle, timing, marker);
     }
 
-    /// Adds operations as samples at these times. With `is_busy`, their GPU time is the thread's
-    /// CPU time since the sample before, which the viewer draws as activity.
+    /// Adds operations as samples at these times. With `is_busy`, their GPU time becomes the
+    /// thread's CPU time since the previous sample, which the viewer draws as activity.
     fn samples(
         &mut self,
         timeline: &Timeline<'_>,
@@ -261,15 +261,15 @@ impl Target {
         // Viewers show the time from the first to the last sample.
         let idle = fx::CpuDelta::ZERO;
         self.profile.add_sample(thread.handle, timestamp(0), None, idle, 0);
-        // CPU times are in whole microseconds; the rest counts for the next sample.
+        // CPU times are in whole microseconds; the remainder counts for the next sample.
         let mut busy_ns = 0;
-        // The same for what is less than a unit.
+        // The remainder below a unit also counts for the next sample.
         let mut weight_ns = 0;
         for (at, operation) in operations {
             let range = operation.range.map(|row| timeline.ranges[row].range.node());
             let parent = match operation.operation.late_chain() {
                 None => range.and_then(|node| self.stack(thread, node)),
-                // Ranges that ended before the launch are not in its stack.
+                // Ranges that ended before the launch are left out of its stack.
                 Some(chain) => {
                     let around: Vec<_> = chain.map(|range| range.name()).collect();
                     around.into_iter().rev().fold(None, |stack, name| {
@@ -291,8 +291,9 @@ impl Target {
         self.profile.add_sample(thread.handle, self.end, None, idle, 0);
     }
 
-    /// The stack of a range's path, shortened as that of [`Stacks::iter`](crate::formats::stacks::Stacks::iter):
-    /// each thread has stacks of its own, and paths may go through many threads.
+    /// The stack of a range's path, shortened like in
+    /// [`Stacks::iter`](crate::formats::stacks::Stacks::iter). Each thread has its own stacks, and
+    /// paths may lead through many threads.
     fn stack(&mut self, thread: &mut Thread, node: RangeNode<'_>) -> Option<fx::StackHandle> {
         if let Some(stack) = thread.nodes.get(&node.id().at()) {
             return Some(*stack);

@@ -30,24 +30,25 @@ pub(super) struct About {
     pub(super) is_text: bool,
 }
 
-/// Declares [`Format`]. Each format is a module with a constant `ABOUT` and a function `write`, some
-/// with a feature.
+/// Declares [`Format`]. Each format is a module with a constant `ABOUT` and a function `write`,
+/// some with a feature.
 macro_rules! formats {
     ($($(#[$doc:meta])* $module:ident => $variant:ident $(if $feature:literal)?,)+) => {
         $($(#[cfg(feature = $feature)])? mod $module;)+
 
-        /// A format that other tools read; [`Profile::export`](crate::prelude::ProfileExt::export) writes it and has an example.
+        /// A format of other tools; [`Profile::export`](crate::prelude::ProfileExt::export) writes
+        /// it and has an example.
         ///
         /// No format contains the environment, user, host name or a path. Timelines contain the ids
         /// of the process and its threads. Times are relative to the session's start. Operations
-        /// without timestamps of CUPTI are on no timeline; the file contains their number. Shared
-        /// work ([`Context::join`](profiler_core::Context::join)) is shown for the range it is attributed
-        /// to; Perfetto's and Chrome's formats also name the other ranges.
+        /// without CUPTI timestamps are on no timeline; the file contains their number. Shared work
+        /// ([`Context::join`](profiler_core::Context::join)) appears in the range that it is
+        /// attributed to. Perfetto's and Chrome's formats also name the other ranges.
         ///
         /// [Tracks](Profile::tracks) of samplers are counters of their device in timelines, named
-        /// by their label: a value from the start of its sample, totals as rates per second. The
-        /// formats cannot express unknown values: in gaps and after the last sample the value is 0.
-        /// See [`Export::samples`].
+        /// by their label. A value is valid from the start of its sample; totals are rates per
+        /// second. The formats cannot express unknown values: in gaps and after the last sample the
+        /// value is 0. See [`Export::samples`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Format {
@@ -55,7 +56,7 @@ macro_rules! formats {
         }
 
         impl Format {
-            /// All of them, with the crate's features.
+            /// All formats, given the crate's features.
             pub const ALL: [Self; [$($(#[cfg(feature = $feature)])? stringify!($variant)),+].len()] =
                 [$($(#[cfg(feature = $feature)])? Self::$variant),+];
 
@@ -99,22 +100,22 @@ impl Format {
         self.about().extension
     }
 
-    /// Whether it contains [sampled tracks](Profile::tracks): see [`Export::samples`].
+    /// True if it contains [sampled tracks](Profile::tracks): see [`Export::samples`].
     pub fn has_samples(self) -> bool {
         self.about().has_samples
     }
 
-    /// Whether it contains the rank of the process: see [`Export::rank`].
+    /// True if it contains the rank of the process: see [`Export::rank`].
     pub fn has_rank(self) -> bool {
         self.about().has_rank
     }
 
-    /// Whether it consists of weighted stacks: see [`Export::stacks`] and [`Export::idle`].
+    /// True if it consists of weighted stacks: see [`Export::stacks`] and [`Export::idle`].
     pub fn has_stacks(self) -> bool {
         self.about().has_stacks
     }
 
-    /// Whether it is text for a terminal.
+    /// True if it is text for a terminal.
     pub fn is_text(self) -> bool {
         self.about().is_text
     }
@@ -143,10 +144,10 @@ pub struct Export {
     format: Format,
     pub(super) rank: Option<Rank>,
     pub(super) stacks: Option<StackRoot>,
-    /// Gaps from this length on in place of work.
+    /// The minimum length of idle gaps, which replace work; `None` exports work.
     pub(super) idle: Option<Duration>,
     pub(super) typed_events: bool,
-    /// Maximum values of each track.
+    /// The maximum number of values of each track.
     pub(super) samples: usize,
 }
 
@@ -157,7 +158,7 @@ impl Export {
         Self { format, rank: None, stacks: None, idle: None, typed_events: true, samples }
     }
 
-    /// The stacks that a format of stacks has.
+    /// The stacks for a stack format.
     pub(super) fn stacks_of<'a>(&self, profile: &'a Profile, default: StackRoot) -> Stacks<'a> {
         let root = self.stacks.unwrap_or(default);
         match self.idle {
@@ -171,21 +172,24 @@ impl Export {
         /// (`distributedInfo`). Only for [`Format::Kineto`].
         rank(rank: u32, world_size: u32) rank = Some(Rank { rank, world_size });
         /// Sets the outer frames of stacks, for [`Format::Folded`], `Format::Pprof` and
-        /// `Format::Otlp`: none by default for folded stacks, process and thread for the others.
+        /// `Format::Otlp`. By default, folded stacks have none; the others have process and thread.
         stacks(root: StackRoot) stacks = Some(root);
-        /// Has formats of stacks ([`Format::Folded`], `Format::Pprof`, `Format::Otlp`) contain the idle time of devices by host
-        /// function and cause in place of their work: gaps from this length on. See [`Profile::idle_stacks`](crate::prelude::ProfileExt::idle_stacks).
+        /// Exports idle time of devices by host function and cause instead of work, for
+        /// [`Format::Folded`], `Format::Pprof` and `Format::Otlp`. Gaps shorter than `shortest` are
+        /// left out. See [`Profile::idle_stacks`](crate::prelude::ProfileExt::idle_stacks).
         idle(shortest: Duration) idle = Some(shortest);
-        /// Sets whether [`Format::Perfetto`] has each operation twice: as a slice with arrows and all
-        /// arguments, and as a typed GPU event (`GpuRenderStageEvent` with kernel and launch), which
-        /// Perfetto's GPU views read. True by default; without, the file is about a third smaller.
+        /// Sets if [`Format::Perfetto`] also writes each operation as a typed GPU event
+        /// (`GpuRenderStageEvent` with kernel and launch), which Perfetto's GPU views read. Each
+        /// operation is always a slice with arrows and all arguments. True by default; without
+        /// typed events, the file is about a third smaller.
         typed_events(on: bool) typed_events = on;
-        /// Sets the maximum values of each sampled track; 100,000 by default, `usize::MAX` for all.
+        /// Sets the maximum number of values of each sampled track; 100,000 by default,
+        /// `usize::MAX` for all.
         ///
-        /// A longer track is downsampled: consecutive samples become one with their mean, which
-        /// keeps the area exact (bytes stay bytes) and hides shorter changes. Equal consecutive
-        /// states (clocks, throttling) are merged at any length; of several merged states the
-        /// longest is kept.
+        /// A longer track is downsampled: consecutive samples become one with their mean. The area
+        /// stays exact (bytes stay bytes), but shorter changes are hidden. Equal consecutive states
+        /// (clocks, throttling) are merged at any length. Among several merged states the longest
+        /// remains.
         samples(most: usize) samples = most;
     }
 }

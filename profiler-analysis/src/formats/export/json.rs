@@ -157,7 +157,7 @@ pub(super) enum Named {
 /// Above Linux's thread ids (`PID_MAX_LIMIT` is 2^22).
 const FIRST_OWN: u64 = (1 << 22) + 1;
 
-/// Ids for tracks that are no threads of the program.
+/// Ids for tracks that are not threads of the program.
 #[derive(Debug)]
 pub(super) struct TrackIds {
     next: u64,
@@ -179,7 +179,7 @@ impl TrackIds {
         Self { next: FIRST_OWN, ids: FxHashMap::default() }
     }
 
-    /// Keeps the numbers of streams that are unique on their device.
+    /// Reserves the numbers of streams that are unique on their device.
     pub(super) fn keep_streams(&mut self, timeline: &Timeline<'_>) {
         let mut taken = std::collections::BTreeSet::new();
         for place in timeline.streams.keys() {

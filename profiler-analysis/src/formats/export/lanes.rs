@@ -1,10 +1,12 @@
-//! Lanes of a track: slices that overlap without nesting get tracks of their own.
+//! Lanes of a track: slices that overlap without nesting get separate tracks.
 //!
-//! Trace viewers nest the slices of a track, and drop one that begins in another and outlives it.
+//! Trace viewers nest the slices of a track, and drop a slice that begins within another and ends
+//! after it.
 
 use std::collections::BTreeSet;
 
-/// Nested slices on a track: Perfetto's trace processor drops those deeper than 512.
+/// The maximum depth of nested slices on a track: Perfetto's trace processor drops slices deeper
+/// than 512.
 pub(super) const NESTED: usize = 500;
 
 /// No nested slices on a track.
@@ -19,7 +21,7 @@ pub(super) struct Lanes {
     open: Vec<Vec<u64>>,
     /// Tracks with room for a slice that ends no later than this.
     room: BTreeSet<(u64, usize)>,
-    /// Tracks at maximum depth, until this.
+    /// Tracks at maximum depth, and the time until which they are full.
     full: BTreeSet<(u64, usize)>,
 }
 
@@ -28,10 +30,10 @@ impl Lanes {
         Self { depth, open: Vec::new(), room: BTreeSet::new(), full: BTreeSet::new() }
     }
 
-    /// The track of the next slice. Slices arrive by start, longer ones first. `around` is the
-    /// preferred track: that of the enclosing slice.
+    /// Returns the track of the next slice. Slices must be added by start, longer ones first.
+    /// `around` is the preferred track: the track of the enclosing slice.
     pub(super) fn place(&mut self, start: u64, end: u64, around: Option<usize>) -> usize {
-        // `u64::MAX` is the end of a track without open slices.
+        // `u64::MAX` marks the end of a track without open slices.
         let start = start.min(u64::MAX - 1);
         let end = end.clamp(start, u64::MAX - 1);
         self.close(start);

@@ -21,10 +21,10 @@ use profiler_core::profile::{Process, ProcessRangeGroup, Profile, Sampled, Track
 use profiler_core::series::{Head, Series};
 
 formats! {
-    /// Perfetto's protobuf (`TrackEvent`), for ui.perfetto.dev and its `trace_processor`: ranges
-    /// and API calls of each thread, process ranges, marks, the operations of each stream, arrows
-    /// from calls to operations, and counters: operations submitted and not finished, copy
-    /// bandwidth, device memory if CUPTI recorded allocations (`MEMORY2`), and
+    /// Perfetto's protobuf (`TrackEvent`), for ui.perfetto.dev and its `trace_processor`. It
+    /// contains ranges and API calls of each thread, process ranges, marks, the operations of each
+    /// stream, arrows from calls to operations, and counters. Counters are submitted and unfinished
+    /// operations, copy bandwidth, device memory if CUPTI recorded allocations (`MEMORY2`), and
     /// [samples](Profile::tracks). The smallest timeline format, with the most information.
     perfetto => Perfetto,
     /// The JSON of `torch.profiler` (Kineto's schema), for HolisticTraceAnalysis, TensorBoard and
@@ -36,26 +36,26 @@ formats! {
     chrome => Chrome,
     /// Folded stacks for flame graphs (inferno, flamegraph.pl, speedscope): a line for each path
     /// and kernel with its GPU time in nanoseconds, `batch;forward;gemm 4200`. In names `;` becomes
-    /// `:`, and a line break a space. Paths with more than 128 ranges are shortened to the first
-    /// and last 64 and the number between them, after such paths have used 100,000 names.
+    /// `:`, and a line break becomes a space. Paths with more than 128 ranges are shortened to the
+    /// first and last 64 and the number between them, after such paths have used 100,000 names.
     folded => Folded,
-    /// pprof's `profile.proto`, compressed with gzip, for `go tool pprof`, Pyroscope, Parca, Grafana
-    /// and speedscope: a sample for each [stack](crate::formats::stacks) with GPU time, operations
-    /// and bytes. Functions have the kind of their frame as file name, so that
-    /// `pprof -files` sums by kind. Comments contain the recording and what is missing.
-    /// Needs the feature `pprof`.
+    /// pprof's `profile.proto`, compressed with gzip, for `go tool pprof`, Pyroscope, Parca,
+    /// Grafana and speedscope: a sample for each [stack](crate::formats::stacks) with GPU time,
+    /// operations and bytes. Functions have the kind of their frame as file name, so that `pprof
+    /// -files` sums by kind. Comments describe the recording and its losses. Needs the feature
+    /// `pprof`.
     pprof => Pprof if "pprof",
-    /// OpenTelemetry's profiles (OTLP `v1development`), in protobuf: a `ProfilesData`, which is also
-    /// the body of a request to `/v1development/profiles`. A profile for each weight of the
-    /// [stacks](crate::formats::stacks). Locations have the attribute `gpu.frame.kind`. The
-    /// signal is in development; the version is that of the crate `opentelemetry-proto`. Needs the
+    /// OpenTelemetry's profiles (OTLP `v1development`), in protobuf: a `ProfilesData`, which is
+    /// also the body of a request to `/v1development/profiles`. It has a profile for each weight of
+    /// the [stacks](crate::formats::stacks). Locations have the attribute `gpu.frame.kind`. The
+    /// signal is in development; the crate `opentelemetry-proto` determines the version. Needs the
     /// feature `otlp`.
     otlp => Otlp if "otlp",
-    /// The Firefox Profiler's JSON, for profiler.firefox.com: ranges, API calls and marks as markers
-    /// of their host threads; devices as processes and streams as threads with the operations
-    /// as markers. Each operation is a sample of its stream and of the thread that submitted it,
-    /// with the range path as stack: a sample is a nanosecond of GPU time. Needs the feature
-    /// `firefox`.
+    /// The Firefox Profiler's JSON, for profiler.firefox.com. Ranges, API calls and marks are
+    /// markers of their host threads. Devices are processes, and streams are threads with the
+    /// operations as markers. Each operation is a sample of its stream and of the thread that
+    /// submitted it, with the range path as stack. The weight of a sample counts nanoseconds of GPU
+    /// time, or a larger unit if an operation needs it. Needs the feature `firefox`.
     firefox => Firefox if "firefox",
 }
 

@@ -55,7 +55,7 @@ pub(super) fn write(
         }
     }
     let scope = InstrumentationScope {
-        // The library that recorded, for those who select by it.
+        // The recording library, as a selector.
         name: "profiler-core".to_owned(),
         version: profile.recording_info().recorder_version.clone(),
         ..InstrumentationScope::default()
@@ -73,7 +73,7 @@ pub(super) fn write(
     out.write_all(&data.encode_to_vec())
 }
 
-/// What the recording is and whether it is complete.
+/// Describes the recording and its completeness.
 fn resource(profile: &Profile) -> Resource {
     let attribute = |key: &str, value| KeyValue {
         key: key.to_owned(),
@@ -84,7 +84,7 @@ fn resource(profile: &Profile) -> Resource {
         attribute("gpu.recorded_on", Value::StringValue(profile.recording_info().to_string())),
         attribute("gpu.recording.complete", Value::BoolValue(profile.health().is_complete())),
     ];
-    // Of several processes each has a frame.
+    // With several processes, each has a frame instead.
     if let Some(id) = profile.recording_info().process_id.filter(|_| !profile.has_several_processes())
     {
         attributes.push(attribute("process.pid", Value::IntValue(id.into())));
@@ -101,7 +101,7 @@ struct Dictionary {
     kinds: FxHashMap<FrameKind, i32>,
 }
 
-/// The index of the next entry of a table. A table in memory has fewer than 2^31.
+/// The index of the next entry of a table. A table in memory has fewer than 2^31 entries.
 fn next<T>(table: &[T]) -> i32 {
     i32::try_from(table.len()).unwrap_or(i32::MAX)
 }

@@ -196,7 +196,8 @@ fn stream(
     slices.finish(trace)
 }
 
-/// Flow ids: one for every operation with a call, equal on both, and one for every collective, equal on the kernels of its ranks.
+/// Flow ids. An operation with a call has one, equal on both. A matched collective has one, equal
+/// on the kernels of its ranks.
 struct Flows<'a> {
     timeline: &'a Timeline<'a>,
     ids: Vec<u64>,
@@ -254,7 +255,7 @@ impl<'a> Slices<'a> {
         Self { parent, name, lanes: Lanes::new(depth), tracks: vec![(first, Vec::new())] }
     }
 
-    /// Slices on tracks of one name below another track; Perfetto shows them as one.
+    /// Slices on tracks of one name below another track; Perfetto shows these tracks as one.
     fn among(parent: u64, name: &'a str, depth: usize) -> Self {
         Self { parent: Some(parent), name, lanes: Lanes::new(depth), tracks: Vec::new() }
     }
@@ -330,7 +331,7 @@ struct Trace<'w> {
     names: Interned,
     arg_names: Interned,
     texts: Interned,
-    /// Whether operations are typed GPU events, too.
+    /// True if operations are also written as typed GPU events.
     is_typed: bool,
     stages: RenderStages,
     /// The interned data of the next packet.
@@ -416,7 +417,7 @@ impl<'w> Trace<'w> {
                 track.message(8, &inner); // counter
             }
         }
-        // Children are shown in the order of their descriptors.
+        // Children appear in the order of their descriptors.
         track.number(11, 3); // child_ordering: EXPLICIT
         track.number(12, id); // sibling_order_rank
         self.packet.clear();

@@ -71,7 +71,7 @@ pub(super) fn write(
 
 const MAPPING: u64 = 1;
 
-/// What the recording is, and what it lacks.
+/// Describes the recording and its losses.
 fn comments(timeline: &Timeline<'_>) -> Vec<String> {
     let profile: &Profile = timeline.profile;
     let mut comments = vec![format!("recorded on {}", profile.recording_info())];
@@ -114,7 +114,7 @@ impl File {
         message
     }
 
-    /// The one mapping, which tells readers that names are whole.
+    /// The single mapping. It marks names as complete for readers.
     fn mapping(&mut self) -> Message {
         let mut mapping = Message::default();
         mapping.number(1, MAPPING); // id

@@ -1,4 +1,4 @@
-//! A profile as rows that refer to each other by index: all that the formats read of a profile.
+//! A profile as rows that refer to each other by index: all data that the formats use.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ pub(super) struct Host {
     pub(super) name: String,
 }
 
-/// Everything in a profile that has a time, with its names.
+/// All entries of a profile with a time, with their names.
 #[derive(Debug)]
 pub(super) struct Timeline<'a> {
     pub(super) profile: &'a Profile,
@@ -135,7 +135,7 @@ pub(super) struct Timeline<'a> {
     pub(super) paths: Vec<String>,
     /// Operations without a time.
     pub(super) without_time: u64,
-    /// At least one.
+    /// Never empty.
     pub(super) hosts: Vec<Host>,
     pids: FxHashMap<u32, u64>,
 }
@@ -154,7 +154,7 @@ fn hosts(profile: &Profile) -> Vec<Host> {
         hosts.push(Host { process: id, pid: pid(Some(id.into())), name });
     }
     match &mut hosts[..] {
-        // Rows without a process are of the only one.
+        // Rows without a process belong to the only one.
         [] => {
             let id = profile.recording_info().process_id.map(u64::from);
             hosts.push(Host { process: 0, pid: pid(id), name: "host".to_owned() });
@@ -283,7 +283,7 @@ impl<'a> Timeline<'a> {
         &self.paths[self.ranges[range].range.node().id().at()]
     }
 
-    /// The end of the session, or of what ended later.
+    /// The end of the session, or of the last entry if later.
     #[cfg(feature = "firefox")]
     pub(super) fn end(&self) -> u64 {
         let operations = self.operations.iter().filter_map(|operation| operation.span);
@@ -376,11 +376,13 @@ fn row_of(range: Range<'_>) -> usize {
     range.id().at()
 }
 
-/// Names of a path from the innermost, and characters of each name.
+/// The maximum names of a path, counted from the innermost, and the maximum characters of each
+/// name.
 const PATH_NAMES: usize = 64;
 const NAME_CHARACTERS: usize = 200;
 
-/// Every node's path. It is repeated in every operation, so long paths and names are shortened.
+/// The path of every node. It is repeated in every operation, so long paths and names are
+/// shortened.
 fn paths(profile: &Profile) -> Vec<String> {
     let mut around: Vec<usize> = Vec::new();
     let path = |node: RangeNode<'_>| {

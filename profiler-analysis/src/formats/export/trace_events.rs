@@ -12,7 +12,7 @@ use super::lanes::{Lanes, NESTED};
 use super::timeline::{Host, Place, Span, Timeline, ns};
 use crate::formats::places::thread_title;
 
-/// The naming of a format. Ranges, calls and operations are given by row.
+/// The naming rules of a format. Ranges, calls and operations are given by row.
 pub(super) trait Dialect {
     /// The category of arrows.
     const ARROW: &'static str;
@@ -71,7 +71,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Writes the samples of each device, downsampled to at most so many values.
+/// Writes the samples of each device, downsampled to a maximum number of values.
 pub(super) fn sampled(
     events: &mut Events<'_>,
     timeline: &Timeline<'_>,
@@ -108,7 +108,7 @@ fn host(
     for (id, thread) in timeline.threads_of(of) {
         let name = thread_title(id, thread.name);
         let mut tracks = Tracks::new(Track::Thread(of.process, id), of.pid, &name, NESTED);
-        // A range of the same time as a call encloses it.
+        // A range with the same time as a call encloses the call.
         let ranges = thread.ranges.iter().map(|&row| (timeline.ranges[row].span, 0, row));
         let calls = thread.calls.iter().map(|&row| (timeline.calls[row].span, 1, row));
         let mut slices: Vec<(Span, u8, usize)> = ranges.chain(calls).collect();
@@ -201,7 +201,7 @@ fn stream<D: Dialect>(
     Ok(())
 }
 
-/// An arrow from a call to an operation. If the clocks have them in reverse order, the arrow is
+/// Writes an arrow from a call to an operation. If clock errors reverse their order, the arrow is
 /// reversed too: readers drop an arrow that ends before it begins.
 fn arrow(
     events: &mut Events<'_>,

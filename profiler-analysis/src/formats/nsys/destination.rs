@@ -1,4 +1,4 @@
-//! Where tables are written row by row, independent of the file format.
+//! The destination of tables written row by row, independent of the file format.
 
 use profiler_core::tables::RangeId;
 
@@ -7,7 +7,7 @@ pub(crate) trait Destination {
     type Error;
     type Rows: Rows<Error = Self::Error>;
 
-    /// True if rows have columns for ranges, which nsys's tables lack.
+    /// True if rows have columns for ranges; nsys's tables lack these.
     const HAS_RANGES: bool = false;
 
     /// Creates tables, given as `CREATE TABLE` statements, unless they exist.
@@ -27,7 +27,7 @@ pub(crate) trait Rows {
     fn row(&mut self) -> Result<(), Self::Error>;
 
     /// Adds the range of the row and the range of its graph node's capture, if the table has
-    /// columns for them. Called after the last cell.
+    /// columns for them. Must follow the last cell.
     #[inline]
     fn ranges(
         &mut self,

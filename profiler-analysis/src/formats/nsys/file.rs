@@ -36,12 +36,13 @@ pub(super) struct File {
     pub(super) computed_tables: u64,
 }
 
-/// SQLite steps for any file, in thousands; SQLite takes about 50 million a second.
+/// The SQLite steps allowed for any file, in thousands; SQLite executes about 50 million per
+/// second.
 const STEPS: u64 = 64 << 10;
-/// Further steps per byte: a row takes two per byte, and some tables are read three times.
+/// Additional steps per byte: a row takes two per byte, and some tables are read three times.
 const STEPS_A_BYTE: u64 = 16;
 
-/// The tables read whose rows have a `start`, including all tables of CUPTI that are read.
+/// The tables read whose rows have a `start`, including all CUPTI tables that are read.
 pub(super) const TIMED_TABLES: [&str; 14] = [
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -59,12 +60,12 @@ pub(super) const TIMED_TABLES: [&str; 14] = [
     "NVTX_EVENTS",
 ];
 
-/// Tables of which every capture has one.
+/// Every capture has one of these tables.
 const OF_A_CAPTURE: [&str; 3] = ["META_DATA_EXPORT", "EXPORT_META_DATA", "NVTX_EVENTS"];
 
 impl File {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        // SQLite's error lacks the reason.
+        // SQLite's error does not contain the reason.
         let header = Header::read(path).map_err(|source| io_error("open", path, source))?;
         let bytes = header.bytes;
         let connection = connect(path, &header)?;
@@ -95,7 +96,7 @@ impl File {
         file.computed_tables = file.count_computed_tables().map_err(|error| file.error(&error))?;
         let earliest = file.earliest().map_err(|error| file.error(&error))?;
         file.zero_ns = match earliest {
-            // The earliest time becomes 1: 0 to 0 means no time in an operation.
+            // The earliest time becomes 1: an operation with times 0 to 0 has no time.
             Some(earliest) if earliest < 0 => earliest.unsigned_abs().saturating_add(1),
             _ => 0,
         };
@@ -103,7 +104,7 @@ impl File {
         Ok(file)
     }
 
-    /// The file with a connection of its own, for another thread.
+    /// The file with a separate connection, for another thread.
     pub(super) fn reopened(&self) -> Result<Self, Error> {
         let path = &self.path;
         let header = Header::read(path).map_err(|source| io_error("open", path, source))?;
@@ -212,7 +213,7 @@ impl File {
     /// The number of rows of a table.
     pub(super) fn count(&self, table: &str) -> Result<u64, Error> {
         let mut count = 0;
-        // SQLite counts `count(*)` as one step, however long it takes.
+        // SQLite counts `count(*)` as one step, regardless of its duration.
         self.rows((table, "rowid"), |_| count += 1)?;
         Ok(count)
     }
@@ -278,7 +279,7 @@ impl Header {
         let file = std::fs::File::open(path)?;
         let bytes = file.metadata()?.len();
         let mut header = Vec::new();
-        // A folder can be opened but not read; SQLite's error names it.
+        // A folder can be opened but not read; SQLite's error includes its name.
         if file.metadata()?.is_file() {
             file.take(Self::LENGTH).read_to_end(&mut header)?;
         }
@@ -286,8 +287,8 @@ impl Header {
     }
 }
 
-/// Opens the file for reading. For a file with a write-ahead log, SQLite writes a shared index
-/// beside it even to read. In a read-only folder that fails, so a copy of both files is read;
+/// Opens the file for reading. With a write-ahead log, SQLite writes a shared index beside the file
+/// even for reading. That fails in a read-only folder, so a copy of both files is read there;
 /// elsewhere SQLite leaves files behind. With an empty log the file is opened as immutable.
 fn connect(path: &Path, header: &Header) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -321,7 +322,7 @@ fn connect(path: &Path, header: &Header) -> Result<Connection, Error> {
     let copy =
         PrivateCopy::new(&folder, [(path, header.bytes), (&log, log_bytes)]).map_err(failed)?;
     let connection = opened(&copy.database()).map_err(|error| unreadable(path, &error))?;
-    // All files are open from here on, so the copy can be deleted.
+    // All files are open now, so the copy can be deleted.
     match is_out_of_reach(&connection) {
         true => Err(failed(io::Error::other("SQLite cannot write there either"))),
         false => Ok(connection),
@@ -337,11 +338,11 @@ fn is_out_of_reach(connection: &Connection) -> bool {
 /// A database and its write-ahead log in a private folder, which is deleted on drop.
 struct PrivateCopy(PathBuf);
 
-/// Attempts to create the folder.
+/// The number of attempts to create the folder.
 const FOLDERS: u32 = 1000;
 
 impl PrivateCopy {
-    /// Copies as many bytes of each file as it had when it was examined.
+    /// Copies each file up to its length at the time of examination.
     fn new(within: &Path, [database, log]: [(&Path, u64); 2]) -> io::Result<Self> {
         let copy = Self::folder(within)?;
         let target = copy.database();
@@ -371,7 +372,7 @@ impl PrivateCopy {
 
 impl Drop for PrivateCopy {
     fn drop(&mut self) {
-        // A folder that cannot be removed is left to the cleanup of temporary files.
+        // A folder that cannot be removed stays for the cleanup of temporary files.
         let _: io::Result<()> = std::fs::remove_dir_all(&self.0);
     }
 }

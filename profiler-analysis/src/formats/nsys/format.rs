@@ -28,7 +28,8 @@ pub(super) mod event {
 pub(super) const RUNTIME: i64 = 0;
 pub(super) const DRIVER: i64 = 1;
 
-/// Own names in `META_DATA_CAPTURE`: nsys has these versions only in the environment, if at all.
+/// Names of our own in `META_DATA_CAPTURE`: nsys stores these versions only in the environment, if
+/// at all.
 pub(super) const CUPTI_VERSION: &str = "CUPTI_VERSION";
 pub(super) const CUDA_VERSION: &str = "CUDA_DRIVER_VERSION";
 pub(super) const DRIVER_RELEASE: &str = "DRIVER_RELEASE";
@@ -38,7 +39,7 @@ pub(super) fn metric_type(device: u32) -> i64 {
     0x1_0001_0000_0000 | i64::from(device & 0xff)
 }
 
-/// Units of metrics by the end of their names. The first two are nsys's, the others our own.
+/// Units of metrics by the suffix of their names. The first two are nsys's, the others our own.
 pub(super) const METRIC_ENDS: [(&str, Unit, Kind); 4] = [
     ("[Throughput %]", Unit::Percent, Kind::Mean),
     ("[MHz]", Unit::Hertz, Kind::Mean),
@@ -55,7 +56,7 @@ pub(super) fn metric_name(label: &str, unit: Unit, kind: Kind) -> String {
     }
 }
 
-/// CUPTI's id for no stream.
+/// CUPTI's id for the absence of a stream.
 pub(super) const NO_STREAM: u32 = u32::MAX;
 
 /// The kinds of memory by their numbers in `ENUM_CUDA_MEM_KIND`; 7 is an unknown kind.
@@ -87,7 +88,7 @@ pub(super) fn thread_of(global: u64) -> u32 {
     (global & 0xff_ffff) as u32
 }
 
-/// Everything above the thread, which identifies a process.
+/// The bits above the thread, which identify a process.
 #[cfg(feature = "nsys")]
 pub(super) fn process_of(global: u64) -> u64 {
     global >> 24
@@ -113,7 +114,7 @@ fn without_version(name: &str) -> &str {
     }
 }
 
-/// The API and class of a function; the API by name if the file lacks it.
+/// The API and class of a function; without an event class, the API follows from the name.
 #[cfg(feature = "nsys")]
 pub(super) fn call_class(name: &str, event_class: Option<i64>) -> (Api, CallClass) {
     let api = match event_class {

@@ -1,8 +1,8 @@
 //! `GPU_METRICS` of a capture: hardware counters sampled by nsys or by this crate.
 //!
-//! A row is one value from its timestamp on. Measured on an H200 (nsys 2025.3, 10 kHz) beside
-//! kernels of known times, a sample follows the work of the 100 us after its timestamp, not before
-//! it (correlation 0.99 to 0.61). Values are whole numbers: percent, or hertz for names with MHz.
+//! A row is one value, valid from its timestamp on. A sample covers the 100 us after its timestamp,
+//! not before it: its correlation with kernels of known times is 0.99 against 0.61 (H200, nsys
+//! 2025.3, 10 kHz). Values are whole numbers: percent, or hertz for names with MHz.
 
 use rustc_hash::FxHashMap;
 
@@ -12,10 +12,12 @@ use super::schema;
 use crate::error::Error;
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 
-/// Metrics read for a device: nsys's sets have about 30, a damaged file any number.
+/// The maximum number of metrics read for a device: nsys's sets have about 30, a damaged file any
+/// number.
 const MOST_METRICS: usize = 256;
 
-/// Cells of a series per value: nsys writes all metrics of a set at each timestamp.
+/// The maximum number of cells of a series per value: nsys writes all metrics of a set at each
+/// timestamp.
 const MOST_CELLS_A_VALUE: usize = 8;
 
 /// Timestamp, metric index and value.
@@ -86,7 +88,8 @@ fn metric(name: &str) -> Metric {
     found.unwrap_or_else(|| Metric::new(name, name, Unit::Other, Kind::Mean))
 }
 
-/// One series from values in order of time; a series for each metric if most cells would be empty.
+/// Returns one series from values in order of time, or a series for each metric if most cells would
+/// be empty.
 fn all_series(device: u32, metrics: Vec<Metric>, values: Vec<Value>) -> Vec<Series> {
     let samples = values.chunk_by(|a, b| a.0 == b.0).count();
     if samples.saturating_mul(metrics.len()) <= MOST_CELLS_A_VALUE * values.len() {
@@ -100,7 +103,7 @@ fn all_series(device: u32, metrics: Vec<Metric>, values: Vec<Value>) -> Vec<Seri
     some.map(|(metric, values)| series(device, vec![metric], &values)).collect()
 }
 
-/// A series from values by time. A sample ends at the next one, or after the usual interval.
+/// Makes a series from values by time. A sample ends at the next one, or after the usual interval.
 fn series(device: u32, metrics: Vec<Metric>, values: &[Value]) -> Series {
     let samples: Vec<_> = values.chunk_by(|a, b| a.0 == b.0).collect();
     let starts: Vec<u64> = samples.iter().map(|sample| sample[0].0).collect();

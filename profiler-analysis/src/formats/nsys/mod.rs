@@ -1,8 +1,8 @@
 //! Captures of Nsight Systems: reading and writing the SQLite files of `nsys export --type sqlite`.
 //!
-//! Tables and columns are those of "Exported data" in NVIDIA's Nsight Systems user guide; schemas
-//! 3.7 to 3.25 are known. Missing tables and columns are read as empty. The same rows are written
-//! to Parquet files: see `parquet`.
+//! Tables and columns follow "Exported data" in NVIDIA's Nsight Systems user guide, for schemas 3.7
+//! to 3.25. Missing tables and columns are read as empty. The same rows are written to Parquet
+//! files: see `parquet`.
 
 pub(crate) mod destination;
 #[cfg(feature = "nsys")]
@@ -45,24 +45,26 @@ pub struct Progress {
 ///
 /// Calls are matched to ranges by thread and time, and GPU operations to calls by process and
 /// correlation id: see [`Attribution::Contained`](profiler_core::profile::Attribution::Contained).
-/// Times are nsys's, in nanoseconds since its session's start. Several processes are
-/// distinguished by [`ApiCall::process_id`](profiler_core::profile::ApiCall::process_id) and similar
-/// methods. Metrics sampled by nsys (`--gpu-metrics-devices`) are [tracks](Profile::tracks), in
-/// whole percent as in nsys. Unreadable data is counted in [`health`](Profile::health). There is
-/// no [`recording`](Profile::recording). Reading takes about a microsecond an operation.
+/// Times are nsys's, in nanoseconds since its session's start.
+/// [`ApiCall::process_id`](profiler_core::profile::ApiCall::process_id) and similar methods
+/// distinguish several processes. Metrics sampled by nsys (`--gpu-metrics-devices`) are
+/// [tracks](Profile::tracks), in whole percent like in nsys. [`health`](Profile::health) counts
+/// unreadable data. There is no [`recording`](Profile::recording). Reading takes about a
+/// microsecond per operation.
 ///
-/// Rows may be in any order. Negative times, before nsys's session, are kept: the profile then
+/// Rows may be in any order. Negative times, before nsys's session, are retained: the profile then
 /// starts with the first event, and [reports](crate::reports) have nsys's own times. A range
-/// without an end lasts until the end of the capture. Graphs traced as one interval each are
-/// [operations](profiler_core::profile::OperationKind::Graph).
+/// without an end lasts until the end of the capture. Each graph traced as one interval is an
+/// [operation](profiler_core::profile::OperationKind::Graph).
 ///
-/// A write-ahead log beside the file is read too, for which SQLite writes an index in the
-/// folder. If it cannot, a copy of both files among temporary files (`TMPDIR`) is read. With an
-/// empty or missing log the file is opened as immutable, without a lock: concurrent writes make
-/// the result wrong.
+/// A write-ahead log beside the file is read too. SQLite writes an index for it in the folder. If
+/// SQLite cannot, a copy of both files among temporary files (`TMPDIR`) is read. With an empty or
+/// missing log the file is opened as immutable, without a lock: concurrent writes make the result
+/// wrong.
 ///
 /// # Errors
-/// The file cannot be opened, or [`is_format`](Error::is_format): no capture, or a damaged one.
+/// The file cannot be opened. [`is_format`](Error::is_format): the file is no capture, or a damaged
+/// one.
 #[cfg(feature = "nsys")]
 pub fn read(path: impl AsRef<Path>) -> Result<Profile, Error> {
     Ok(Profile::from(read::read(&file::File::open(path.as_ref())?)?))

@@ -7,7 +7,7 @@
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     open: Vec<Open>,
-    /// Open ranges at which ended ones are removed.
+    /// The number of open ranges at which ended ones are removed.
     room: usize,
 }
 
@@ -25,7 +25,7 @@ impl Sweep {
         self.room = 0;
     }
 
-    /// Adds a range. Ranges arrive in the order of their starts.
+    /// Adds a range. Ranges must be added in the order of their starts.
     pub(super) fn begin(&mut self, row: u32, start_ns: u64, end_ns: u64) {
         while self.open.pop_if(|open| open.end_ns < start_ns).is_some() {}
         if self.open.len() > self.room {

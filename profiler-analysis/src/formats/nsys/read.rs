@@ -27,7 +27,7 @@ use profiler_core::tables::{
     Tables, Thread, ThreadId, What, WholeGraph, Work,
 };
 
-/// Reads all data of a capture that a store has room for, and counts what is unreadable.
+/// Reads all data of a capture that fits into a store, and counts unreadable data.
 pub(super) fn read(file: &File) -> Result<Joined, Error> {
     thread::scope(|scope| read_with(file, kernels::start(scope, file)?))
 }
@@ -73,7 +73,7 @@ fn read_with(file: &File, kernels: kernels::Reading<'_>) -> Result<Joined, Error
     Ok(builder.finish()?)
 }
 
-/// The texts of a capture by id. They belong to all tables; most are never used.
+/// The texts of a capture by id, shared by all tables; most are never used.
 struct Strings {
     texts: FxHashMap<i64, Box<str>>,
     names: FxHashMap<i64, NameId>,
@@ -130,7 +130,7 @@ fn interval(row: Cells<'_>, start: usize, end: usize) -> Option<Interval> {
     (start_ns <= end_ns).then_some(Interval { start_ns, end_ns })
 }
 
-/// The place of an operation.
+/// The stream and device of an operation.
 fn place(row: Cells<'_>) -> Place {
     let mut place = Place::default();
     place.device = row.number(2).unwrap_or(0);
@@ -141,7 +141,7 @@ fn place(row: Cells<'_>) -> Place {
 
 const UNKNOWN_NAME: &str = "(unknown name)";
 
-/// Overheads during which nsys's own rules consider the GPU busy.
+/// Overheads during which nsys's own rules treat the GPU as busy.
 const HOLDS_GPU: [&str; 3] = [
     "CUDA profiling overhead",
     "CUDA profiling data flush overhead",
@@ -180,7 +180,7 @@ impl Reader<'_> {
         row
     }
 
-    /// The process of work; the only process if unknown.
+    /// The process of work; if unknown, the only process.
     fn process_or_only(&mut self, global: Option<u64>) -> u32 {
         match (global, &self.store.processes[..]) {
             (Some(global), _) => self.process(global),
@@ -216,7 +216,7 @@ impl Reader<'_> {
             let Some(global) = row.bits(0) else { return self.unreadable() };
             let name = row.text(2).map(Box::from);
             let known = names.entry(global).or_default();
-            // The alphabetically first of several names.
+            // Among several names, the alphabetically first one.
             if name.is_some() && (known.is_none() || name < *known) {
                 *known = name;
             }
@@ -250,13 +250,13 @@ impl Reader<'_> {
                 }
             })?;
         }
-        // Odd cells are counted when the tables are read.
+        // Cells of an unexpected type are counted when the tables are read.
         file.odd_cells.set(odd_cells);
         threads.into_iter().for_each(|global| _ = self.thread(global));
         Ok(())
     }
 
-    /// Sets thread names from outside NVTX; of several the one with the highest priority.
+    /// Sets thread names from outside NVTX; among several, the one with the highest priority.
     fn name_threads(&mut self) -> Result<(), Error> {
         let file = self.file;
         let mut best: FxHashMap<u64, (Option<i64>, i64)> = FxHashMap::default();
@@ -264,7 +264,7 @@ impl Reader<'_> {
             let (Some(global), Some(name)) = (row.bits(2), row.number(0)) else {
                 return self.unreadable();
             };
-            // Of equal priorities the smallest id, independent of the order of rows.
+            // Among equal priorities the smallest id, independent of the order of rows.
             let order = |(priority, name): (Option<i64>, i64)| (priority, Reverse(name));
             let named = (row.number(1), name);
             let known = best.entry(global).or_insert(named);
@@ -311,7 +311,7 @@ impl Reader<'_> {
         self.name_threads()
     }
 
-    /// The kind of a call, and whether its work is asynchronous.
+    /// The kind of a call, and if its work is asynchronous.
     fn call_kind(
         &mut self,
         name: i64,
@@ -345,16 +345,16 @@ impl Reader<'_> {
         })
     }
 
-    /// Sets the range around each range, process range, mark and call: of the open ranges, whatever
-    /// their domains, the one that began last. A call is within a range that is open until it returns.
+    /// Sets the range around each range, process range, mark and call: of the open ranges of all
+    /// domains, the one that began last. A call is within a range that is open until it returns.
     ///
-    /// A range without an end contains a call after the last end of all ranges if all ranges around
-    /// it have no end either.
+    /// A range without an end contains a call after the last end of all ranges only if all ranges
+    /// around it have no end either.
     fn nest(&mut self) {
         let last_ns = self.last_range_ns;
         let Tables { ranges, process_ranges, marks, calls, threads, .. } = &mut self.store;
         let mut sweep = Sweep::default();
-        // Ranges without an end, all of whose outer ranges have none.
+        // Ranges without an end whose outer ranges have none either.
         let mut is_open = vec![false; ranges.len()];
         let (mut next, mut next_call, mut next_process, mut next_mark) = (0, 0, 0, 0);
         for thread in (0..threads.len() as u32).map(ThreadId) {
@@ -363,7 +363,7 @@ impl Reader<'_> {
                 let range = ranges.get(next).filter(|range| range.thread == thread);
                 let until_ns = range.map_or(u64::MAX, |range| range.time.start_ns);
                 let is_last = range.is_none();
-                // Events that start with a range are in it.
+                // Events that start together with a range belong to it.
                 let is_due =
                     |of: ThreadId, at_ns: u64| of == thread && (is_last || at_ns < until_ns);
                 while let Some(call) = calls.get_mut(next_call)
@@ -392,7 +392,7 @@ impl Reader<'_> {
                 }
                 let range = &mut ranges[next];
                 let Interval { start_ns, end_ns } = range.time;
-                // A range that ends when this one begins is not open any more.
+                // A range that ends when this one begins is no longer open.
                 let parent = sweep.innermost(end_ns.min(start_ns.saturating_add(1)));
                 range.parent = parent.map(RangeId).into();
                 let around = sweep.innermost(end_ns.min(last_ns));
@@ -608,14 +608,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads where graph nodes were created: in the innermost range of the thread.
+    /// Reads the innermost range of the thread in which each graph node was created.
     fn read_graph_nodes(&mut self) -> Result<(), Error> {
         let file = self.file;
         let (mut made, mut calls, mut copies) = (Vec::new(), Vec::new(), Vec::new());
         for table in ["CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"] {
             let columns = "start, end, globalTid, graphNodeId, originalGraphNodeId";
             file.rows((table, columns), |row| {
-                // Newer captures have graphs in the second table.
+                // Newer captures store graphs in the second table.
                 let Some(node) = row.bits(3) else { return };
                 let (Some(time), Some(global)) = (interval(row, 0, 1), row.bits(2)) else {
                     return self.unreadable();
@@ -665,7 +665,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Marks the call that created a graph node as captured: it did not run its work.
+    /// Marks the call that created a graph node as captured: the call did not run its work.
     fn mark_captured(&mut self, thread: ThreadId, time: Interval) {
         let calls = &self.store.calls;
         let after = calls
@@ -713,7 +713,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Keeps the processes with events: nsys lists all processes of the machine.
+    /// Retains only processes with events: nsys lists all processes of the machine.
     fn keep_active_processes(&mut self) {
         let store = &self.store;
         let active: FxHashSet<u32> = (store.threads.iter().map(|thread| thread.process))
@@ -724,7 +724,7 @@ impl Reader<'_> {
             .chain(store.overheads.iter().map(|overhead| overhead.process))
             .collect();
         let listed = self.store.processes.len();
-        // The only process is that of an empty capture.
+        // A single listed process stays, also in an empty capture.
         if listed > 1 {
             self.store.processes.retain(|process| active.contains(&process.id));
         }
@@ -769,7 +769,7 @@ impl Reader<'_> {
     }
 }
 
-/// A graph node. Without a column for it the graph is in the upper half of the node's number.
+/// A graph node. Without a column for it, the graph is in the upper half of the node's number.
 fn graph_node(row: Cells<'_>, node: usize, graph: usize) -> Option<GraphNode> {
     let node = row.bits(node).filter(|node| *node != 0)?;
     let graph = row.number(graph).filter(|graph| *graph != 0);

@@ -1,10 +1,11 @@
-//! The tables of a capture that are written, with names and types of schema 3.7, which `nsys stats`
-//! and `nsys analyze` since 2023.4 read. Unknown values may be NULL where nsys always has one.
+//! The written tables of a capture, with names and types of schema 3.7, which `nsys stats` and
+//! `nsys analyze` since 2023.4 can read. Unknown values may be NULL in columns that nsys always
+//! fills.
 
 /// The schema version of these tables.
 pub(super) const VERSION: (u32, u32, u32) = (3, 7, 2);
 
-/// A table and its columns that are written and read, in the order of cells.
+/// A table and its written and read columns, in the order of cells.
 pub(super) type Columns = (&'static str, &'static str);
 
 pub(super) const STRINGS: Columns = ("StringIds", "id, value");
@@ -188,7 +189,7 @@ CREATE TABLE NVTX_EVENTS (
 );
 ";
 
-/// Tables written only with rows: a report treats an empty one as a finding.
+/// Tables written only if they have rows: a report treats an empty one as a finding.
 pub(crate) const MANAGED_TABLES: &str = "
 CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (
     start INTEGER NOT NULL, globalPid INTEGER NOT NULL, address INTEGER NOT NULL, originalFaultPc INTEGER,

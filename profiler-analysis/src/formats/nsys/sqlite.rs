@@ -14,7 +14,7 @@ use super::write::Writer;
 use crate::error::{Error, Kind};
 use profiler_core::profile::Profile;
 
-/// Writes a replacement beside the path, and moves it there when complete.
+/// Writes a replacement beside the path, and moves it to the path when complete.
 pub(super) fn write(
     profile: &Profile,
     path: &Path,
@@ -28,7 +28,7 @@ pub(super) fn write(
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
     };
-    // SQLite's error lacks the reason, and it would continue with an existing file.
+    // SQLite's error does not contain the reason, and SQLite would continue with an existing file.
     let new = Replacement::begin(to).map_err(failed)?;
     write_tables(profile, new.path(), progress).map_err(|error| unwritable(path, &error))?;
     new.commit().map_err(failed)

@@ -38,7 +38,7 @@ struct Counter<P> {
     total: u64,
 }
 
-/// Rows between two reports.
+/// The number of rows between two reports.
 const ROWS_A_REPORT: u64 = 50_000;
 
 impl<P: FnMut(Progress)> Counter<P> {
@@ -268,7 +268,7 @@ impl<'a, T: Destination, P: FnMut(Progress)> Writer<'a, T, P> {
         let mut graphs = match self.profile.totals().graphs {
             0 => None,
             _ => {
-                // Only with graphs traced as one interval the table exists.
+                // The table exists only with graphs traced as one interval.
                 self.tables.create(schema::GRAPHS_TABLE)?;
                 Some(self.insert(schema::GRAPHS)?)
             }
@@ -337,7 +337,7 @@ impl<'a, T: Destination, P: FnMut(Progress)> Writer<'a, T, P> {
                 What::Graph(graph) => {
                     let Some(graphs) = &mut graphs else { continue };
                     self.operation(graphs, operation)?;
-                    // A recording has only the executable graph.
+                    // A recording contains only the executable graph.
                     graphs.set(graph.template.unwrap_or(graph.executable))?;
                     graphs.set(graph.executable)?.ranges(range, captured)?.row()?;
                 }
@@ -346,7 +346,8 @@ impl<'a, T: Destination, P: FnMut(Progress)> Writer<'a, T, P> {
         Ok(())
     }
 
-    /// Details of kernels from the records, which the store lacks; the first of equal keys is last.
+    /// Details of kernels from the records, which the store lacks. The first of equal keys is at
+    /// the end.
     fn launched(&self) -> FxHashMap<KernelKey, Vec<KernelDetails>> {
         let mut launched: FxHashMap<_, Vec<_>> = FxHashMap::default();
         let Some(recording) = self.profile.recording() else { return launched };
@@ -363,7 +364,7 @@ impl<'a, T: Destination, P: FnMut(Progress)> Writer<'a, T, P> {
         launched
     }
 
-    /// The addresses of migrations, which operations lack; the first of equal keys is last.
+    /// The addresses of migrations, which operations lack. The first of equal keys is at the end.
     fn migrations(&self) -> FxHashMap<(u32, u64, u8), Vec<u64>> {
         let mut migrations: FxHashMap<_, Vec<u64>> = FxHashMap::default();
         for event in self.store.managed.iter().rev() {
@@ -390,7 +391,7 @@ impl<'a, T: Destination, P: FnMut(Progress)> Writer<'a, T, P> {
         Ok(())
     }
 
-    /// Writes calls. Of a runtime call and its driver call nsys has the runtime call.
+    /// Writes calls. For a runtime call and its driver call, nsys stores only the runtime call.
     fn write_calls(&mut self) -> Result_<T> {
         let store = self.store;
         let key = |call: &Call| (store.threads[call.thread.at()].process, call.correlation_id);
@@ -596,7 +597,8 @@ const LAST_SECOND: u64 = 253_402_300_799;
 /// `ENUM_NSYS_EVENT_CLASS`.
 const GRAPH_NODE_CREATION: i64 = 77;
 
-/// `ENUM_CUDA_KERNEL_LAUNCH_TYPE` is CUPTI's value plus 1, as are nsys's cache settings.
+/// `ENUM_CUDA_KERNEL_LAUNCH_TYPE` is CUPTI's value plus 1; nsys's cache settings follow the same
+/// rule.
 fn launch_type(launch: LaunchType) -> u32 {
     match launch {
         LaunchType::REGULAR => 1,

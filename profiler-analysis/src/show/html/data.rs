@@ -26,21 +26,21 @@ use profiler_core::profile::{DeviceInfo, RecordingInfo};
 const UNKNOWN: i64 = -1;
 
 /// The page's data. Rows refer to each other by index; a column of references contains the index
-/// plus one, 0 for none. Columns `*_delta` contain differences to the previous value.
+/// plus one, or 0 for none. Columns `*_delta` contain differences to the previous value.
 #[derive(Serialize)]
 pub(super) struct Data<'a> {
     what: String,
     info: &'a RecordingInfo,
     date: Option<String>,
     duration_ns: u64,
-    /// States that ranges cross, if so.
+    /// A message about crossing ranges, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     crossings: Option<String>,
     /// The denominator of busy shares: the clock of the diagnosis, the mean over devices.
     clock_ns: u64,
     /// The names of the parts of the clock.
     parts: Vec<PartName>,
-    /// The clock of each device as the diagnosis divides it.
+    /// The clock of each device, divided like in the diagnosis.
     clock: Vec<ClockPart>,
     /// The start and end of each pause.
     pauses_ns: Vec<(u64, u64)>,
@@ -55,7 +55,7 @@ pub(super) struct Data<'a> {
     kernels: Vec<Row>,
     memory: Vec<Row>,
     api: Vec<Row>,
-    /// Empty if there is one process.
+    /// Empty with a single process.
     processes: Vec<ProcessRow>,
     threads: Vec<Thread>,
     /// Process, device, context, stream.
@@ -82,14 +82,14 @@ struct PartName {
 #[derive(Serialize)]
 struct ClockPart {
     device: u32,
-    /// The start minus the end of the piece before.
+    /// The start minus the end of the previous piece.
     start_delta: Vec<i64>,
     ns: Vec<u64>,
     /// Twice the row of the part, plus 1 if the device was idle.
     part: Vec<u8>,
 }
 
-/// Adjacent pieces of the same part are one.
+/// Merges adjacent pieces of the same part.
 fn clocks(profile: &Profile, clock: &Clock) -> Vec<ClockPart> {
     let mut clocks = Vec::new();
     for of_device in clock.pieces.chunk_by(|a, b| a.device == b.device) {
@@ -120,7 +120,7 @@ fn clocks(profile: &Profile, clock: &Clock) -> Vec<ClockPart> {
 #[derive(Serialize)]
 struct ScorecardPart<'a> {
     verdict: &'a str,
-    /// The first thing to mend and its remedy.
+    /// The first thing to fix, and its remedy.
     first: Option<(&'a str, &'static str)>,
     scores: Vec<ScorePart>,
 }
@@ -191,7 +191,7 @@ struct ProcessRow {
     start_ns: u64,
     ns: u64,
     totals: Totals,
-    /// What is missing of it in one line; empty if nothing is.
+    /// Its losses in one line; empty if there are none.
     missing: String,
 }
 
@@ -265,7 +265,7 @@ struct Calls {
     captured: Vec<u32>,
     /// Row and `CUresult` of failed calls.
     failed: Vec<(u32, u32)>,
-    /// Row, and the ranges that it counts for if an ancestor of its range leaves it out.
+    /// Row, and the ranges that the work is attributed to if an ancestor of its range is left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     late: Vec<(u32, Vec<u32>)>,
 }
@@ -362,7 +362,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// The page's text for the class of a call.
+/// The page's text for a class of calls.
 fn class_of(call: &ApiCall<'_>) -> &'static str {
     match call.class() {
         CallClass::KernelLaunch => "launch",
@@ -629,9 +629,12 @@ impl Builder {
         table
     }
 
-    /// The row and the bytes of an operation's work. A kernel's row: 0, name, mangled name, grid,
-    /// block, registers, static and dynamic shared memory. A copy's and a memset's: kind, name,
-    /// full name. A whole graph's: [`WHOLE_GRAPH`], name, id of the executable graph.
+    /// The row and the bytes of an operation's work.
+    ///
+    /// - A kernel's row: 0, name, mangled name, grid, block, registers, static and dynamic shared
+    ///   memory.
+    /// - A copy's or memset's row: kind, name, full name.
+    /// - A whole graph's row: [`WHOLE_GRAPH`], name, id of the executable graph.
     fn work(&mut self, operation: &GpuOperation<'_>) -> (u32, u64) {
         let (work, bytes) = if let Some(kernel) = operation.as_kernel() {
             let raw = self.names.row(kernel.name());

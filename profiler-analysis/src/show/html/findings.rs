@@ -35,12 +35,12 @@ pub(crate) struct Finding {
     pub(crate) text: String,
     /// The number of moments that support it.
     pub(crate) count: u64,
-    /// The longest of them.
+    /// The longest moments.
     pub(crate) evidence: Vec<Moment>,
 }
 
 /// Start and length in nanoseconds since the session's start, then operation, call and device, each
-/// as its index plus one; 0 for none.
+/// as its index plus one, or 0 for none.
 type Moment = (u64, u64, u64, u64, u64);
 
 impl Finding {
@@ -54,8 +54,8 @@ impl Finding {
     }
 }
 
-/// Findings from health, sums and the diagnosis.
-/// `clock` is the run's: busy times are shares of it.
+/// Findings from health, sums and the diagnosis. `clock` is the run's clock: busy times are shares
+/// of it.
 pub(super) fn plain(profile: &Profile, judged: &Judged, clock: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     losses(profile, &mut findings);
@@ -215,7 +215,7 @@ fn failures(profile: &Profile, findings: &mut Vec<Finding>) {
     findings.push(finding.with(count, calls(failed)));
 }
 
-/// `clock` is the verdict's: shares on the page are relative to it.
+/// `clock` is the verdict's clock: shares on the page refer to it.
 fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
     let totals = profile.totals();
     if totals.gpu_operations() == 0 {

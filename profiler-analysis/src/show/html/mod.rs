@@ -37,7 +37,7 @@ pub(crate) fn write_html(profile: &Profile, out: impl Write) -> Result<(), Error
         .map_err(|source| Error::new(Kind::Export { format: "HTML", source: source.into() }))
 }
 
-/// The moments that each finding of the page has as evidence.
+/// The maximum number of moments as evidence of a finding on the page.
 const EVIDENCE: usize = 50;
 
 fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
@@ -76,7 +76,7 @@ fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// The plot and tables of declared work; empty without any.
+/// The plot and tables of declared work; empty if no work is declared.
 fn roofline(profile: &Profile) -> String {
     let Some(peaks) = peaks::peaks(profile, None) else { return String::new() };
     let roofline = crate::analyze::roofline::roofline(profile, &peaks);

@@ -18,7 +18,7 @@ pub(super) struct Distinct<T> {
 }
 
 impl<T: Clone + Eq + Hash> Distinct<T> {
-    /// The index of a value, which is new or stored already.
+    /// Returns the index of a value, and stores a new value.
     pub(super) fn row(&mut self, value: T) -> u32 {
         *self.rows.entry(value).or_insert_with_key(|value| {
             self.values.push(value.clone());
@@ -50,7 +50,7 @@ impl Names {
     }
 }
 
-/// A name that lost its middle if it is too long.
+/// A name, without its middle if it is too long.
 fn kept(name: &str) -> String {
     // Each character has at least a byte.
     if name.len() <= LONGEST {

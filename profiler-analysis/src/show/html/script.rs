@@ -3,7 +3,7 @@
 /// The SHA-256 of the joined script in the page's content security policy, checked by a test.
 pub(super) const HASH: &str = "sha256-m4HSlhnKutuGNZ3OBXWmjaTDD/8JKTZg3ODJd6IyUTg=";
 
-/// The modules, each after those that it imports. Node's tests load them one by one.
+/// The modules, each after its imports. Node's tests load them one by one.
 const MODULES: [(&str, &str); 24] = [
     ("units", include_str!("script/units.mjs")),
     ("arrays", include_str!("script/arrays.mjs")),
@@ -31,7 +31,7 @@ const MODULES: [(&str, &str); 24] = [
     ("main", include_str!("script/main.mjs")),
 ];
 
-/// All modules in one scope: without their imports, and with what they export as it is.
+/// All modules in one scope: without imports, with their exported items unchanged.
 pub(super) fn joined() -> String {
     let mut script = String::new();
     for (_, module) in MODULES {

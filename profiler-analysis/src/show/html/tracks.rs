@@ -10,10 +10,10 @@ use crate::reports::{NodeTimes, TrackSum};
 use profiler_core::profile::{Profile, Sampled, Track};
 use profiler_core::series::{Kind, Series, Unit};
 
-/// Segments of one track on the page, and of all tracks.
+/// The maximum segments of one track on the page, and of all tracks.
 const MOST: usize = 20_000;
 const MOST_OF_ALL: usize = 200_000;
-/// Range paths with sampled means.
+/// The maximum number of range paths with sampled means.
 const MOST_NODES: usize = 2_000;
 
 /// The times of a track's segments; tracks may share them.
@@ -61,9 +61,9 @@ pub(super) struct TrackPart<'a> {
     kind: Kind,
     /// The row of its times.
     times: u32,
-    /// `f32` has seven digits, enough for a plot.
+    /// The values; `f32` has seven digits, enough for a plot.
     value: Vec<f32>,
-    /// Only for segments of several samples.
+    /// Present only for segments of several samples.
     least: Option<Vec<f32>>,
     most: Option<Vec<f32>>,
     /// The mean over the session, of all samples.

@@ -20,19 +20,19 @@ use run::parents;
 pub(crate) use run::{HOST_VARIATION, Parts, ProcessKey, RangeKey, WallRun, WallSide, by_process};
 pub(super) use text::{place, signed, time};
 
-/// The share of a cause that a range has to contain to be named for it.
+/// The share of a cause's change that a range must contain to be named as its location.
 const NAMED_SHARE: f64 = 0.8;
 
 named_variants! {
-    /// What a part of the wall time was spent on. Causes are disjoint and add up to the wall time.
+    /// The cause of a part of the wall time. Causes are disjoint and add up to the wall time.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum WallCause in ALL {
-        /// Times of kernels, memsets and graphs, summed. Concurrent ones count twice here, and the
-        /// excess is subtracted by [`Overlap`](Self::Overlap).
+        /// Times of kernels, memsets and graphs, summed. Concurrent ones count twice here;
+        /// [`Overlap`](Self::Overlap) subtracts the excess.
         Kernels = "kernel time",
-        /// Kernels that ran beside others. Negative: more concurrency is less wall time.
+        /// Concurrent kernels. Negative: more concurrency is less wall time.
         Overlap = "kernels side by side",
         /// [`Part::Communication`].
         Communication = "communication alone",
@@ -75,16 +75,16 @@ impl From<Part> for WallCause {
 pub struct Contribution {
     /// The range's domain; `None` for the default domain.
     pub domain: Option<Rc<str>>,
-    /// The path of the innermost range; `None` outside any range. Of a kernel it is the range that
-    /// launched it, of idle time the range in which the host was.
+    /// The path of the innermost range; `None` outside any range. For a kernel, the range that
+    /// launched it; for idle time, the range of the host.
     pub path: Option<Rc<str>>,
     /// The cause.
     pub cause: WallCause,
-    /// Nanoseconds before, of a run.
+    /// Nanoseconds of a run before.
     pub before_ns: f64,
-    /// Nanoseconds after.
+    /// Nanoseconds of a run after.
     pub after_ns: f64,
-    /// The difference: positive is slower.
+    /// The difference; positive means slower.
     pub change_ns: f64,
 }
 
@@ -96,8 +96,8 @@ pub struct Explanation {
     pub cause: WallCause,
     /// The domain of the range.
     pub domain: Option<Rc<str>>,
-    /// The innermost range that contains at least 80 % of the cause's change, with the ranges
-    /// within it; `None` if only the whole run does.
+    /// The innermost range that, with the ranges within it, contains at least 80 % of the cause's
+    /// change. `None` if only the whole run does.
     pub path: Option<Rc<str>>,
     /// Nanoseconds that the cause contributes to the change, in this range.
     pub change_ns: f64,
@@ -107,76 +107,77 @@ pub struct Explanation {
 /// a headline and the largest contributions.
 ///
 /// A session's wall time is the time in which it recorded, without pauses, until the end of its
-/// last operation. If a side has a capture, which has no session, the time of all runs is that
-/// from the first to the last recorded activity. With several devices each has this clock, and
-/// contributions are their mean.
-/// A value of several runs is the mean over the runs in the middle half by wall time, so that
-/// contributions add up to the whole.
+/// last operation. A capture has no session. If a side has one, the wall time of every run is the
+/// time from its first to its last recorded activity. With several devices, each has this clock,
+/// and contributions are their mean.
+///
+/// A value of several runs is the mean over the middle half of the runs by wall time. Contributions
+/// therefore add up to the whole.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WallChange {
-    /// Nanoseconds before, of a run.
+    /// Nanoseconds of a run before.
     pub before_ns: f64,
-    /// Nanoseconds after.
+    /// Nanoseconds of a run after.
     pub after_ns: f64,
-    /// The difference: positive is slower.
+    /// The difference; positive means slower.
     pub change_ns: f64,
-    /// The factor of the wall time; 1 without runs: the Hodges-Lehmann estimate, or the median ratio
-    /// of [pairs](Compare::paired).
+    /// The factor of the wall time: the Hodges-Lehmann estimate, or the median ratio of
+    /// [pairs](Compare::paired). 1 without runs.
     pub ratio: f64,
     /// The lower bound of the factor.
     pub low: f64,
     /// The upper bound of the factor; `None` if unbounded.
     pub high: Option<f64>,
-    /// The confidence of the bounds, if they are measured.
+    /// The confidence of the bounds, if measured.
     pub confidence: f64,
-    /// True if the bounds come from the variation between processes, of which there are five or more a
-    /// side (eight pairs) at 99 %. Otherwise they are the extreme ratios, widened by an assumption.
+    /// True if the bounds follow from the variation between processes, which needs five or more per
+    /// side at 99 % (eight pairs). Otherwise they are the extreme ratios, widened by an assumption.
     pub is_measured: bool,
-    /// The assumption, if needed: by what part processes differ. See [`Compare::run_variation`].
+    /// The assumed share by which processes differ, if needed. See [`Compare::run_variation`].
     pub assumed_variation: Option<f64>,
-    /// By what factors the bounds are widened because the SM clocks of both sides differ, if so.
+    /// The factors that widen the bounds because the SM clocks of both sides differ, if so.
     pub clocks: Option<ClockFactors>,
     /// Runs before and after.
     pub runs: [usize; 2],
-    /// Processes before and after. Wall times differ more between processes than between runs of one,
-    /// so each process is one value.
+    /// Processes before and after. Wall times differ more between processes than between runs of
+    /// one process, so each process is one value.
     pub processes: [usize; 2],
     /// True if runs are compared in pairs.
     pub is_paired: bool,
     /// The result.
     pub speed: Speed,
-    /// Why no number of runs decides it, if so.
+    /// The reason why no number of runs decides, if any.
     pub undecidable: Option<Undecidable>,
-    /// The runs of each side that would probably decide; `None` if decided or undecidable, or if
-    /// more than 64 would be needed.
+    /// The runs per side that would probably decide. `None` if decided or undecidable, or if more
+    /// than 64 would be needed.
     pub runs_needed: Option<usize>,
     /// Wall time by range and cause, largest change first. Equal ones are included.
     pub contributions: Vec<Contribution>,
-    /// The part of the change with no known cause: idle time of operations without a call, and what
-    /// the contributions miss of the wall time, which is measured on its own.
+    /// The part of the change without a known cause. It is the idle time of operations without a
+    /// call, and the difference between the contributions and the separately measured wall time.
     pub unexplained_ns: f64,
-    /// The range and cause that explain most of the change, if it is a change.
+    /// The range and cause that explain most of the change, if the change is decided.
     pub explanation: Option<Explanation>,
 }
 
-/// The wall time of a cause in all ranges together: [`WallChange::by_cause`].
+/// The wall time of a cause, summed over all ranges: [`WallChange::by_cause`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CauseChange {
     /// The cause.
     pub cause: WallCause,
-    /// Nanoseconds before, of a run.
+    /// Nanoseconds of a run before.
     pub before_ns: f64,
-    /// Nanoseconds after.
+    /// Nanoseconds of a run after.
     pub after_ns: f64,
 }
 
-/// The factor with its bounds, and whether they are measured.
+/// The factor with its bounds, and if they are measured.
 struct Bounds {
     factor: Factor,
     is_measured: bool,
-    /// The fewest runs a side whose variation gives bounds.
+    /// The fewest runs per side whose variation gives bounds.
     fewest: Option<usize>,
 }
 
@@ -200,17 +201,18 @@ impl Bounds {
         Speed::of(&self.factor, margin, self.is_measured.then_some(margin))
     }
 
-    /// The runs of each side whose bounds would leave out the margin, if runs vary as these do.
+    /// The number of runs per side whose bounds would exclude the margin, if further runs vary like
+    /// these.
     ///
     /// The width of the bounds falls with the square root of the number of runs. Fewer runs than
-    /// the fewest do not show how much they vary.
+    /// the minimum do not show their variation.
     fn runs_needed(&self, runs: usize, margin: f64) -> Option<usize> {
         if !self.is_measured {
             return self.fewest;
         }
         let Factor { ratio, low, high } = self.factor;
         let width = (high - low) / 2.0;
-        // At the margin itself no number decides.
+        // At the margin itself no number of runs decides.
         let distance = ((ratio - 1.0).abs() - margin).abs();
         let needed = runs as f64 * (width / distance).powi(2);
         (needed.is_finite() && needed <= MOST as f64)
@@ -218,8 +220,8 @@ impl Bounds {
     }
 }
 
-/// Compares the wall times of two sides. With a reason why they cannot be compared, or without a run
-/// on one side, the result is undecided.
+/// Compares the wall times of two sides. The result is undecided if they cannot be compared, or if
+/// a side has no run.
 pub(crate) fn change(
     [before, after]: [&WallSide; 2],
     compare: &Compare,
@@ -303,8 +305,8 @@ pub(crate) fn change(
     }
 }
 
-/// The cause with the largest change in the direction of the whole, and the innermost range that
-/// contains most of it.
+/// Returns the cause with the largest change in the direction of the whole, and the innermost range
+/// that contains most of it.
 fn explanation(
     changes: BTreeMap<&RangeKey, Causes>,
     total: &Causes,
@@ -319,7 +321,7 @@ fn explanation(
     if of_cause * direction <= 0.0 {
         return None;
     }
-    // Parents first: their paths are shorter.
+    // Parents precede: their paths are shorter.
     let mut changes: Vec<(&RangeKey, f64)> =
         changes.into_iter().map(|(key, causes)| (key, causes[cause as usize])).collect();
     changes.sort_by_key(|(key, _)| key.path.len());
@@ -345,8 +347,8 @@ fn explanation(
 }
 
 impl WallChange {
-    /// The wall time by cause, in a fixed order: where the time went, and how much of it was idle
-    /// for what. Causes without time on either side are left out.
+    /// The wall time by cause, in a fixed order: busy time by work, idle time by reason. Causes
+    /// without time on either side are left out.
     pub fn by_cause(&self) -> Vec<CauseChange> {
         let sum = |cause| {
             let of_cause = self.contributions.iter().filter(|of| of.cause == cause);

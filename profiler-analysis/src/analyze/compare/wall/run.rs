@@ -1,4 +1,4 @@
-//! The wall time of one run and of several, divided among ranges and causes.
+//! The wall time of one or several runs, divided among ranges and causes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -11,9 +11,9 @@ use profiler_core::profile::{OperationKind, Profile};
 use profiler_core::tables::busy::{SessionTime, extent, within};
 use profiler_core::tables::{OperationId, RangeId};
 
-/// By what part the time of the GPU may differ between processes, and the rest, which is the host's.
-/// Of a hundred processes on an H100 the launches of the slowest took twice as long as those of the
-/// fastest (docs/measurements/analysis.md).
+/// The assumed variation of GPU time between processes; `HOST_VARIATION` covers the rest, which is
+/// host time. Of a hundred processes on an H100, the launches of the slowest took twice as long as
+/// those of the fastest (docs/measurements/analysis.md).
 const GPU_VARIATION: f64 = 0.02;
 pub(crate) const HOST_VARIATION: f64 = 0.5;
 
@@ -30,19 +30,19 @@ pub(crate) struct RangeKey {
 /// The times of each cause by range; `None` is outside any range.
 pub(crate) type Parts = BTreeMap<Option<RangeKey>, Causes>;
 
-/// One run: its wall time, and what it was spent on.
+/// One run: its wall time and its division by cause.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct WallRun {
     /// From the first to the last activity, without pauses.
     pub(crate) active_ns: f64,
-    /// Where that time went.
+    /// The parts of that time.
     pub(crate) parts: Parts,
     /// The session; `None` for captures, which have none.
     pub(crate) session: Option<SessionTime>,
     pub(crate) process: ProcessKey,
 }
 
-/// A process, as far as a recording tells it from others: boot, id and start.
+/// A process as identified by a recording: boot, id and start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ProcessKey(Option<(Option<String>, u32, Option<u64>)>);
 
@@ -54,7 +54,7 @@ impl ProcessKey {
     }
 
     /// Indices of the runs of each process, in the order of their first ones. A run of an unknown
-    /// process is one of its own.
+    /// process is a process of its own.
     pub(crate) fn groups<'k>(keys: impl Iterator<Item = &'k Self>) -> Vec<Vec<usize>> {
         let mut of_key: HashMap<&Self, usize> = HashMap::new();
         let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -81,12 +81,12 @@ pub(crate) fn by_process(groups: &[Vec<usize>], of_runs: &[f64]) -> Vec<f64> {
 }
 
 impl WallRun {
-    /// Costs what [`Clock::new`] does, and a pass over operations. The keys are those of the nodes of
+    /// Costs as much as [`Clock::new`] and a pass over operations. The keys belong to the nodes of
     /// the profile's tree.
     pub(crate) fn of(profile: &Profile, keys: &[RangeKey]) -> Self {
         let clock = Clock::new(profile, &Thresholds::new());
         let devices = clock.devices() as f64;
-        // By node of the tree; the first is outside any range.
+        // By node of the tree; the first entry is outside any range.
         let mut times = vec![Causes::default(); keys.len() + 1];
         let range_of = |id: OperationId| profile.operation(id).range().map(|range| range.id());
         let mut add = |range: Option<RangeId>, cause: WallCause, ns: f64| {
@@ -100,7 +100,7 @@ impl WallRun {
             };
             let ns = piece.time.ns() as f64;
             match piece.part {
-                // The sum of times is added below: what is left is negative.
+                // The sum of times is added below, so the remainder is negative.
                 Part::Kernels => add(range, WallCause::Overlap, ns),
                 part => add(range, part.into(), ns),
             }
@@ -148,7 +148,8 @@ fn add_to(sum: &mut Causes, times: &Causes, factor: f64) {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct WallSide {
     pub(crate) runs: usize,
-    /// The mean wall time of the runs in the middle half, which the parts sum to if none is missing.
+    /// The mean wall time of the runs in the middle half: the sum of the parts, unless one is
+    /// missing.
     pub(crate) ns: f64,
     /// The median wall time of each process, in order.
     pub(crate) processes_ns: Vec<f64>,
@@ -157,7 +158,7 @@ pub(crate) struct WallSide {
 }
 
 impl WallSide {
-    /// With `is_session` the wall times are those of sessions, else of the recorded activity.
+    /// With `is_session`, wall times cover the sessions, else the recorded activity.
     pub(crate) fn of(runs: &[WallRun], is_session: bool) -> Self {
         let runs_ns: Vec<f64> = runs.iter().map(|run| run.ns(is_session)).collect();
         let mut sorted: Vec<&WallRun> = runs.iter().collect();
@@ -187,8 +188,8 @@ impl WallSide {
         }
     }
 
-    /// By what part wall times of processes may differ if one alone is known: what the host does varies
-    /// far more than what the GPU does.
+    /// The share by which wall times of processes may differ, for a side with a single process.
+    /// Host time varies far more than GPU time.
     pub(crate) fn variation(&self) -> f64 {
         let of_cause = |cause: WallCause| self.parts.values().map(move |of| of[cause as usize]);
         let on_gpu = [WallCause::Kernels, WallCause::Overlap, WallCause::Communication];
@@ -204,7 +205,7 @@ fn middle<T>(sorted: &[T]) -> &[T] {
     &sorted[cut..sorted.len() - cut]
 }
 
-/// The innermost other range whose path begins the path of each, preferably of the same domain.
+/// For each path the innermost other range that is a prefix of it, preferably of the same domain.
 pub(super) fn parents(keys: &[&RangeKey]) -> Vec<Option<usize>> {
     let mut of_path: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, key) in keys.iter().enumerate() {

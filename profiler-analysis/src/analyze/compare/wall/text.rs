@@ -47,7 +47,8 @@ fn counted(processes: usize) -> String {
 }
 
 impl WallChange {
-    /// One line: the result, by how much, how sure, and what explains it; or why there is no result.
+    /// Returns one line: the result, the change, its certainty and its cause; or why there is no
+    /// result.
     pub fn headline(&self) -> String {
         let (before, after) = (time(self.before_ns), time(self.after_ns));
         if let Some(why) = &self.undecidable {
@@ -73,7 +74,7 @@ impl WallChange {
         };
         let sure = match self.assumed_variation {
             Some(part) => format!(", if processes differ by at most {:.0} %", 100.0 * part),
-            // Without the digits that arithmetic adds.
+            // Rounded to hide floating-point error.
             None => format!(" at {} %", (1e4 * self.confidence).round() / 1e2),
         };
         let clocks = if self.clocks.is_some() { ", SM clocks included" } else { "" };
@@ -99,13 +100,13 @@ impl WallChange {
         text
     }
 
-    /// The largest contributions, a line each, and the unexplained part. None without a result, as
-    /// of different work.
+    /// The largest contributions, a line each, and the unexplained part. Empty without a result,
+    /// for example for different work.
     pub(crate) fn lines(&self) -> Vec<String> {
         if self.undecidable.is_some() {
             return Vec::new();
         }
-        // Nothing has a share of no change, and one that is shown as 0 has no sign.
+        // A change of 0 has no shares, and a value shown as 0 has no sign.
         let of_change = |ns: f64| {
             let share = 100.0 * ns / self.change_ns;
             match share.abs() {

@@ -1,7 +1,7 @@
 //! Typed GPU events: `GpuRenderStageEvent` for each operation, with the kernel and its launch.
 //!
-//! Field numbers are those of `protos/perfetto/trace/gpu` in Perfetto's repository. Its readers know
-//! kernels, launches and the references of calls since google/perfetto#5596.
+//! Field numbers are those of `protos/perfetto/trace/gpu` in Perfetto's repository. Its readers
+//! support kernels, launches and the references of calls since google/perfetto#5596.
 
 use std::io;
 
@@ -18,7 +18,8 @@ const CUDA: u64 = 4;
 const OTHER: u64 = 0;
 const COMPUTE: u64 = 2;
 
-/// The largest number of a GPU that is listed with those before it. A damaged file may have any.
+/// The maximum number of a GPU that is listed with the GPUs before it. A damaged file may have any
+/// number.
 const MOST_GPUS: u32 = 1_024;
 
 /// The stages, numbered from 1; queues follow them.
@@ -33,7 +34,7 @@ const STRINGS: u64 = 29;
 const KERNELS: u64 = 1000;
 const ARGUMENTS: u64 = 1001;
 
-/// What render stages have interned.
+/// The interned data of render stages.
 #[derive(Default)]
 pub(super) struct RenderStages {
     is_begun: bool,
@@ -45,7 +46,7 @@ pub(super) struct RenderStages {
     event: Message,
 }
 
-/// The id of an operation's event, which refers to it from the call.
+/// The id of an operation's event, which the call refers to.
 pub(super) fn event_id(row: usize) -> u64 {
     row as u64 + 1
 }
@@ -58,7 +59,7 @@ impl Trace<'_> {
         for (id, name) in names {
             let mut gpu = Message::default();
             gpu.text(1, &name); // name
-            // A GPU's number is its place in the list.
+            // A GPU's number is its index in the list.
             (listed..id.min(MOST_GPUS)).for_each(|_| info.message(1, &Message::default()));
             info.message(1, &gpu); // gpus
             listed = id.saturating_add(1);
@@ -68,7 +69,7 @@ impl Trace<'_> {
         self.finish_packet()
     }
 
-    /// Adds to the event of a call which operations it submitted.
+    /// Adds the submitted operations to the event of a call.
     pub(super) fn submissions(&mut self, operations: &[usize]) {
         let mut correlation = Message::default();
         for &row in operations {
@@ -167,7 +168,7 @@ impl Trace<'_> {
         id
     }
 
-    /// Grid, block, and what Perfetto's launch statistics show.
+    /// Writes grid, block, and the values of Perfetto's launch statistics.
     fn launch(&mut self, timeline: &Timeline<'_>, operation: &OperationRow<'_>) -> Message {
         let mut launch = Message::default();
         let Work::Kernel(kernel, _) = &operation.work else { return launch };

@@ -32,7 +32,8 @@ struct Registry {
     shared_fields: u64,
 }
 
-/// Limit of fields from shared payloads, plus one per byte of the file: many rows may share one.
+/// The maximum number of fields from shared payloads, plus one per byte of the file: many rows may
+/// share one.
 const SHARED_FIELDS: u64 = 1 << 20;
 
 /// A row of `NVTX_EVENTS` before it is in the store.
@@ -110,7 +111,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The time of an open range ends at `u64::MAX`: the end of the capture is not known yet.
+    /// The time of a range. An open range ends at `u64::MAX`, since the end of the capture is not
+    /// known yet.
     fn range_time(&mut self, subject: Subject, event: &mut Event) -> Interval {
         self.add_details(subject, event.details.take());
         self.store.range_numbers.push(event.number);
@@ -128,7 +130,7 @@ impl Reader<'_> {
     fn read_registry(&mut self) -> Result<Registry, Error> {
         let file = self.file;
         let mut registry = Registry::default();
-        // nsys uses the first of several names by time; of simultaneous ones the first row.
+        // nsys uses the first of several names by time; among simultaneous ones the first row.
         let mut firsts: FxHashMap<(i64, u64, u64, u64), (i64, i64)> = FxHashMap::default();
         file.rows(
             ("NVTX_EVENTS", "eventType, globalTid, text, textId, domainId, category, start, rowid"),

@@ -69,8 +69,8 @@ impl Reader<'_> {
         Ok(info)
     }
 
-    /// Sets the start and the end of the capture from its events and `ANALYSIS_DETAILS`. Returns the
-    /// time of the session's start.
+    /// Sets the start and the end of the capture from its events and `ANALYSIS_DETAILS`. Returns
+    /// the time of the session's start.
     fn read_session(&mut self) -> Result<u64, Error> {
         let file = self.file;
         let events = Interval { start_ns: file.earliest_ns, end_ns: self.end_ns };
@@ -177,9 +177,10 @@ impl Reader<'_> {
 /// The newest known major version of the schema.
 const SCHEMA_MAJOR: u32 = 3;
 
-/// Times the length of all events beyond which a time of the file is not that of its events.
+/// The factor on the length of all events above which a time in the file is unrelated to its
+/// events.
 const LONGER: u64 = 100;
-/// How long a program may run before its first event.
+/// The maximum time of a program before its first event.
 const LONGEST_START_NS: u64 = 3_600_000_000_000;
 
 /// The times of a capture in the store's clock.
@@ -187,16 +188,17 @@ const LONGEST_START_NS: u64 = 3_600_000_000_000;
 struct Session {
     /// The start of nsys's session; usually the time 0 of the capture.
     start_ns: u64,
-    /// What was recorded.
+    /// The recorded time window.
     window: Interval,
 }
 
 impl Session {
-    /// `zero_ns` is the time 0 of the capture, and `first_ns` that or the earlier first event.
+    /// `zero_ns` is the time 0 of the capture. `first_ns` is the same, or the first event if
+    /// earlier.
     ///
     /// Events usually count from the start of the session, in some captures from 1970 or from the
-    /// start of the machine: there the capture starts with `analysis`, or with its first event.
-    /// nsys 2025.5 and 2026.1 count `analysis` alone from the start of the machine.
+    /// start of the machine. Such a capture starts with `analysis`, or with its first event. In
+    /// nsys 2025.5 and 2026.1 only `analysis` counts from the start of the machine.
     fn new(events: Interval, analysis: Option<Interval>, zero_ns: u64, first_ns: u64) -> Self {
         let apart = |from: u64, to: u64, length: u64| to.saturating_sub(from) / LONGER > length;
         let since_ns = events.start_ns.saturating_sub(zero_ns);

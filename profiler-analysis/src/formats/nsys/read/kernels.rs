@@ -1,4 +1,4 @@
-//! The kernels of a capture: most of its rows, which a thread of its own reads.
+//! The kernels of a capture. They are most of its rows, so a separate thread reads them.
 
 use std::panic::resume_unwind;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
@@ -92,7 +92,7 @@ impl Kernels {
     }
 }
 
-/// Starts to read the kernels, with a connection of its own.
+/// Starts to read the kernels, with a separate connection.
 ///
 /// # Errors
 /// The file cannot be opened again.
@@ -140,7 +140,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The work of a launch, and whether it has a name.
+    /// The work of a launch; true if it has a name.
     fn resolve(&mut self, launch: &Launch) -> (Work, bool) {
         let process = self.process_or_only(launch.process);
         let Launch { demangled, short, mangled, green_context, shared_memory, .. } = *launch;

@@ -67,7 +67,7 @@ impl<T: Destination, P: FnMut(Progress)> Writer<'_, T, P> {
             let event = Event {
                 time: (start, range.end_thread.map(|_| end)),
                 range_id: Some(i64::from(row) + 1),
-                // nsys writes only a different thread.
+                // nsys writes the end thread only if it differs.
                 end_thread: range.end_thread.filter(|end| *end != range.thread),
                 number: number(store.ranges.len() + row as usize),
                 ..Event::new(event::START_END, range.label, range.thread, subject)
@@ -167,13 +167,13 @@ impl<T: Destination, P: FnMut(Progress)> Writer<'_, T, P> {
         insert.row()
     }
 
-    /// True if ranges keep row numbers of their capture. Parquet has no row numbers.
+    /// True if ranges have row numbers from their capture. Parquet has no row numbers.
     fn has_numbers(&self) -> bool {
         !T::HAS_RANGES && !self.store.range_numbers.is_empty()
     }
 }
 
-/// Fields as a JSON object, as nsys exports them. Units are lost.
+/// Fields as a JSON object, in nsys's export format. Units are lost.
 fn json(store: &Tables, details: &Details) -> Option<String> {
     use serde_json::{Map, Value};
     if details.fields.is_empty() {
