@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
 
-use cupti::fake::{Fake, Work};
+use cupti::fake::Work;
 use nvtx::range;
 use profiler_core::profile::Attribution;
 use profiler_core::{Context, Profile, Profiler};

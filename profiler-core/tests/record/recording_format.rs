@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use cupti::fake::Work;
 use cupti::{Config, GraphEventKind};
 use frames::{Frame, file, frames, log, log_content, old_file, old_frames};
 use profiler_analysis::prelude::*;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use cupti::fake::Work;
 use nvtx::range;
 use profiler_core::{Profile, Profiler, Summary};
 
