@@ -159,7 +159,7 @@ fn log_wait(gpu: Gpu, after: bool) -> Step {
 /// A kernel of 600 us with a workspace of 8 MiB, 300 us of host work, and a kernel of 300 us.
 fn workspace(gpu: Gpu, after: bool) -> Result<Step> {
     const BYTES: usize = 8 << 20;
-    // All steps of the changed program share this workspace. The unchanged program allocates it too.
+    // All steps after the change share this workspace. It is allocated before the change as well.
     let kept: CudaSlice<u8> = gpu.stream.alloc_zeros(BYTES)?;
     gpu.stream.synchronize()?;
     Ok(Box::new(move || {
