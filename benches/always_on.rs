@@ -21,8 +21,8 @@
 //! Each measurement is a process of its own: this program started again with `--mode`. It measures
 //! four quantities for `--seconds` each:
 //!
-//! - replays per second of a graph of `--nodes` kernels of 1 to 5 us, where a decode loop launches
-//!   each replay and waits for it;
+//! - replays per second of a graph of `--nodes` kernels of 1 to 5 us; a decode loop launches each
+//!   replay and waits for it;
 //! - the same with two replays queued ahead, so that the GPU is the limit;
 //! - requests per second of a service at saturation, whose four threads launch 12 small kernels per
 //!   request;
@@ -73,7 +73,7 @@ const DECLARED: f64 = 0.12;
 const SIDES: f64 = 5.0;
 const DEFAULT_SETTLE: f64 = 5.0;
 /// The duration of a piece. Rates at saturation are means of pieces, each with its own threads and
-/// streams, because the placement of the threads determines the rate of a piece.
+/// streams. The placement of the threads determines the rate of a piece.
 const PIECE: Duration = Duration::from_millis(200);
 /// The warm-up before each other measurement. In it graphs become quiet, launches are measured, and
 /// clocks rise.

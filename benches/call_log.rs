@@ -1,10 +1,10 @@
 //! The cost of our two driver callbacks, one at the start and one at the end of a call.
 //!
 //! The fake of CUPTI makes the call, which costs more than our callbacks. The same call is
-//! therefore also timed while no collector runs. A call that is not on our list is timed while one
-//! runs: the fake then does the same work (its locks, its check of which callbacks are enabled) but
-//! does not call us. `pair` is the difference from the latter, computed within each sample. It is
-//! the cost of our code, without CUPTI's own path into a callback.
+//! therefore also timed while no collector runs. While one runs, a call that is not on our list is
+//! timed, too. For that call the fake does the same work (its locks, its check of which callbacks
+//! are enabled) but does not call us. `pair` is the difference from it, computed within each
+//! sample. It is the cost of our code, without CUPTI's own path into a callback.
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
 
 use std::hint::black_box;

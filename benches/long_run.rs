@@ -15,8 +15,8 @@
 //! - `file` is a session appended to a file of at most `--file-bytes` in `OUT` or the temporary
 //!   folder.
 //!
-//! Every 5 s a line prints the launches, the process's memory, the bytes that the allocator has
-//! handed out, and the mean and maximum time of taking the logs. `--fake` runs on the fake.
+//! Every 5 s a line prints the launches, the process's memory and the bytes that the allocator has
+//! handed out. It also has the mean and maximum time of taking the logs. `--fake` runs on the fake.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)] // a program that prints results
 
 use std::path::PathBuf;

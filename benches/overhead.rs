@@ -17,7 +17,7 @@
 //! The value of a point is the time per launch, including the final wait for the GPU. For `threads`
 //! it is the time in each thread. For `nodes` it is the time of a replay divided by its nodes. For
 //! `operations` it is the time per launch of `full` alone. The table then also has the bytes that
-//! the session added to the process per operation, the time of the stop, and the time of a query by
+//! the session added to the process per operation, and the times of the stop and of a query by
 //! kernel. Points of 10,000,000 launches and more are measured once. Each measurement is a process
 //! of its own, and the rounds interleave all modes.
 //!
@@ -73,7 +73,7 @@ struct Sample {
     round: usize,
     /// Nanoseconds per launch or per node.
     ns: f64,
-    /// Of the session: bytes per operation, and seconds of the stop and of a query.
+    /// The session's values: bytes per operation, and seconds of the stop and of a query.
     session: Option<[f64; 3]>,
     lost: Option<String>,
 }

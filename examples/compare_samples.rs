@@ -1,5 +1,5 @@
-//! Records the samples from which the error rates of comparisons are replayed: short runs of two
-//! programs in many processes, unmodified and with a planted slowdown.
+//! Records the samples from which the error rates of comparisons are replayed. They are short runs
+//! of two programs in many processes, unmodified and with a planted slowdown.
 //!
 //! ```text
 //! cargo run --release -p gpu-profiler-examples --features analysis --example compare_samples -- FOLDER [SECONDS]

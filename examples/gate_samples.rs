@@ -1,5 +1,5 @@
-//! Records the samples from which the gate's tests are replayed: one step of several kernels, in
-//! many sessions of several processes, unmodified and with planted faults.
+//! Records the samples from which the gate's tests are replayed. They are sessions of one step with
+//! several kernels, in several processes, unmodified and with planted faults.
 //!
 //! ```text
 //! cargo run --release -p gpu-profiler-examples --example gate_samples -- OUT.csv [PROCESSES]
@@ -10,9 +10,9 @@
 //! (`slow:KERNEL`), or is launched once more (`extra`).
 //!
 //! The file has a row for each kernel and each range of each session: process, session, variant,
-//! name, and the times in nanoseconds in execution order, separated by spaces. The name of a kernel
-//! is `RANGE|NAME|GRID|BLOCK`. The row of a range has the time of its operations. Its row with
-//! `|span` has the time from the start of the first operation to the end of the last.
+//! name, times. The times are in nanoseconds, in execution order, separated by spaces. The name of
+//! a kernel is `RANGE|NAME|GRID|BLOCK`. The row of a range has the time of its operations. Its row
+//! with `|span` has the time from the start of the first operation to the end of the last.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
 

@@ -1,5 +1,5 @@
-//! Shared code of the example programs: a small network that trains on the GPU, kernels with
-//! countable work, and programs before and after a change with a known gain.
+//! Shared code of the example programs: a small network that trains on the GPU, and kernels with
+//! countable work. Also programs before and after a change with a known gain.
 //!
 //! It is a library so that benches and tests can train the same network.
 

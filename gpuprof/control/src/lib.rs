@@ -1,7 +1,7 @@
 //! The interface between the program `gpuprof` and the processes that it profiles: [options in
 //! environment variables](Options), the [manifests](manifest) of a [run folder](RunFolder), and the
-//! control [socket] of a live process. [`ServedRecorder`] adds a flight recorder behind that socket
-//! to [programs that record themselves](ServedRecorder).
+//! control [socket] of a live process. A flight recorder behind that socket is also available to
+//! [programs that record themselves](ServedRecorder).
 //!
 //! This crate starts no thread, installs no signal handler and prints nothing. No file contains
 //! environment variables, user names, host names or absolute paths.

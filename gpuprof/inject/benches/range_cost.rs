@@ -1,5 +1,5 @@
-//! The cost of a push and a pop through the library's functions, as a copy of NVTX calls them:
-//! while the program is recorded, before CUDA is initialised, and in a process that is not
+//! The cost of a push and a pop through the library's functions, as a copy of NVTX calls them.
+//! Measured while the program is recorded, before CUDA is initialised, and in a process that is not
 //! recorded. Then the cost of a collective through the library's NCCL plugin. It includes the
 //! simulated NCCL's own part, which is the value for a process that is not recorded.
 //!

@@ -13,7 +13,7 @@ const DONE: c_int = 1;
 /// The result for NVTX if the library is not used as a tool.
 const NO_TOOL: c_int = 0;
 
-/// True if the process is to be observed, in which case it is prepared.
+/// Returns true if the process may be observed, and prepares it in that case.
 fn may_observe() -> bool {
     if life::is_for_tests() {
         return true;

@@ -279,7 +279,7 @@ pub(super) unsafe fn with_blocks<R>(
 /// Reads the kind, the value and the name of an object.
 ///
 /// # Safety
-/// As for [`with_event`], with an `nvtxResourceAttributes_t` until `'a` ends.
+/// The same as for [`with_event`], with an `nvtxResourceAttributes_t` until `'a` ends.
 pub(super) unsafe fn resource<'a>(
     address: *const ResourceAttributes<'_>,
 ) -> Option<(u32, u64, Name<'a>)> {
@@ -295,7 +295,7 @@ pub(super) unsafe fn resource<'a>(
 /// Reads the name of a synchronisation object.
 ///
 /// # Safety
-/// As for [`with_event`], with an `nvtxSyncUserAttributes_t` until `'a` ends.
+/// The same as for [`with_event`], with an `nvtxSyncUserAttributes_t` until `'a` ends.
 pub(super) unsafe fn sync<'a>(address: *const SyncAttributes<'_>) -> Name<'a> {
     // SAFETY: the caller's promise.
     let size = unsafe { stated_size(address) };
@@ -387,7 +387,7 @@ pub(super) unsafe fn schema(address: *const SchemaAttributes<'_>) -> Option<Sche
 /// Reads the readable part of an enum.
 ///
 /// # Safety
-/// As for [`schema`], with an `nvtxPayloadEnumAttr_t`.
+/// The same as for [`schema`], with an `nvtxPayloadEnumAttr_t`.
 pub(super) unsafe fn enumeration(address: *const EnumAttributes<'_>) -> Option<EnumDescription> {
     const ENTRIES: u64 = 1 << 2 | 1 << 3;
     const SIZE: u64 = 1 << 4;
