@@ -14,8 +14,8 @@ pub fn is_measuring() -> bool {
     std::env::args().any(|arg| arg == "--bench")
 }
 
-/// Creates a Criterion with this many seconds of measurement, or with default settings under `cargo
-/// test`.
+/// Creates a Criterion with this many seconds of measurement, or with default settings under
+/// `cargo test`.
 #[must_use]
 pub fn criterion(seconds: u64) -> Criterion {
     let criterion = Criterion::default();

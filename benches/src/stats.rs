@@ -53,8 +53,8 @@ pub fn ratio(own: &Rounds, other: &Rounds) -> Option<[f64; 3]> {
 }
 
 /// Formats the median with the minimum and maximum. For each of the others it adds the median of
-/// the ratios within a round with its 95 % interval: `12.0 (11.0 to 13.0)  / none 1.0400 [1.0100,
-/// 1.0700]`.
+/// the ratios within a round with its 95 % interval:
+/// `12.0 (11.0 to 13.0)  / none 1.0400 [1.0100, 1.0700]`.
 #[must_use]
 pub fn compared(own: &Rounds, others: &[(&str, Rounds)]) -> String {
     let values: Vec<f64> = own.iter().map(|(_, value)| *value).collect();

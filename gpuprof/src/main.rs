@@ -57,8 +57,8 @@ use message::note;
 use output::Output;
 use terminal::Settings;
 
-/// The stack size of the working thread, in bytes. The main thread's stack may be smaller (`ulimit
-/// -s`).
+/// The stack size of the working thread, in bytes. The main thread's stack may be smaller
+/// (`ulimit -s`).
 const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {

@@ -25,7 +25,7 @@ const PERFETTO: &str = "https://ui.perfetto.dev";
 const FIREFOX: &str = "https://profiler.firefox.com";
 /// The time limit for a viewer to fetch its file.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(2);
-/// The time limit for a connection to send its request. Meanwhile the browser's other connections
+/// The time limit for a connection to send its request. Meanwhile the browser's actual request may
 /// wait. Browsers send a request at once, or open a connection for later use.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum size of a request's head, in bytes.

@@ -26,8 +26,8 @@ pub(crate) use program::ignored as ignored_signals;
 
 /// The minimum age of a thread's last launch for retaining host samples, if --stacks is not given.
 const SHORTEST_GAP: Duration = Duration::from_micros(20);
-/// The exit status for a failure before the program started, as in `env`, `timeout` and `docker
-/// run`.
+/// The exit status for a failure before the program started, as in `env`, `timeout` and
+/// `docker run`.
 const NOT_STARTED: u8 = 125;
 /// The maximum number of names tried for a run folder.
 const MAX_NAMES: u32 = 1000;
