@@ -1,20 +1,21 @@
-//! What does recording cost an AllReduce? Two ranks, back to back, paired and interleaved.
+//! The cost of recording for an AllReduce: two ranks, back to back, paired and interleaved.
 //!
 //! ```text
 //! all_reduce --bench [--rounds 10] [--modes none,again,raw,waiting,library,plugin] --gpuprof GPUPROF --library LIBRARY
 //! ```
 //!
-//! | mode | what records |
+//! | mode | recorder |
 //! | --- | --- |
-//! | `none`, `again` | nothing, twice |
-//! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, synchronisations among them: `raw_cupti.cpp` |
+//! | `none`, `again` | nothing, two separate modes |
+//! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, including synchronisations: `raw_cupti.cpp` |
 //! | `waiting` | the injection library with NCCL's plugin, not switched on |
-//! | `library` | the injection library, everything, without the plugin |
-//! | `plugin` | the injection library, everything, with the plugin |
+//! | `library` | the injection library, recording everything, without the plugin |
+//! | `plugin` | the injection library, recording everything, with the plugin |
 //!
-//! Each measurement is a process of its own, this program started again with `--mode`, in the modes of the library under
-//! `gpuprof run`. It has a thread and a rank for each of two GPUs, which reduce 128 KiB to 4 MiB. The rounds go through all modes,
-//! each starting with another one, and what is compared is compared within a round. Needs libnccl.so (2.26 or newer).
+//! Each measurement is a process of its own: this program started again with `--mode`, under
+//! `gpuprof run` in the modes of the library. Each of two GPUs has a thread and a rank, which
+//! reduce 128 KiB to 4 MiB. Each round runs all modes, starting with a different mode, and only
+//! values of the same round are compared. Needs libnccl.so (2.26 or newer).
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -41,10 +42,10 @@ const RANKS: usize = 2;
 const KIBIBYTES: [usize; 4] = [128, 512, 1024, 4096];
 const WARM_UP: usize = 200;
 const BATCHES: usize = 40;
-/// Of a batch, after which the stream is waited for.
+/// The number of reductions in a batch, which ends with a wait for the stream.
 const REDUCTIONS: usize = 50;
 
-/// Microseconds of an AllReduce of each size, as a process prints them: medians of its batches.
+/// Microseconds per AllReduce for each size, as a process prints them: medians of its batches.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Sample {
     us: [f64; KIBIBYTES.len()],
@@ -125,7 +126,7 @@ fn measure(mode: &str) -> Result<Sample> {
     Ok(Sample { us })
 }
 
-/// Microseconds of an AllReduce of each size.
+/// Measures the microseconds per AllReduce for each size.
 fn reduce(rank: usize, id: Id) -> Result<[f64; KIBIBYTES.len()]> {
     let stream = CudaContext::new(rank)?.new_stream()?;
     let nccl = |what: &str, error| format!("{what} of rank {rank}: {error:?}");
@@ -184,7 +185,7 @@ fn compare(options: &Options) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// This program in a mode, under `gpuprof run` where that is the library's.
+/// The command that runs this program in a mode, under `gpuprof run` if the mode uses the library.
 fn command(mode: &str, options: &Options, folder: &Path) -> Result<Command> {
     let own = env::current_exe()?;
     if !["waiting", "library", "plugin"].contains(&mode) {
@@ -202,7 +203,7 @@ fn command(mode: &str, options: &Options, folder: &Path) -> Result<Command> {
         command.args(["--start", "wait"]);
     }
     if mode == "library" {
-        // Its own word for no plugin.
+        // NCCL's own keyword for no plugin.
         command.env("NCCL_PROFILER_PLUGIN", "none");
     }
     command.arg("--").arg(own).args(["--mode", mode]);

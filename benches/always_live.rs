@@ -1,4 +1,5 @@
-//! Does a service that is always on keep what it promises on a GPU? One check a command; each fails if it does not.
+//! Checks the guarantees of an always-on service on a GPU. One check per command; each fails if the
+//! guarantee is violated.
 //!
 //! ```text
 //! always_live --bench --check estimates [--rounds 20] [--seconds 1.2]
@@ -6,14 +7,15 @@
 //! always_live --bench --check memory    [--rounds 3] [--seconds 480] [--without recorder,graph,windows]
 //! ```
 //!
-//! | `--check` | what is done | fails if |
+//! | `--check` | procedure | fails if |
 //! | --- | --- | --- |
-//! | `estimates` | each round is a process that does the same steps with windows drawn at a rate of a quarter; the truth is a process in which GRAPH_TRACE and kernels are on for the whole run | the 95 % interval of a range contains the truth in fewer than 18 of 20 rounds |
-//! | `load` | requests whose rate changes tenfold every half second, in processes by turns: `none`, `again`, and budgets of 1, 3 and 10 % | the lower bound of what requests took longer is above the budget, or its own account is, by more than 15 % of the budget |
-//! | `memory` | so many processes side by side, each always on and with a flight recorder that keeps 5 s, for `--seconds` in eight parts; without the recorder, graphs or windows on request | the resident memory of the last part is 2 % and 2 MiB above that of the fifth, in the mean of a part. The table of remembered ranges is filled before, so that what is bounded is full by then |
+//! | `estimates` | each round is a process that runs the same steps with windows drawn at a rate of 0.25; the reference is a process in which GRAPH_TRACE and kernels are on for the whole run | the 95 % interval of a range contains the reference in fewer than 18 of 20 rounds |
+//! | `load` | requests whose rate changes tenfold every half second, in interleaved processes: `none`, `again`, and budgets of 1, 3 and 10 % | the lower bound of the additional request time exceeds the budget by more than 15 % of it, or the session's own account does |
+//! | `memory` | several processes side by side, each with an always-on session and a flight recorder that retains 5 s, for `--seconds` in eight parts; optionally without the recorder, graphs or windows | the mean resident memory of the last part exceeds that of the fifth by 2 % and 2 MiB. The table of remembered ranges is filled first, so that all bounded memory is full by then |
 //!
-//! A right interval of one range contains the truth in fewer than 18 of 20 rounds in 7.5 % of checks.
-//! Graphs have nodes of 100 us, so that the gaps between nodes, which an interval of GRAPH_TRACE contains, are some 1 % of it.
+//! A correct interval of one range contains the reference in fewer than 18 of 20 rounds in 7.5 % of
+//! checks. Graphs have nodes of 100 us. The gaps between nodes, which a GRAPH_TRACE interval
+//! includes, are therefore about 1 % of it.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -33,21 +35,23 @@ use profiler_core::session::FlightRecorder;
 use profiler_core::session::always_on::{AlwaysOn, AlwaysOnReport, AlwaysOnSession};
 use serde::{Deserialize, Serialize};
 
-/// How often the load changes, and by how much.
+/// The interval and the factor of the load changes.
 const PHASE: Duration = Duration::from_millis(500);
 const TENFOLD: u32 = 10;
-/// By how much of the budget its account and its cost may be above it: what a minute may cost in simulations.
+/// The tolerated excess of account and cost over the budget, as a share of the budget: the maximum
+/// of one minute in simulations.
 const TOLERANCE: f64 = 0.15;
-/// Before the measured part of `load`: units are compared for some 4.5 s, and launches are watched for one.
+/// The time before the measured part of `load`: units are compared for about 4.5 s, and launches
+/// are counted for 1 s.
 const SETTLING: Duration = Duration::from_millis(5_500);
 const SECOND: Duration = Duration::from_secs(1);
-/// Parts of the time of `memory`.
+/// The number of parts of the `memory` run.
 const PARTS: usize = 8;
-/// The part that the last one is compared with: by then, what is bounded is full.
+/// The part with which the last one is compared. All bounded memory is full by then.
 const FULL: usize = 5;
 const MOST_GROWTH: f64 = 0.02;
 const MOST_GROWN_BYTES: f64 = (2 << 20) as f64;
-/// Ranges that a session remembers after their end.
+/// The number of ranges that a session remembers after their end.
 const REMEMBERED: u64 = 1 << 18;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -55,14 +59,15 @@ struct Sample {
     mode: String,
     #[serde(default)]
     round: usize,
-    /// `estimates`: the GPU time of each path in nanoseconds, with its bounds.
+    /// For `estimates`: the GPU time of each path in nanoseconds, with its bounds.
     paths: BTreeMap<String, [f64; 3]>,
     windows: u64,
-    /// `load`: the mean time of a request in nanoseconds, and requests, at high and at low load; and the measured time.
+    /// For `load`: the mean time of a request in nanoseconds and the number of requests, at high
+    /// and at low load, and the measured time.
     high: [f64; 2],
     low: [f64; 2],
     measured_ns: f64,
-    /// What the session measured of itself since the start: windows, and without them.
+    /// The session's own measurement since the start: cost of windows, and cost without windows.
     account: Option<[f64; 2]>,
     report: Option<String>,
     lost: Option<String>,
@@ -123,7 +128,7 @@ impl Options {
         self.rounds.unwrap_or(if self.check == "estimates" { 20 } else { 3 })
     }
 
-    /// A process of one mode.
+    /// The command of a process in this mode.
     fn command(&self, mode: &str) -> Result<Command> {
         let mut command = Command::new(env::current_exe()?);
         command.args(["--mode", mode, "--check", &self.check]);
@@ -157,7 +162,7 @@ fn exit(has_failed: bool) -> ExitCode {
     if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// What a session says of itself.
+/// Copies the report of a session into the sample.
 fn describe(sample: &mut Sample, report: &AlwaysOnReport) {
     let health = report.recorded().health();
     sample.lost = (!health.is_complete()).then(|| health.to_string());
@@ -168,13 +173,14 @@ fn describe(sample: &mut Sample, report: &AlwaysOnReport) {
 
 // ---- Estimates
 
-/// The steps of a run are the same in each process: how many there are follows from the time, and each from its number.
+/// Runs steps that are identical in each process: the time determines their number, and the number
+/// of a step determines its work.
 fn steps(gpu: &Gpu, count: u64, mut unit: impl FnMut(&mut dyn FnMut())) {
     let stream = gpu.stream();
     let graphs = [2, 5, 8, 11].map(|nodes: u64| {
         gpu.capture(stream, || (0..nodes).for_each(|_| gpu.launch_spin(stream, 100_000)))
     });
-    // Not in any range: first launches take longer.
+    // The first launches are slower, so they precede all ranges.
     graphs.iter().for_each(|graph| gpu.launch_graph(*graph, stream));
     gpu.synchronize(stream);
     std::thread::sleep(Duration::from_millis(200));
@@ -204,7 +210,7 @@ fn estimates(mode: &str, time: Duration) -> Result<Sample> {
         _ => settings.budget(1.0).rate(0.25).watch(Duration::ZERO).baseline(Duration::ZERO),
     };
     let session = Profiler::builder().build()?.always_on(&settings)?;
-    // A step takes some 0.8 ms.
+    // A step takes about 0.8 ms.
     let count = (time.as_secs_f64() / 0.8e-3) as u64;
     steps(&gpu, count, |step| {
         let _unit = session.unit("step");
@@ -221,7 +227,7 @@ fn estimates(mode: &str, time: Duration) -> Result<Sample> {
     } else {
         for range in report.ranges() {
             let Some(estimate) = range.gpu_ns else { continue };
-            // JSON has no infinity, which few windows have for a bound.
+            // JSON has no infinity, the upper bound with few windows.
             let of_path = [estimate.value, estimate.low, estimate.high.min(f64::MAX)];
             sample.paths.insert(range.path, of_path);
         }
@@ -266,7 +272,7 @@ fn check_estimates(options: &Options) -> Result<ExitCode> {
 
 // ---- A load that changes tenfold
 
-/// A request: eight kernels of 100 us, waited for.
+/// Runs one request: eight kernels of 100 us, then a wait.
 fn request(gpu: &Gpu, stream: Stream) {
     (0..8).for_each(|_| gpu.launch_spin(stream, 100_000));
     gpu.synchronize(stream);
@@ -283,7 +289,7 @@ fn load(mode: &str, time: Duration) -> Result<Sample> {
     let session = session.transpose()?;
     let mut sample = Sample { mode: mode.to_owned(), ..Sample::default() };
     let stream = gpu.stream();
-    // The usual time of a request sets the pause at low load.
+    // The usual time of a request determines the pause at low load.
     let begun = Instant::now();
     (0..50).for_each(|_| request(&gpu, stream));
     let usual = begun.elapsed() / 50;
@@ -317,7 +323,8 @@ fn load(mode: &str, time: Duration) -> Result<Sample> {
 }
 
 impl Sample {
-    /// Which share of the measured time requests took longer than those of `none` in the same round.
+    /// The additional time of requests, compared with `none` in the same round, as a share of the
+    /// measured time.
     fn cost(&self, none: &Self) -> f64 {
         let longer = |own: [f64; 2], other: [f64; 2]| (own[0] - other[0]) * own[1];
         (longer(self.high, none.high) + longer(self.low, none.low)) / self.measured_ns
@@ -379,21 +386,22 @@ fn check_load(options: &Options) -> Result<ExitCode> {
 
 // ---- Memory
 
-/// The memory of this process that is resident.
+/// The resident memory of this process in bytes.
 fn resident_bytes() -> f64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok());
     4096.0 * pages.unwrap_or(0.0)
 }
 
-/// The memory that the C library's allocator has handed out.
+/// The bytes that the C library's allocator has handed out.
 fn handed_out_bytes() -> f64 {
-    // SAFETY: asks the C library for its own counts.
+    // SAFETY: reads the C library's own counts.
     let allocator = unsafe { libc::mallinfo2() };
     (allocator.uordblks + allocator.hblkhd) as f64
 }
 
-/// Requests of a graph and kernels, for so long. The parent prints the lines of the parts as they come.
+/// Runs requests of a graph and kernels for the given time. The parent prints the line of each part
+/// when it arrives.
 fn memory(mode: &str, options: &Options) -> Result<Sample> {
     let left_out = options.without.as_deref().unwrap_or_default();
     let with = |part: &str| !left_out.split(',').any(|without| without == part);
@@ -439,7 +447,8 @@ fn memory(mode: &str, options: &Options) -> Result<Sample> {
             handed_out_bytes() / f64::from(1 << 20)
         );
         means.push(mean);
-        // A file on demand in each part; its copy in memory is gone afterwards.
+        // Write one file on request in each part. The recorder's copy in memory is freed
+        // afterwards.
         if let Some(recorder) = &recorder {
             std::fs::remove_file(recorder.write()?)?;
         }

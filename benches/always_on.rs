@@ -1,32 +1,41 @@
-//! What does a profiler that is always on cost a service? Throughput and latency, paired and interleaved.
+//! The cost of an always-on profiler for a service: throughput and latency, paired and interleaved.
 //!
 //! ```text
 //! always_on --bench [--rounds 5] [--seconds 1] [--modes none,again,dormant,calls,budget,declared,full,raw] [--nodes 500]
 //!                   [--only decode|service] [--settle 5] [--within]
 //! ```
 //!
-//! | mode | what records |
+//! | mode | recorder |
 //! | --- | --- |
 //! | `none` | nothing |
-//! | `again` | nothing, again: the interval of its ratio is what the others are judged against |
+//! | `again` | nothing, again: the interval of its ratio is the reference for the other modes |
 //! | `dormant` | a session that is paused from its start and never switched on; its ranges are recorded |
 //! | `calls` | `AlwaysOn::calls_only` |
-//! | `budget` | `AlwaysOn` with its budget of 3 % of the time, told of a load of 500,000 launches a second; `budget1` and `budget10` with 1 and 10 % |
-//! | `declared` | the same budget, and a declared cost of CUPTI's first call of 12 %: CUPTI is never called |
-//! | `early` | the same budget with windows from the decode loop on, as if the load came unforeseen: launches of the service are dearer |
+//! | `budget` | `AlwaysOn` with its budget of 3 % of the time, configured for a load of 500,000 launches per second; `budget1` and `budget10` with 1 and 10 % |
+//! | `declared` | the same budget, and a declared cost of 12 % for CUPTI's first call: CUPTI is never called |
+//! | `early` | the same budget with windows from the decode loop on, as if the load were unexpected: launches of the service are slower |
 //! | `full` | `Profiler::start`, everything |
-//! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, synchronisations among them: `raw_cupti.cpp` |
-//! | `subscribed`, `callbacks` | CUPTI from C++ without records: a subscriber alone, and with empty callbacks of the same calls; on request |
+//! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, including synchronisations: `raw_cupti.cpp` |
+//! | `subscribed`, `callbacks` | CUPTI from C++ without records: only a subscriber, or also empty callbacks of the same calls; only if named in `--modes` |
 //!
-//! Each measurement is a process of its own, this program started again with `--mode`. It measures four things for
-//! `--seconds` each: replays a second of a graph of `--nodes` kernels of 1 to 5 us, as a decode loop launches it and waits for
-//! it; the same with two replays queued ahead, so that the GPU is the limit; requests a second of a service whose four threads launch 12 small kernels for each, at saturation; and the 99th
-//! percentile of its latency at 1,000 requests a second. Before the first of them the same load runs for `--settle` seconds, in which
-//! an always-on session compares units, five seconds a side with 25, as in production; the others run for at most 5. The rounds go through all modes, each starting with another one,
-//! and what is compared is compared within a round. It fails if a session is incomplete.
+//! Each measurement is a process of its own: this program started again with `--mode`. It measures
+//! four quantities for `--seconds` each:
 //!
-//! Processes differ by several percent. `--within` measures the service at saturation alone, before the session of each process begins and after its
-//! `--settle`, and prints the ratio of both: that of `none` is what time changes by itself.
+//! - replays per second of a graph of `--nodes` kernels of 1 to 5 us; a decode loop launches each
+//!   replay and waits for it;
+//! - the same with two replays queued ahead, so that the GPU is the limit;
+//! - requests per second of a service at saturation, whose four threads launch 12 small kernels per
+//!   request;
+//! - the 99th percentile of the service's latency at 1,000 requests per second.
+//!
+//! Before the first quantity the same load runs for `--settle` seconds. In this time an always-on
+//! session compares units. With 25 s it has five seconds for each side, as in production. The other
+//! modes run for at most 5 s. Each round runs all modes, starting with a different mode, and only
+//! values of the same round are compared. The benchmark fails if a session is incomplete.
+//!
+//! Processes differ by several percent. `--within` measures only the service at saturation, before
+//! the session of each process begins and after its `--settle`, and prints the ratio of both. The
+//! ratio of `none` is the drift over time.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -53,22 +62,24 @@ use raw::{Raw, raw_library_for};
 const THREADS: u64 = 4;
 const KERNELS: u64 = 12;
 const PACED_PER_SECOND: u64 = 1_000;
-/// Launches a second of the service at saturation, as seen on an H100.
+/// Launches per second of the service at saturation, measured on an H100.
 const LOAD: f64 = 500_000.0;
-/// Replays that are queued before the oldest is waited for.
+/// The number of replays queued before the oldest is waited for.
 const AHEAD: usize = 2;
-/// What CUPTI's first call cost a decode loop on an H100.
+/// The cost of CUPTI's first call in a decode loop, measured on an H100 as a share of time.
 const DECLARED: f64 = 0.12;
-/// The units that are compared before and after CUPTI's first call, and with logged calls, are those of the first measurement's
-/// warm-up: a fifth of it for each side.
+/// The number of sides in the first measurement's warm-up. In it the session compares units before
+/// and after CUPTI's first call, and with logged calls. Each side gets a fifth of it.
 const SIDES: f64 = 5.0;
 const DEFAULT_SETTLE: f64 = 5.0;
-/// Rates at saturation are of pieces of this length, each with threads and streams of its own: where those run decides the rate of a piece.
+/// The duration of a piece. Rates at saturation are means of pieces, each with its own threads and
+/// streams. The placement of the threads determines the rate of a piece.
 const PIECE: Duration = Duration::from_millis(200);
-/// Before each other measurement: graphs are quiet, launches are measured, clocks are up.
+/// The warm-up before each other measurement. In it graphs become quiet, launches are measured, and
+/// clocks rise.
 const WARM_UP: Duration = Duration::from_millis(400);
 
-/// One measurement, as its process prints it.
+/// One measurement, in the format that its process prints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Sample {
     mode: String,
@@ -77,13 +88,14 @@ struct Sample {
     replays_per_second: f64,
     queued_per_second: f64,
     requests_per_second: f64,
-    /// By those before the session, if that is measured.
+    /// The ratio to the rate before the session, if that is measured.
     #[serde(default)]
     within: f64,
     p99_us: f64,
-    /// What an always-on session reports of itself.
+    /// The report of an always-on session.
     report: Option<String>,
-    /// Shares of the time that it measured: of windows and without them.
+    /// The session's own measurement of its cost, as shares of time: of windows, and without
+    /// windows.
     measured: Option<(f64, f64)>,
     lost: Option<String>,
 }
@@ -106,7 +118,8 @@ impl Options {
         only.is_none_or(|only| only == part)
     }
 
-    /// The warm-up of the first load: `--settle` for always-on sessions, which compare units in it, and at most 5 s for others.
+    /// The duration of the first load's warm-up. It is `--settle` for always-on sessions, which
+    /// compare units in it, and at most 5 s for others.
     fn settle(&self, session: &Session) -> Duration {
         let seconds = match session {
             Session::AlwaysOn(_) => self.settle,
@@ -164,7 +177,7 @@ fn main() -> ExitCode {
 
 // ---- One measurement, in a process of its own
 
-/// What records, if anything.
+/// The recorder of a measurement, if any.
 enum Session {
     None,
     Dormant(Profiler),
@@ -206,7 +219,7 @@ impl Session {
         })
     }
 
-    /// A step or request.
+    /// Begins a step or request.
     fn unit(&self, name: &str) -> Guard<'_> {
         match self {
             Self::AlwaysOn(session) => Guard::Unit(session.unit(name)),
@@ -290,7 +303,8 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Replays a second of a graph as a decode loop launches it: each waited for, and with some queued ahead.
+/// Measures replays per second of a graph in a decode loop: first with a wait for each, then with
+/// some queued ahead.
 fn decode(gpu: &Gpu, session: &Session, options: &Options, time: Duration) -> [f64; 2] {
     let stream = gpu.stream();
     let graph = gpu.capture(stream, || {
@@ -319,14 +333,15 @@ fn decode(gpu: &Gpu, session: &Session, options: &Options, time: Duration) -> [f
     [waited, queued]
 }
 
-/// Requests a second at saturation: the mean of pieces that are this long together.
+/// Measures requests per second at saturation: the mean of pieces whose total duration is `time`.
 fn saturated(gpu: &Gpu, session: &Session, time: Duration) -> f64 {
     let pieces = time.as_nanos().div_ceil(PIECE.as_nanos()).max(1);
     let rates = (0..pieces).map(|_| serve(gpu, session, PIECE, None).0);
     rates.sum::<f64>() / pieces as f64
 }
 
-/// Requests a second, and the latency of each in nanoseconds from the time when it was due.
+/// Measures requests per second, and the latency of each in nanoseconds. With a pace, latency
+/// counts from the time at which the request was due.
 fn serve(gpu: &Gpu, session: &Session, time: Duration, paced: Option<u64>) -> (f64, Vec<u64>) {
     let next = AtomicU64::new(0);
     let start = Instant::now();
@@ -398,7 +413,7 @@ fn compare(options: &Options) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What is compared: its name, its value, and whether more is better.
+/// A compared quantity: its name and its value.
 type Quantity = (&'static str, fn(&Sample) -> f64);
 
 const QUANTITIES: [Quantity; 5] = [
@@ -412,7 +427,7 @@ const QUANTITIES: [Quantity; 5] = [
 fn print_tables(modes: &[String], samples: &[Sample]) {
     for (name, value) in QUANTITIES {
         if samples.iter().all(|sample| value(sample) == 0.0) {
-            // Not measured.
+            // The quantity was not measured.
             continue;
         }
         println!(

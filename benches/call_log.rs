@@ -1,9 +1,10 @@
-//! What do our two driver callbacks cost, one at the start and one at the end of a call?
+//! The cost of our two driver callbacks, one at the start and one at the end of a call.
 //!
-//! The fake of CUPTI makes the call, which costs more than our part of it. So the same call is also made while no
-//! collector runs, and as a call that is not on our list while one runs: the fake then does all it does otherwise (its
-//! locks, its look at which callbacks are on) but does not call us. `pair` is the difference to the latter, taken within
-//! each sample. It is what our code adds, without CUPTI's own way into a callback.
+//! The fake of CUPTI makes the call, which costs more than our callbacks. The same call is
+//! therefore also timed while no collector runs. While one runs, a call that is not on our list is
+//! timed, too. For that call the fake does the same work (its locks, its check of which callbacks
+//! are enabled) but does not call us. `pair` is the difference from it, computed within each
+//! sample. It is the cost of our code, without CUPTI's own path into a callback.
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
 
 use std::hint::black_box;
@@ -16,20 +17,20 @@ use cupti::{Collector, Config, Library};
 use gpu_profiler_benches::fresh_memory;
 use profiler_core::{Profiler, Sampling};
 
-/// Calls in one collection: 4 MiB of log.
+/// The number of calls in one collection: 4 MiB of log.
 const PER_COLLECTION: u64 = 100_000;
-/// A call that submits work.
+/// The name of a call that submits work.
 const LAUNCH: &str = "cuLaunchKernel";
-/// Calls timed in a row before the other sort has its turn.
+/// The number of consecutive calls of one kind before the other kind is timed.
 const BLOCK: u64 = 1_000;
 
 fn call_log(c: &mut Criterion) {
     fresh_memory();
-    // The newest version, so that every call on the list exists.
+    // Use the newest version, in which every call of the list exists.
     let fake = Fake::builder().version(130_500).build();
     let library = fake.library().expect("the fake opens");
-    // The fake looks a call up by its name in the list: the last one takes it as long as one that differs from that
-    // in its last letter alone, and is not there.
+    // The fake looks up a call by its name in the list. The last name, and a missing name that
+    // differs from it only in the last character, take equally long.
     let last = DRIVER_CALLS[DRIVER_CALLS.len() - 1].name;
     let unrecorded = format!("{}?", &last[..last.len() - 1]);
 
@@ -51,8 +52,8 @@ fn call_log(c: &mut Criterion) {
             })
         });
     });
-    // A launch is looked up faster than the others: of the last three, compare the two launches alone. No launch waits long
-    // enough for a stack.
+    // A launch is looked up faster than other calls. Of the last three rows, compare only the two
+    // launches. The age limit is so long that no launch takes a stack.
     let stacks = Config::new().stacks_after(Duration::from_secs(3600));
     for (name, function, config) in [
         ("pair (both callbacks less the fake)", last, &Config::new()),
@@ -73,7 +74,7 @@ fn call_log(c: &mut Criterion) {
                     }
                     (with.saturating_sub(without), count)
                 });
-                // A sample of a few calls may come out at nothing, which criterion could not divide by.
+                // The difference of a few calls may be zero, and criterion would divide by it.
                 difference.max(Duration::from_nanos(1))
             });
         });
@@ -82,7 +83,7 @@ fn call_log(c: &mut Criterion) {
     let sampled = Profiler::builder().library(library).stacks_after(Duration::ZERO);
     for (name, builder) in [
         ("fake, both callbacks and a stack", stacks),
-        // Each call ends a gap, more than the sampler reads.
+        // Each call ends a gap, and there are more gaps than the sampler can read.
         ("fake, both callbacks, a stack and a sampler", sampled.sample(Sampling::host())),
     ] {
         let profiler = builder.build().expect("the fake serves");
@@ -107,8 +108,9 @@ fn time(fake: &Fake, function: &str, count: u64) -> Duration {
     start.elapsed()
 }
 
-/// Makes `iterations` calls in as many collections as it takes, so that no log grows without end. Starting and stopping
-/// a collection is not counted. `run` gives its time, and how many calls should be in the log.
+/// Makes `iterations` calls in as many collections as needed, so that no log grows without limit.
+/// Starting and stopping a collection is not timed. `run` returns its time and the expected number
+/// of logged calls.
 fn in_collections(
     library: &Library,
     config: &Config,

@@ -1,4 +1,5 @@
-//! How fast is a recording read: records decoded from CUPTI's bytes, and a whole recording joined to a profile?
+//! The speed of reading a recording: decoding CUPTI's records, and joining a whole recording to a
+//! profile.
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
 
 use std::hint::black_box;
@@ -33,8 +34,8 @@ fn decode(c: &mut Criterion) {
     group.finish();
 }
 
-/// These by turns, as CUPTI 13.0 lays them out: 10,000 that the fake wrote, over and over, each time in memory of
-/// its own.
+/// Records of these kinds of work in turn, in the layout of CUPTI 13.0. The fake writes 10,000 of
+/// them, which are repeated, each time in new memory.
 fn records(count: u64, works: &[Work]) -> RecordBytes {
     const WRITTEN: u64 = 10_000;
     let fake = Fake::new();
@@ -79,7 +80,8 @@ fn join(c: &mut Criterion) {
     group.finish();
 }
 
-/// A run of eight processes as one profile, and launches of a thread without ranges whose ranges are inferred.
+/// Merges a run of eight processes into one profile, and infers ranges for launches of a thread
+/// without ranges.
 fn merge_and_infer(c: &mut Criterion) {
     const PROCESSES: u64 = 8;
     let launches: u64 = if is_measuring() { 1_000_000 } else { 2_000 };
@@ -102,7 +104,7 @@ fn merge_and_infer(c: &mut Criterion) {
     group.finish();
 }
 
-/// A recording of a million launches as bytes and back, in memory and through a file.
+/// Writes a recording of a million launches to bytes and reads it, in memory and through a file.
 fn file(c: &mut Criterion) {
     let launches: u64 = if is_measuring() { 1_000_000 } else { 2_000 };
     let recording = training(launches);
@@ -122,11 +124,11 @@ fn file(c: &mut Criterion) {
         b.iter_with_large_drop(|| Recording::load(&path).expect("it was written whole"));
     });
     group.finish();
-    // Only a run of all writes it.
+    // The file exists only if all benchmarks ran.
     let _ = std::fs::remove_file(&path);
 }
 
-/// What a session sees of this.
+/// The recording of a session during this work.
 fn recording(work: impl FnOnce(&Fake)) -> Recording {
     let fake = Fake::new();
     let profiler = Profiler::builder()
@@ -138,8 +140,8 @@ fn recording(work: impl FnOnce(&Fake)) -> Recording {
     profiler.stop_recording().expect("the session runs")
 }
 
-/// Launches of eight kernels on two streams, 50 in each `batch`, half of these in its `forward` and half in its
-/// `backward`, with a wait at its end.
+/// Launches eight kernels on two streams in turn. Each `batch` has 50 launches, half of them in its
+/// `forward` and half in its `backward`, and ends with a wait.
 fn training(launches: u64) -> Recording {
     const NAMES: [&std::ffi::CStr; 8] = [
         c"gemm_nt",
@@ -166,7 +168,7 @@ fn training(launches: u64) -> Recording {
     })
 }
 
-/// Launches of a thread without ranges, 50 while another one waits in each `backward`.
+/// Launches on a thread without ranges, 50 while another thread waits in each `backward`.
 fn from_helper(launches: u64) -> Recording {
     recording(|fake| {
         let (send, orders) = mpsc::channel::<()>();
@@ -192,7 +194,8 @@ fn from_helper(launches: u64) -> Recording {
     })
 }
 
-/// What `launch_cost` does with ranges on a GPU: one kernel, each launch in a range, a wait every 500.
+/// The same work as `launch_cost` with ranges on a GPU: one kernel, each launch in a range, a wait
+/// every 500 launches.
 fn one_by_one(launches: u64) -> Recording {
     recording(|fake| {
         for launch in 1..=launches {

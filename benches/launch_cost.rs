@@ -1,29 +1,31 @@
-//! What does an empty kernel launch cost on a GPU, in total, under each way to record it?
+//! The total cost of an empty kernel launch on a GPU, with each recorder.
 //!
 //! ```text
 //! launch_cost --bench [--rounds 9] [--launches 200000] [--threads 1] [--modes none,raw,ours,ours-range,nsys]
 //! ```
 //!
-//! | mode | what records |
+//! | mode | recorder |
 //! | --- | --- |
 //! | `none` | nothing |
 //! | `raw` | CUPTI from C++ with the same activity kinds and callback ids, and an empty callback: `raw_cupti.cpp` |
 //! | `ours` | `cupti::Collector` |
 //! | `ours-range` | `profiler_core::Profiler`, with a range around each launch |
-//! | `ours-file` | the same, appended to a file in `OUT` or the temporary folder (`Profiler::record_to`); on request |
+//! | `ours-file` | the same, appended to a file in `OUT` or the temporary folder (`Profiler::record_to`); only if named in `--modes` |
 //! | `nsys` | `nsys profile -t cuda,nvtx` around `none`; the environment's `NSYS` names nsys |
-//! | `nsys-range` | the same with a range around each launch; only on request |
-//! | `raw-range` | `raw` and CUPTI's MARKER kind, with libcupti as the NVTX tool and a range around each launch; on request |
-//! | `raw-after`, `ours-after` | nothing any more: a collection of 5,000 launches was started and stopped before; on request |
+//! | `nsys-range` | the same with a range around each launch; only if named in `--modes` |
+//! | `raw-range` | `raw` and CUPTI's MARKER kind, with libcupti as the NVTX tool and a range around each launch; only if named in `--modes` |
+//! | `raw-after`, `ours-after` | nothing: a collection of 5,000 launches was started and stopped before; only if named in `--modes` |
 //!
-//! With several threads each has a stream of its own and makes as many launches; the time is that of a thread.
+//! With several threads each has a stream of its own and makes the same number of launches. The
+//! reported time is that of one thread.
 //!
-//! Each measurement is a process of its own, this program started again with `--mode`. The rounds go through all modes,
-//! each starting with another one, and what is compared is compared within a round. All modes run the same machine code
-//! around the launch. `raw` is a shared library that `RAW_CUPTI` names; where it names none, `raw_cupti.cpp` is compiled
-//! if there are a compiler and a CUDA toolkit. With `OUT` set, each measurement is also a line in `$OUT/launch_cost.jsonl`.
+//! Each measurement is a process of its own: this program started again with `--mode`. Each round
+//! runs all modes, starting with a different mode, and only values of the same round are compared.
+//! All modes run the same machine code around the launch. `RAW_CUPTI` names the shared library of
+//! `raw`. If it is not set, `raw_cupti.cpp` is compiled, which needs a compiler and a CUDA toolkit.
+//! With `OUT` set, each measurement is also a line in `$OUT/launch_cost.jsonl`.
 //!
-//! It fails if a kernel record was lost in any of our modes or in `raw`.
+//! The benchmark fails if a kernel record was lost in any of our modes or in `raw`.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -57,7 +59,7 @@ use raw::{Raw, raw_library};
 const WARM_UP: u64 = 5_000;
 const LAUNCHES: u64 = 200_000;
 const ROUNDS: usize = 9;
-/// Launches between two waits for the stream.
+/// The number of launches between two waits for the stream.
 const SYNCHRONIZE_EVERY: u64 = 500;
 const RESAMPLES: usize = 10_000;
 const SEED: u64 = 20;
@@ -92,7 +94,7 @@ const MODES: [(Mode, &str); 10] = [
     (Mode::OursAfter, "ours-after"),
 ];
 
-/// What is measured unless `--modes` says otherwise.
+/// The modes that run by default.
 const USUAL: [Mode; 5] = [Mode::None, Mode::Raw, Mode::Ours, Mode::OursRange, Mode::Nsys];
 
 const RATIOS: [(Mode, Mode); 12] = [
@@ -131,7 +133,7 @@ impl Mode {
         matches!(self, Self::Raw | Self::RawAfter | Self::RawRange)
     }
 
-    /// What collects before the measurement and is over when it begins.
+    /// The mode that collects and stops before the measurement.
     fn before(self) -> Option<Self> {
         match self {
             Self::RawAfter => Some(Self::Raw),
@@ -145,41 +147,41 @@ impl Mode {
     }
 }
 
-/// One measurement, as its process prints it.
+/// One measurement, in the format that its process prints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Sample {
     mode: String,
     #[serde(default)]
     round: usize,
-    /// Of all threads together.
+    /// The number of launches of all threads together.
     launches: u64,
-    /// As a thread sees it.
+    /// Nanoseconds per launch of one thread.
     ns_per_launch: f64,
-    /// From the end of the last launch to the records, all there.
+    /// The time from the end of the last launch until all records are available.
     stop_ms: Option<f64>,
-    /// From the records to a joined profile.
+    /// The time to join the records to a profile.
     join_ms: Option<f64>,
-    /// Then the sums of every range, one by one.
+    /// The time to query the sums of every range, one by one.
     query_ms: Option<f64>,
     records: Option<u64>,
     kernels: Option<u64>,
     dropped: Option<u64>,
     bytes: Option<u64>,
-    /// Buffers that had to be allocated inside a launch.
+    /// The number of buffers that had to be allocated during a launch.
     pool_misses: Option<u64>,
     /// CUPTI's API version.
     cupti: Option<u32>,
-    /// What our own accounts say was lost.
+    /// The losses that our own accounts report.
     losses: Option<String>,
 }
 
 #[derive(Debug)]
 struct Options {
-    /// Set in a process that measures one mode.
+    /// The mode of a process that measures; `None` otherwise.
     mode: Option<Mode>,
     modes: Vec<Mode>,
     rounds: usize,
-    /// Of each thread.
+    /// The number of launches per thread.
     launches: u64,
     threads: usize,
 }
@@ -221,7 +223,7 @@ fn main() -> ExitCode {
 
 // ---- One measurement, in a process of its own
 
-/// An empty kernel on GPU 0, and a stream of one thread, for as long as the process lives.
+/// An empty kernel on GPU 0, and the stream of one thread. Both live as long as the process.
 #[derive(Debug, Clone, Copy)]
 struct Gpu {
     context: sys::CUcontext,
@@ -249,13 +251,13 @@ impl Gpu {
         Ok(Self { context, kernel, stream })
     }
 
-    /// The same with a stream of its own.
+    /// Creates a copy with a stream of its own.
     fn another(self) -> Result<Self> {
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
         Ok(Self { stream, ..self })
     }
 
-    /// For a thread that is to use it.
+    /// Makes the context current on the thread that uses it.
     fn make_current(self) -> std::result::Result<(), DriverError> {
         // SAFETY: the context is never released.
         unsafe { result::ctx::set_current(self.context) }
@@ -264,7 +266,8 @@ impl Gpu {
     #[inline]
     fn launch(&self) -> std::result::Result<(), DriverError> {
         let none: *mut *mut c_void = null_mut();
-        // SAFETY: kernel and stream live as long as the process, in its one context; the kernel takes no parameter.
+        // SAFETY: kernel and stream live as long as the process, in its one context; the kernel
+        // takes no parameter.
         let code = unsafe {
             sys::cuLaunchKernel(self.kernel, 1, 1, 1, 1, 1, 1, 0, self.stream, none, none)
         };
@@ -277,7 +280,7 @@ impl Gpu {
         unsafe { result::stream::synchronize(self.stream) }
     }
 
-    /// The loop that is measured: the same instructions in every mode. Returns with the GPU idle.
+    /// The measured loop, with the same instructions in every mode. Returns with the GPU idle.
     #[inline(never)]
     fn launch_all(
         &self,
@@ -286,7 +289,7 @@ impl Gpu {
     ) -> std::result::Result<Duration, DriverError> {
         let start = Instant::now();
         for i in 1..=launches {
-            // Opaque, or the compiler would make two loops of this one.
+            // Opaque, because the compiler would otherwise split the loop in two.
             let range = black_box(ranges).then(|| nvtx::range("launch"));
             self.launch()?;
             drop(range);
@@ -334,7 +337,7 @@ fn measure(mode: Mode, options: &Options) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The time of the median thread, all of them launching at once.
+/// Measures the median thread, with all threads launching at once.
 fn on_threads(gpu: Gpu, threads: usize, launches: u64, ranges: bool) -> Result<Duration> {
     let barrier = Barrier::new(threads);
     let gpus = (0..threads).map(|_| gpu.another()).collect::<Result<Vec<_>>>()?;
@@ -353,7 +356,7 @@ fn on_threads(gpu: Gpu, threads: usize, launches: u64, ranges: bool) -> Result<D
     Ok(Duration::from_secs_f64(median(&times)))
 }
 
-/// What records, if anything.
+/// The recorder of a measurement, if any.
 enum Collection {
     Nothing,
     Raw(Raw),
@@ -365,7 +368,7 @@ enum Collection {
 impl Collection {
     fn start(mode: Mode) -> Result<Self> {
         Ok(match mode {
-            // Under nsys the process itself records nothing.
+            // Under nsys this process records nothing itself.
             Mode::None | Mode::Nsys | Mode::NsysRange | Mode::RawAfter | Mode::OursAfter => {
                 Self::Nothing
             }
@@ -443,7 +446,7 @@ impl Collection {
 }
 
 impl Sample {
-    /// Joins a recording with ranges, and looks at what was lost.
+    /// Joins a recording with ranges, and checks it for losses.
     fn join(&mut self, recording: Recording) {
         let sample = self;
         let start = Instant::now();
@@ -470,14 +473,14 @@ fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// Turns on the records of CUPTI that ranges give.
+/// Enables CUPTI's records of ranges.
 fn enable_markers() -> Result<()> {
     // SAFETY: the library is in use already.
     let library = unsafe { libloading::Library::new(Library::open()?.path()) }?;
     type Enable = unsafe extern "C" fn(u32) -> i32;
     // SAFETY: this is the function's type in CUPTI.
     let enable = unsafe { library.get::<Enable>(b"cuptiActivityEnable\0") }?;
-    // SAFETY: takes the kind alone.
+    // SAFETY: the function takes only the kind.
     match unsafe { enable(cupti::ActivityKind::MARKER.0) } {
         0 => Ok(()),
         code => Err(format!("the MARKER kind gives CUPTI's error {code}").into()),
@@ -486,7 +489,7 @@ fn enable_markers() -> Result<()> {
 
 // ---- All of them, compared
 
-/// A folder that is removed with all it holds.
+/// A temporary folder that is removed with its content.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -503,7 +506,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What the processes need to run.
+/// The settings of the measuring processes.
 struct Setup {
     program: PathBuf,
     scratch: Scratch,
@@ -570,7 +573,7 @@ fn compare(options: &Options) -> Result<ExitCode> {
     Ok(if lost || !failed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Prints what was lost; true if something was.
+/// Prints the losses. Returns true if there were any.
 fn report_losses(mode: Mode, sample: &Sample) -> bool {
     let mut lost = false;
     let mut error = |what: String| {
@@ -611,7 +614,7 @@ impl Setup {
         if mode == Mode::RawRange {
             command.env("NVTX_INJECTION64_PATH", Library::open()?.path());
         }
-        // Files, as nsys may leave processes behind that would keep a pipe open.
+        // Use files, because nsys may leave processes behind that would keep a pipe open.
         let (out, err) = (self.scratch.0.join("stdout"), self.scratch.0.join("stderr"));
         let status = command
             .stdin(Stdio::null())
@@ -620,7 +623,7 @@ impl Setup {
             .status()?;
         let read = |path| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
         let stdout = read(&out)?;
-        // nsys prints lines of its own around the one of ours.
+        // nsys prints its own lines around our line.
         let sample = stdout.lines().find_map(|line| serde_json::from_str::<Sample>(line).ok());
         match sample {
             Some(sample) if status.success() => Ok(sample),
@@ -693,7 +696,7 @@ fn print_tables(options: &Options, modes: &[Mode], samples: &[Sample]) {
     }
 }
 
-/// nsys, if the environment names one that runs.
+/// The path of nsys, if the environment names an nsys that runs.
 fn nsys() -> Result<PathBuf> {
     let path = PathBuf::from(env::var_os("NSYS").ok_or("NSYS names none")?);
     let output = Command::new(&path)

@@ -1,16 +1,23 @@
-//! What grows when a program is profiled for long, layer by layer.
+//! Memory growth when a program is profiled for a long time, layer by layer.
 //!
 //! ```text
 //! cargo bench -p gpu-profiler-benches --bench long_run -- --bench [--seconds 20] [--period 50] [--threads 4] [--ranges tsPw] [--fake] MODE
 //! ```
 //!
-//! Threads launch an empty kernel all the time, 200 times in a step of nested ranges, and wait; every 50 ms, or so many as
-//! are said, a mode takes the logs out: `flush` throws no log away (records are kept and grow), `drain` takes and drops what
-//! a `Collector` has, `delivered` the same without a flush, `last` is a session that keeps the last 100,000 operations,
-//! `sums` one that sums up, `both` the two together, `keep` one that keeps everything, `file` one that is appended to a file
-//! in `OUT` or the temporary folder, of at most `--file-bytes`. A line every 5 s gives the launches, the process's memory, what the
-//! allocator has handed out, and how long taking took on average and at most. `--fake` runs on the fake.
-#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)] // a program that says what it measured
+//! Threads continuously launch an empty kernel, 200 times per step of nested ranges, and then wait.
+//! Every 50 ms, or every `--period` ms, a mode takes the logs out:
+//!
+//! - `flush` discards no log: records are retained and grow.
+//! - `drain` takes and drops the logs of a `Collector`; `delivered` does the same without a flush.
+//! - `last` is a session that retains the last 100,000 operations, `sums` a summarizing session,
+//!   and `both` the two together.
+//! - `keep` is a session that retains everything.
+//! - `file` is a session appended to a file of at most `--file-bytes` in `OUT` or the temporary
+//!   folder.
+//!
+//! Every 5 s a line prints the launches, the process's memory and the bytes that the allocator has
+//! handed out. It also has the mean and maximum time of taking the logs. `--fake` runs on the fake.
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)] // a program that prints results
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,8 +67,9 @@ impl On {
     }
 }
 
-/// Launches 200 times and waits, again and again, in these ranges: t around all, s around 200, p around 100, w around the
-/// wait; P like p with a payload. On the GPU c makes a graph of 100 nodes before, and g launches it in each step.
+/// Repeatedly launches 200 times and waits, in these ranges: t around everything, s around 200
+/// launches, p around 100 launches, w around the wait. P is like p with a payload. On the GPU c
+/// makes a graph of 100 nodes first, and g launches it in each step.
 fn steps(
     ranges: &str,
     launch: impl Fn(),
@@ -85,7 +93,7 @@ fn steps(
     }
 }
 
-/// What is done every period; dropped at the end.
+/// The action of every period. Dropped at the end.
 enum Mode {
     Flush(Collector),
     Drain(Collector),
@@ -137,16 +145,16 @@ impl Mode {
     }
 }
 
-/// Bytes of this process in memory, and bytes that the allocator has handed out.
+/// Returns the resident bytes of this process, and the bytes that the allocator has handed out.
 fn memory() -> (u64, u64) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
-    // SAFETY: asks the C library for its own counts.
+    // SAFETY: reads the C library's own counts.
     let allocator = unsafe { libc::mallinfo2() };
     (pages * 4096, (allocator.uordblks + allocator.hblkhd) as u64)
 }
 
-/// Seconds of a processor that the profiler's own threads have had.
+/// Returns the processor seconds used by the profiler's own threads.
 fn profiler_seconds() -> f64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let of = |path: std::path::PathBuf| {
@@ -217,7 +225,7 @@ fn main() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    // What was behind is done by then.
+    // Outstanding work is complete by then.
     let behind = Instant::now() + Duration::from_secs(5);
     while Instant::now() < behind {
         mode.take();

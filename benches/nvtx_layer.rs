@@ -1,8 +1,9 @@
-//! What does the `tracing` layer cost, above a layer that does nothing?
+//! The cost of the `tracing` layer, compared with a layer that does nothing.
 //!
-//! By span (made, entered, left, closed) and by stay in a span that is there (entered and left). Run it with a tool's
-//! library in `NVTX_INJECTION64_PATH` and the rows are those with a tool: a process has its tool for life. A few
-//! nanoseconds are less than what one row differs from run to run; `benches/nvtx-peers` has the difference in pairs.
+//! Per span (create, enter, exit, close), and per "stay" in an existing span (enter and exit). If
+//! `NVTX_INJECTION64_PATH` names a tool's library, the rows are measured with that tool, because a
+//! process keeps its tool until it ends. Differences of a few nanoseconds are smaller than the
+//! variation of one row between runs. `benches/nvtx-peers` measures the difference in pairs.
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
 
 use std::hint::black_box;
@@ -16,12 +17,12 @@ use tracing::{Dispatch, Level, Subscriber, dispatcher, span};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Layer, registry};
 
-/// What any layer costs.
+/// A layer that does nothing, as the base cost of any layer.
 struct NoLayer;
 
 impl<S: Subscriber> Layer<S> for NoLayer {}
 
-/// Looks, and does the least that shows it.
+/// An observer that does the minimum that shows that it was called.
 struct Looker {
     seen: AtomicU64,
 }
@@ -47,7 +48,7 @@ fn rows(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, dispatch: &Dispatc
     });
 }
 
-/// Stays in spans of the present subscriber.
+/// Measures entries to existing spans of the current subscriber.
 fn stays(group: &mut BenchmarkGroup<'_, WallTime>, name: &str) {
     let span = span!(Level::INFO, "step", batch = 7u64);
     group.bench_function(format!("stay, {name}"), |b| b.iter(|| span.in_scope(|| ())));
@@ -63,7 +64,7 @@ fn layers(c: &mut Criterion) {
         false => ("nobody looks", "an observer"),
         true => ("a tool", "a tool and an observer"),
     };
-    // Stays only: with no layer at all the registry closes no span, and its memory grows.
+    // Only entries: without a layer the registry closes no span, and its memory grows.
     let alone = Dispatch::new(registry());
     dispatcher::with_default(&alone, || stays(&mut group, "the registry alone"));
     rows(&mut group, "a layer that does nothing", &Dispatch::new(registry().with(NoLayer)));

@@ -1,4 +1,4 @@
-//! How does the cost of recording grow? One command a curve.
+//! The growth of the recording cost along one dimension. One command measures one curve.
 //!
 //! ```text
 //! overhead --bench --curve threads    [--rounds 5] [--seconds 1] [--most 16]
@@ -8,17 +8,22 @@
 //! overhead --bench --curve operations 10,000 to 10,000,000 launches in a session; up to `--most`, 100,000,000
 //! ```
 //!
-//! | mode | what records |
+//! | mode | recorder |
 //! | --- | --- |
 //! | `none` | nothing |
 //! | `full` | `Profiler::start` |
-//! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, synchronisations among them: `raw_cupti.cpp` |
+//! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, including synchronisations: `raw_cupti.cpp` |
 //!
-//! The value of a point is the time of a launch, with the wait for the GPU at the end: in each thread for `threads`, of a replay by its nodes
-//! for `nodes`. For `operations` it is that of `full` alone, with the bytes that the session added to the process for each operation, the
-//! time of the stop, and that of a query by kernel; 10,000,000 launches and more are measured once. Each measurement is a process of its own, and the rounds go through all modes by
-//! turns. A ratio that grows along a curve is where it bends; the last line has the points with the least and the highest. It prints a table in
-//! Markdown, and fails if a session is incomplete. With `--rounds 3 --seconds 0.3` a curve has 36 or 45 processes of some 2 s.
+//! The value of a point is the time per launch, including the final wait for the GPU. For `threads`
+//! it is the time in each thread. For `nodes` it is the time of a replay divided by its nodes. For
+//! `operations` it is the time per launch of `full` alone. The table then also has the bytes that
+//! the session added to the process per operation, and the times of the stop and of a query by
+//! kernel. Points of 10,000,000 launches and more are measured once. Each measurement is a process
+//! of its own, and the rounds interleave all modes.
+//!
+//! A ratio that grows along a curve shows where the curve bends. The last line has the points with
+//! the minimum and the maximum. The benchmark prints a table in Markdown, and fails if a session is
+//! incomplete. With `--rounds 3 --seconds 0.3` a curve has 36 or 45 processes of about 2 s.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -40,11 +45,11 @@ use serde::{Deserialize, Serialize};
 mod raw;
 use raw::{Raw, raw_library_for};
 
-/// Launches between two waits for a stream: queues hold 1,024.
+/// The number of launches between two waits for a stream. Queues hold 1,024.
 const BATCH: u64 = 500;
-/// From so many operations on, a point is measured in the first round alone.
+/// From this number of operations on, a point is measured only in the first round.
 const ONCE: u64 = 10_000_000;
-/// Bytes of records that an operation may need.
+/// The maximum bytes of records per operation.
 const MOST_BYTES: u64 = 400;
 const WARM_UP: Duration = Duration::from_millis(200);
 
@@ -66,9 +71,9 @@ struct Sample {
     point: u64,
     #[serde(default)]
     round: usize,
-    /// Of a launch, or of a node.
+    /// Nanoseconds per launch or per node.
     ns: f64,
-    /// Of the session: bytes an operation, and seconds of the stop and of a query.
+    /// The session's values: bytes per operation, and seconds of the stop and of a query.
     session: Option<[f64; 3]>,
     lost: Option<String>,
 }
@@ -175,14 +180,15 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The memory of this process that is resident.
+/// The resident memory of this process in bytes.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
     4096 * pages.unwrap_or(0)
 }
 
-/// Nanoseconds of each of so many launches to streams in turn, with the waits for them.
+/// Measures the nanoseconds per launch for this many launches to the streams in turn, including the
+/// waits for them.
 fn launches(gpu: &Gpu, streams: &[Stream], count: u64, spin_ns: u64) -> f64 {
     let begun = Instant::now();
     for number in 0..count {
@@ -199,7 +205,7 @@ fn launches(gpu: &Gpu, streams: &[Stream], count: u64, spin_ns: u64) -> f64 {
     begun.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// Batches for so long: nanoseconds of a launch, or of a node.
+/// Runs batches for this long. Returns the median nanoseconds per launch or per node.
 fn timed(gpu: &Gpu, curve: &str, point: u64, time: Duration) -> f64 {
     let count = if curve == "streams" { point } else { 1 };
     let streams: Vec<_> = (0..count).map(|_| gpu.stream()).collect();
@@ -225,7 +231,7 @@ fn timed(gpu: &Gpu, curve: &str, point: u64, time: Duration) -> f64 {
             gpu.destroy_graph(graph);
         }
         "kernels" => {
-            // Some 50 ms a batch.
+            // A batch takes about 50 ms.
             let count = (50_000 / point).clamp(10, BATCH);
             repeat(Box::new(|| launches(gpu, &streams, count, 1_000 * point)));
         }
@@ -235,7 +241,7 @@ fn timed(gpu: &Gpu, curve: &str, point: u64, time: Duration) -> f64 {
     median(&all)
 }
 
-/// The mean of the threads, each with a stream of its own.
+/// The mean over threads, each with a stream of its own.
 fn of_threads(gpu: &Gpu, threads: u64, time: Duration) -> f64 {
     let work = || {
         let gpu = gpu.clone();
@@ -296,7 +302,8 @@ fn compare(options: &Options) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// A table of all points and modes, and where a recording costs least and most.
+/// Prints a table of all points and modes, and the points with the minimum and maximum cost of
+/// recording.
 fn print_table(curve: &str, points: &[u64], modes: &[&str], samples: &[Sample]) {
     let is_session = curve == "operations";
     println!("\n`--curve {curve}`; ratios within a round, with 95 % intervals\n");

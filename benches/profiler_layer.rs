@@ -1,7 +1,8 @@
-//! What does `ProfilerLayer` cost, in a session of the fake's?
+//! The cost of `ProfilerLayer` in a session of the fake.
 //!
-//! By span and by stay as in `nvtx_layer.rs`, beside an `NvtxLayer` whose ranges the same session sees; and by result, from
-//! the session's logs to the subscriber, which a thread of the session's pays.
+//! Per span and per "stay" as in `nvtx_layer.rs`, beside an `NvtxLayer` whose ranges the same
+//! session observes. Also per result, from the session's logs to the subscriber, a cost paid by a
+//! thread of the session.
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
 
 use std::hint::black_box;
@@ -17,13 +18,13 @@ use tracing::{Dispatch, Level, Subscriber, dispatcher, span};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Layer, registry};
 
-/// What any layer costs.
+/// A layer that does nothing, as the base cost of any layer.
 struct NoLayer;
 
 impl<S: Subscriber> Layer<S> for NoLayer {}
 
-/// The rows of one subscriber. `then` is done every 10,000 times and not counted: no program makes spans without end, and
-/// what takes them out of the logs costs more than they do.
+/// The rows of one subscriber. `then` runs every 10,000 iterations and is not timed: no program
+/// creates spans endlessly, and removing them from the logs costs more than creating them.
 fn rows(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
@@ -49,7 +50,7 @@ fn rows(
     });
 }
 
-/// Keeps little, as in a long run.
+/// Retains little, as in a long run.
 fn profiler(fake: &Fake) -> ProfilerBuilder {
     let library = fake.library().expect("the fake opens");
     Profiler::builder().library(library).keep_last(Duration::from_millis(1))
@@ -84,7 +85,7 @@ fn layers(c: &mut Criterion) {
     group.finish();
 }
 
-/// Spans with a kernel each, and then how long it takes until the last result is out.
+/// Runs spans with a kernel each, and measures the time until the last result is delivered.
 fn results(group: &mut BenchmarkGroup<'_, WallTime>, fake: &Fake) {
     for (name, events) in [("with no events", false), ("with events", true)] {
         let profiler = profiler(fake).period(Duration::from_secs(3600));

@@ -1,7 +1,7 @@
-//! What does a range cost, from `nvtx::range` to the drop of its guard?
+//! The cost of a range, from `nvtx::range` to the drop of its guard.
 //!
-//! Idle (no tool, no profiler), and with a `Profiler` session running over the fake of CUPTI, which plays no part in
-//! ranges: the observer and the range log are the real ones.
+//! Idle (no tool, no profiler), and with a `Profiler` session over the fake of CUPTI. The fake
+//! takes no part in ranges: the observer and the range log are the real ones.
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
 
 use std::hint::black_box;
@@ -13,12 +13,13 @@ use gpu_profiler_benches::fresh_memory;
 use nvtx::{Dtype, Work};
 use profiler_core::Profiler;
 
-/// Ranges in one session: 3 MiB of log, and names to match where each has its own.
+/// The number of ranges in one session: 3 MiB of log, and the same number of names if each range
+/// has its own.
 const PER_SESSION: u64 = 100_000;
 
 fn idle(c: &mut Criterion) {
     let mut group = c.benchmark_group("range");
-    // The guard goes to memory, as one that is kept in a struct does.
+    // The guard is stored in memory, like a guard in a struct.
     group.bench_function("idle", |b| b.iter(|| nvtx::range(black_box("step"))));
     group.bench_function("idle, ended in place", |b| {
         b.iter(|| drop(nvtx::range(black_box("step"))));
@@ -52,7 +53,7 @@ fn recorded(c: &mut Criterion) {
     let profiler = Profiler::builder().library(library).build().expect("the fake serves");
 
     let mut group = c.benchmark_group("range");
-    // What a recorded range cannot do without.
+    // The minimum work of a recorded range.
     group.bench_function("two clock reads", |b| {
         b.iter(|| (cupti::clock::now_ns(), cupti::clock::now_ns()));
     });
@@ -92,7 +93,8 @@ fn recorded(c: &mut Criterion) {
             })
         });
     });
-    // Every name is new to the session, which is the worst case: each goes into the thread's table of names.
+    // Every name is new to the session, the worst case: each is added to the thread's table of
+    // names.
     group.bench_function("recorded, computed name, new each time", |b| {
         b.iter_custom(|iterations| {
             in_sessions(&profiler, iterations, |count| {
@@ -130,7 +132,7 @@ fn recorded(c: &mut Criterion) {
     group.finish();
 }
 
-/// Runs `iterations` ranges in as many sessions as it takes, so that no log grows without end.
+/// Runs `iterations` ranges in as many sessions as needed, so that no log grows without limit.
 fn in_sessions(
     profiler: &Profiler,
     iterations: u64,
@@ -142,7 +144,7 @@ fn in_sessions(
         let count = left.min(PER_SESSION);
         left -= count;
         profiler.start().expect("no other session runs");
-        // Makes the thread's log and puts the usual name in its table.
+        // Creates the thread's log and adds the usual name to its table.
         drop(nvtx::range("step"));
         total += run(count);
         let recording = profiler.stop_recording().expect("the session runs");

@@ -1,4 +1,4 @@
-//! CUPTI from C++ as a mode of benchmarks: `raw_cupti.cpp`, compiled where there is a toolkit.
+//! CUPTI from C++ as a mode of benchmarks: `raw_cupti.cpp`, compiled if a toolkit is available.
 
 use std::env;
 use std::fs;
@@ -9,17 +9,18 @@ use std::process::{Command, Stdio};
 use cupti::sys::functions::DRIVER_CALLS;
 use gpu_profiler_benches::process_bench::Result;
 
-/// The library made of `raw_cupti.cpp`, collecting. CUPTI keeps its functions, so it is never unloaded.
+/// The library built from `raw_cupti.cpp`, collecting. CUPTI retains pointers to its functions, so
+/// it is never unloaded.
 pub(crate) struct Raw(ManuallyDrop<libloading::Library>);
 
 impl Raw {
-    /// Records everything, with the library that `RAW_CUPTI` names.
+    /// Starts recording everything, with the library that `RAW_CUPTI` names.
     pub(crate) fn start() -> Result<Self> {
         let ids: Vec<u32> = DRIVER_CALLS.iter().map(|call| call.id).collect();
         Self::start_with(&ids, true)
     }
 
-    /// Subscribes, with empty callbacks of all calls if they are wanted, and no records.
+    /// Subscribes without records, optionally with empty callbacks of all calls.
     #[allow(dead_code, reason = "not every benchmark measures it")]
     pub(crate) fn without_records(callbacks: bool) -> Result<Self> {
         let ids: Vec<u32> = DRIVER_CALLS.iter().map(|call| call.id).collect();
@@ -33,20 +34,20 @@ impl Raw {
         type Start = unsafe extern "C" fn(*const u32, usize, bool) -> i32;
         // SAFETY: this is the function's type in `raw_cupti.cpp`.
         let start = unsafe { raw.0.get::<Start>(b"raw_start\0") }?;
-        // SAFETY: as many ids lie there as the length says; they are not kept.
+        // SAFETY: as many ids lie there as the length states; they are not retained.
         match unsafe { start(ids.as_ptr(), ids.len(), records) } {
             0 => Ok(raw),
             code => Err(format!("raw_start gives CUPTI's error {code}").into()),
         }
     }
 
-    /// Records, kernels, dropped, bytes.
+    /// Stops. Returns the counts of records, kernels, dropped records and bytes.
     pub(crate) fn stop(&self) -> Result<[u64; 4]> {
         type Stop = unsafe extern "C" fn(*mut u64) -> i32;
         // SAFETY: this is the function's type in `raw_cupti.cpp`.
         let stop = unsafe { self.0.get::<Stop>(b"raw_stop\0") }?;
         let mut out = [0; 4];
-        // SAFETY: four words lie there, which is what it writes.
+        // SAFETY: the function writes four words, and `out` has four.
         match unsafe { stop(out.as_mut_ptr()) } {
             0 => Ok(out),
             code => Err(format!("raw_stop gives CUPTI's error {code}").into()),
@@ -59,15 +60,16 @@ impl Raw {
         type Version = unsafe extern "C" fn() -> u32;
         // SAFETY: this is the function's type in `raw_cupti.cpp`.
         let version = unsafe { self.0.get::<Version>(b"raw_version\0") }?;
-        // SAFETY: takes nothing, and asks CUPTI for a constant.
+        // SAFETY: the function takes nothing and reads a constant from CUPTI.
         Ok(unsafe { version() })
     }
 }
 
-/// The modes of CUPTI from C++.
+/// The modes that use CUPTI from C++.
 const RAW_MODES: [&str; 3] = ["raw", "subscribed", "callbacks"];
 
-/// The library of the modes of CUPTI from C++, if there is one among these. Where it cannot be had, says why and leaves the modes out.
+/// The library for the raw modes, if these modes include one. If it is not available, prints why
+/// and removes the raw modes.
 #[allow(dead_code, reason = "not every benchmark can do without the mode")]
 #[allow(clippy::print_stderr, reason = "a program that prints what it measured")]
 pub(crate) fn raw_library_for<M: AsRef<str>>(
@@ -86,10 +88,10 @@ pub(crate) fn raw_library_for<M: AsRef<str>>(
         .ok()
 }
 
-/// The library of mode `raw`: the one that RAW_CUPTI names, or one compiled now.
+/// The library of mode `raw`: the library that RAW_CUPTI names, or one compiled now.
 pub(crate) fn raw_library(scratch: &Path) -> Result<PathBuf> {
     if let Some(path) = env::var_os("RAW_CUPTI") {
-        // In full: a bare name would be looked for elsewhere.
+        // Use the full path, because the loader searches for a bare name elsewhere.
         return fs::canonicalize(&path)
             .map_err(|error| format!("RAW_CUPTI: {}: {error}", path.display()).into());
     }
@@ -143,7 +145,7 @@ pub(crate) fn raw_library(scratch: &Path) -> Result<PathBuf> {
         let is_nvcc = compiler.ends_with("nvcc");
         let mut command = Command::new(&compiler);
         command.args(["-O2", "-std=c++17", "-shared"]);
-        // nvcc hands these on to the compiler and the linker only if told to.
+        // nvcc passes these options on only with -Xcompiler and -Xlinker.
         if is_nvcc {
             command.args(["-Xcompiler", "-fPIC,-pthread"]);
             command.arg("-Xlinker").arg("-rpath");

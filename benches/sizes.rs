@@ -1,12 +1,14 @@
-//! Time and peak memory of `gpuprof` by the size of its input: four sizes of each input, each twice the one before.
+//! Time and peak memory of `gpuprof` by the size of its input. Each input has four sizes, each
+//! twice the previous one.
 //!
 //! ```text
 //! cargo build --release -p gpuprof
 //! cargo bench -p gpu-profiler-benches --bench sizes [-- --program FILE] [--only INPUT]
 //! ```
 //!
-//! Fails if time, memory or output grows faster than n log n allows, or if memory exceeds a stated limit. A measurement with
-//! too much growth is repeated, and its least values count. Needs 4 GiB of memory and 3 GiB in the folder for temporary files.
+//! Fails if time, memory or output grows faster than n log n allows, or if memory exceeds a stated
+//! limit. A measurement with excessive growth is repeated, and its minimum values count. Needs 4
+//! GiB of memory and 3 GiB in the temporary folder.
 #![cfg(target_os = "linux")]
 #![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
 
@@ -29,9 +31,10 @@ use serde_json::{Value, json};
 #[path = "../profiler-core/tests/support/frames.rs"]
 mod frames;
 
-/// n log n grows by 2.2 where n doubles from 1,000 and by 2.1 from 100,000, n * n by 4. The rest is for caches and noise.
+/// The maximum growth when the size doubles. n log n grows by a factor of 2.2 from n = 1,000 and
+/// 2.1 from n = 100,000; n * n by 4. The rest is a margin for caches and noise.
 const MOST_GROWTH: f64 = 3.0;
-/// Times, peaks and outputs below these are not compared.
+/// Times, peaks and outputs below these values are not compared.
 const LEAST_SECONDS: f64 = 0.5;
 const LEAST_MB: f64 = 50.0;
 
@@ -40,7 +43,7 @@ struct Input {
     name: &'static str,
     /// The unit of the size.
     unit: &'static str,
-    /// The largest size; the others are a half, a fourth and an eighth.
+    /// The largest size. The others are a half, a fourth and an eighth of it.
     largest: usize,
     make: fn(usize, &Path) -> Result<()>,
     commands: &'static [Task],
@@ -48,9 +51,9 @@ struct Input {
 
 struct Task {
     arguments: &'static [&'static str],
-    /// The most memory for the largest size, in MB (10^6 bytes).
+    /// The maximum memory for the largest size, in MB (10^6 bytes).
     most_mb: Option<f64>,
-    /// The exit status.
+    /// The expected exit status.
     status: i32,
 }
 
@@ -108,7 +111,8 @@ fn record(program: impl FnOnce(&Fake)) -> Result<Recording> {
     Ok(profiler.stop_recording()?)
 }
 
-/// Steps of 3,000 launches in 30 layers with two passes each, on four streams, with a wait at the end.
+/// Records steps of 3,000 launches in 30 layers with two passes each, on four streams, with a wait
+/// at the end of each step.
 fn kernels(count: usize, file: &Path) -> Result<()> {
     const NAMES: [&CStr; 8] = [
         c"gemm_nt",
@@ -141,7 +145,8 @@ fn kernels(count: usize, file: &Path) -> Result<()> {
     Ok(recording.save(file)?)
 }
 
-/// A folder of recordings of so many processes, each with the same 8 steps at the same times.
+/// Writes a folder of recordings of this many processes, each with the same 8 steps at the same
+/// times.
 fn processes(count: usize, folder: &Path) -> Result<()> {
     let recording = record(|fake| {
         for _ in 0..8 {
@@ -162,7 +167,7 @@ fn processes(count: usize, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A damaged recording with its frame of windows so many times.
+/// Writes a damaged recording in which the frame of windows is repeated this many times.
 fn windows(count: usize, file: &Path) -> Result<()> {
     let mut recorded = frames::frames(&record(|_| ())?.to_bytes());
     let is_state = |frame: &frames::Frame| frame.0 == *b"STAT";
@@ -179,7 +184,7 @@ fn windows(count: usize, file: &Path) -> Result<()> {
     Ok(fs::write(file, frames::file(&recorded))?)
 }
 
-/// Changes the content of the first frame of a kind, which is JSON.
+/// Changes the JSON content of the first frame of a kind.
 fn change(
     frames: &mut [frames::Frame],
     kind: &[u8; 4],
@@ -192,11 +197,11 @@ fn change(
     Ok(())
 }
 
-/// A kernel of each name.
+/// Records one kernel for each name.
 fn names(count: usize, file: &Path) -> Result<()> {
     let names = (0..count).map(|name| CString::new(format!("kernel_{name}")));
     let names = names.collect::<std::result::Result<Vec<_>, _>>()?;
-    // The records of the fake point to names, as those of CUPTI do.
+    // The fake's records point to names, as CUPTI's records do.
     let names: Vec<&'static CStr> =
         names.into_iter().map(|name| &*Box::leak(name.into_boxed_c_str())).collect();
     let recording = record(|fake| {
@@ -207,7 +212,7 @@ fn names(count: usize, file: &Path) -> Result<()> {
     Ok(recording.save(file)?)
 }
 
-/// Ranges in ranges, with a kernel in each.
+/// Records nested ranges with a kernel in each.
 fn nested(count: usize, file: &Path) -> Result<()> {
     let recording = record(|fake| {
         let mut open = Vec::with_capacity(count);
@@ -220,7 +225,7 @@ fn nested(count: usize, file: &Path) -> Result<()> {
     Ok(recording.save(file)?)
 }
 
-/// Seconds, the peak of resident memory and the size of the output, both in MB.
+/// Seconds, the peak of resident memory in MB, and the size of the output in MB.
 #[derive(Clone, Copy)]
 struct Measured {
     seconds: f64,
@@ -237,7 +242,7 @@ impl Measured {
         }
     }
 
-    /// The quantities that grew too much from half the size.
+    /// Returns the quantities that grew too much compared with half the size.
     fn growth_since(&self, half: &Self) -> Option<String> {
         let grown = [
             ("time", self.seconds, half.seconds, LEAST_SECONDS),
@@ -253,7 +258,7 @@ impl Measured {
     }
 }
 
-/// The peak of resident memory so far, in kB; `None` once the process has ended.
+/// Reads the peak of resident memory so far, in kB; `None` once the process has ended.
 fn peak_kb(process: &Child) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -310,7 +315,7 @@ impl Arguments for Options {
     }
 }
 
-/// A folder that is removed at the end.
+/// A temporary folder that is removed at the end.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -323,7 +328,7 @@ fn remove(path: &Path) -> io::Result<()> {
     if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Measures the commands of an input at four sizes, and returns what grew too much.
+/// Measures the commands of an input at four sizes, and returns the quantities that grew too much.
 fn compare(input: &Input, program: &Path, folder: &Path) -> Result<Vec<String>> {
     println!("\n{}, by {}:", input.name, input.unit);
     let mut failures = Vec::new();

@@ -1,13 +1,15 @@
-//! Runs four programs before and after a change that is known to help, and compares what it brought with the estimates.
+//! Runs four programs before and after a change with a known gain, and compares the gain with the
+//! profiler's estimates.
 //!
 //! ```text
 //! cargo run --release -p gpu-profiler-examples --features analysis --example case_studies -- [--save FOLDER] [NAME...]
 //! ```
 //!
-//! For each it prints the diagnosis of the program before, the comparison of both, and the diagnosis after; and at the end
-//! the gain, without the profiler (the best of five runs) and with it, beside the estimates and their assumptions. A gain
-//! may exceed an estimate: a change often shortens more than the estimate assumes. With `--save`
-//! it writes `NAME-before.gpuprof` and `NAME-after.gpuprof` into the folder.
+//! For each program it prints the diagnosis before the change, the comparison of both runs, and the
+//! diagnosis after the change. Finally it prints the gain without the profiler (the best of five
+//! runs) and with it, beside the estimates and their assumptions. A gain may exceed an estimate,
+//! because a change often shortens more than the estimate assumes. With `--save` it writes
+//! `NAME-before.gpuprof` and `NAME-after.gpuprof` into the folder.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
 
@@ -89,7 +91,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs one before and after, prints both, and writes the recordings.
+/// Runs one case study before and after the change, prints both, and writes the recordings.
 fn study(case: CaseStudy, folder: Option<&Path>) -> Result<Outcome, Box<dyn Error>> {
     let before = case.program(false, 0)?.measure(case.steps())?;
     let after = case.program(true, 0)?.measure(case.steps())?;
@@ -108,14 +110,15 @@ fn study(case: CaseStudy, folder: Option<&Path>) -> Result<Outcome, Box<dyn Erro
     Ok(Outcome::of(case, &before, &after, &said))
 }
 
-/// What a change brought, and what was said before.
+/// The measured gains of a change, with the estimates made before it.
 struct Outcome {
     case: CaseStudy,
-    /// Without the profiler, by the median step with it, and on the clock of the recording, on which the estimates are.
+    /// Gains without the profiler, by the median step with it, and by the clock of the recording,
+    /// on which the estimates are based.
     gains: [f64; 3],
     before: Option<Bottleneck>,
     after: Option<Bottleneck>,
-    /// What was found, the assumption and the estimate.
+    /// The finding with its assumption, and the estimate.
     estimates: Vec<(String, f64)>,
 }
 
@@ -127,7 +130,7 @@ impl Outcome {
         };
         let clock = |said: &Diagnosis| said.verdict().clock.as_secs_f64();
         let mut estimates = Vec::new();
-        // That the work of the GPU goes away is no way to do it.
+        // GPU compute cannot be removed, so its estimate is not a proposal.
         let cause = said[0].verdict().cause();
         if let Some(cause) = cause.filter(|cause| cause.bottleneck != Bottleneck::GpuCompute) {
             estimates.push((format!("{}, {}", cause.bottleneck, cause.assumption), cause.estimate));
@@ -155,7 +158,7 @@ impl Outcome {
     }
 }
 
-/// How much faster the run is if its declared work in f32 is done at the roof of bf16.
+/// The estimated speed-up of the run if its declared f32 work runs at the bf16 roof.
 fn on_tensor_cores(profile: &Profile, said: &Diagnosis) -> Option<f64> {
     let peaks = profile.peaks(None)?;
     let roof = peaks.flops(Dtype::Bf16, Some(Pipe::Tensor))?.roof.peak?;

@@ -1,19 +1,21 @@
-//! Records what the rates of comparisons are replayed from: short runs of two programs in many processes, as they are and
-//! with a planted slowdown.
+//! Records the samples from which the error rates of comparisons are replayed. They are short runs
+//! of two programs in many processes, unmodified and with a planted slowdown.
 //!
 //! ```text
 //! cargo run --release -p gpu-profiler-examples --features analysis --example compare_samples -- FOLDER [SECONDS]
 //! ```
 //!
-//! `gpu` is bound by the GPU, and `launch` by launches of small kernels. A slow run has more work of one kind: more rounds of
-//! a kernel so that `gpu` takes 2 % longer, more computing on the host so that `launch` takes 5 % longer.
-//! How much work that is, the first process measures. Each process is this program again; its runs follow in
-//! random order, a fourth of them after a pause.
+//! `gpu` is bound by the GPU, and `launch` by launches of small kernels. A slow run has more work
+//! of one kind. In `gpu` a kernel has more rounds, so that the run takes 2 % longer. In `launch`
+//! the host computes more, so that the run takes 5 % longer. The first process measures how much
+//! work that is. Each process is this program again. Its runs follow in random order, a fourth of
+//! them after a pause.
 //!
-//! FOLDER gets `samples.csv` and `about.txt`, rewritten after every ten processes. A row is a run: process, run, workload,
-//! variant, then times in nanoseconds. `wall` is the wall time as a comparison measures it, `wall|PATH|CAUSE` the part that
-//! a cause takes in a range; `host|PATH` is the host's time in a range, `busy|PATH` the time in which its work ran, and
-//! `kernels|PATH` the sum of its kernels' times.
+//! FOLDER gets `samples.csv` and `about.txt`, rewritten after every ten processes. A row is a run:
+//! process, run, workload, variant, then times in nanoseconds. `wall` is the wall time as a
+//! comparison measures it, and `wall|PATH|CAUSE` the part attributed to a cause in a range.
+//! `host|PATH` is the host time in a range. `busy|PATH` is the time in which the range's work ran,
+//! and `kernels|PATH` the sum of its kernel times.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
 
@@ -29,18 +31,18 @@ use gpu_profiler_examples::samples::{Kernels, Workload, output_of_child};
 use profiler_analysis::compare;
 use profiler_core::{Profile, Profiler};
 
-/// Runs of a process: of each workload as it is, and with the slowdown.
+/// Runs of each workload per process: unmodified, and with the slowdown.
 const PLAIN: usize = 12;
 const SLOW: usize = 6;
-/// Runs of a process that are not recorded, of each workload.
+/// Unrecorded runs of each workload per process.
 const WARM_UP: usize = 3;
-/// Processes between two writes of the files.
+/// The number of processes between two writes of the files.
 const WRITTEN: usize = 10;
 const USAGE: &str = "usage: compare_samples FOLDER [SECONDS]";
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The planted slowdown of the wall time.
+/// The planted slowdown, as a share of the wall time.
 fn slowdown(workload: Workload) -> f64 {
     match workload {
         Workload::Launch => 0.05,
@@ -70,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts processes until the time is over.
+/// Starts processes until the time is used up.
 fn parent(folder: &Path, seconds: &str) -> Result<()> {
     if let Some(why) = mlp::unavailable() {
         return Err(why.into());
@@ -85,7 +87,7 @@ fn parent(folder: &Path, seconds: &str) -> Result<()> {
     let [gpu, launch] = rounds[..] else { return Err("the calibration printed no rounds".into()) };
     let mut rows = Vec::new();
     let mut process = 0;
-    // The longest so far is what the next one may take.
+    // The longest process so far is the estimate for the next one.
     let mut longest = Duration::ZERO;
     while process < 2 || start.elapsed() + longest < budget {
         let before = Instant::now();
@@ -106,7 +108,7 @@ fn parent(folder: &Path, seconds: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a child printed of one run.
+/// The output of a child for one run.
 struct Row {
     head: String,
     times: BTreeMap<String, String>,
@@ -172,7 +174,7 @@ fn calibrate() -> Result<()> {
             for (walls, rounds) in walls.iter_mut().zip([rounds, more]) {
                 let profile = record(&profiler, &kernels, workload, rounds)?;
                 machine = profile.recording_info().to_string();
-                // The first runs warm up.
+                // The first runs are warm-up.
                 walls.extend((round >= 8).then(|| wall_ns(&profile)));
             }
         }

@@ -1,12 +1,14 @@
-//! Runs programs that are slow for a known reason, and the same without it, and records them.
+//! Runs and records programs with a known anti-pattern or unnecessary wait, and the same programs
+//! without it.
 //!
 //! ```text
 //! cargo run --release -p gpu-profiler-examples --example diseases -- FOLDER [NAME...]
 //! ```
 //!
-//! Of each anti-pattern it writes `NAME-ill.gpuprof` and `NAME-cured.gpuprof` into the folder, which it creates if needed, and of each
-//! wait without need `NAME-before.gpuprof` and `NAME-after.gpuprof`. It prints how long the steps took
-//! without the profiler (the best of five runs) and with it.
+//! For each anti-pattern it writes `NAME-ill.gpuprof` and `NAME-cured.gpuprof` into the folder,
+//! which it creates if needed. For each unnecessary wait it writes `NAME-before.gpuprof` and
+//! `NAME-after.gpuprof`. It prints the duration of the steps without the profiler (the best of five
+//! runs) and with it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
 
@@ -96,7 +98,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs one of them without the profiler and with it, and writes the recording.
+/// Runs one program without the profiler and with it, and writes the recording.
 fn record(folder: &Path, pair: Pair, after: bool) -> Result<(), Box<dyn Error>> {
     let (name, state, steps) = (pair.name(), pair.state(after), pair.steps());
     let Measured { alone, profiled, profile, .. } = pair.program(after)?.measure(steps)?;

@@ -1,4 +1,4 @@
-//! Says what GPU profiling this machine and process allow, and what to do about what they do not.
+//! Prints which GPU profiling this machine and process support, and how to enable the rest.
 //!
 //! ```text
 //! cargo run --release --example doctor

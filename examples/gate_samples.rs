@@ -1,16 +1,18 @@
-//! Records what the gate's tests are replayed from: one step of several kernels, in many sessions of several processes, as
-//! it is and with faults planted.
+//! Records the samples from which the gate's tests are replayed. They are sessions of one step with
+//! several kernels, in several processes, unmodified and with planted faults.
 //!
 //! ```text
 //! cargo run --release -p gpu-profiler-examples --example gate_samples -- OUT.csv [PROCESSES]
 //! ```
 //!
-//! Each process is this program again. Its sessions follow in random order, some after a pause, so that clocks are as they
-//! are in tests. A planted fault is real: one kernel has 5 % more work (`slow:KERNEL`), or is launched once more (`extra`).
+//! Each process is this program again. Its sessions follow in random order, some after a pause, so
+//! that clocks vary as in tests. A planted fault is real: one kernel has 5 % more work
+//! (`slow:KERNEL`), or is launched once more (`extra`).
 //!
-//! The file has a row for each kernel and each range of each session: process, session, variant, what, and the times in
-//! nanoseconds in the order they ran, with spaces between them. A kernel is `RANGE|NAME|GRID|BLOCK`; of a range it is the
-//! time that its operations took, and with `|span` the time from the start of the first to the end of the last.
+//! The file has a row for each kernel and each range of each session: process, session, variant,
+//! name, times. The times are in nanoseconds, in execution order, separated by spaces. The name of
+//! a kernel is `RANGE|NAME|GRID|BLOCK`. The row of a range has the time of its operations. Its row
+//! with `|span` has the time from the start of the first operation to the end of the last.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
 
@@ -24,7 +26,7 @@ use gpu_profiler_examples::samples::{Kernels, output_of_child};
 use profiler_core::{Profile, Profiler};
 
 const PROCESSES: u64 = 20;
-/// Of each process: sessions of the step as it is, and of each variant.
+/// Sessions per process: of the unmodified step, and of each variant.
 const PLAIN: usize = 24;
 const OF_A_VARIANT: usize = 8;
 const VARIANTS: [&str; 7] = [
@@ -36,7 +38,7 @@ const VARIANTS: [&str; 7] = [
     "slow:reduce",
     "extra",
 ];
-/// Steps of a session.
+/// The number of steps in a session.
 const STEPS: usize = 2;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

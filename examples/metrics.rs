@@ -1,4 +1,5 @@
-//! Lists the hardware metrics of a chip, and says how many passes a set of them needs. Needs no GPU, only libcupti.
+//! Lists the hardware metrics of a chip, and prints the number of passes for a set of metrics.
+//! Needs no GPU, only libcupti.
 //!
 //! ```text
 //! cargo run --release --example metrics                          # the chips that this libcupti knows, and the sets
@@ -44,7 +45,7 @@ fn chips() -> Result<(), Error> {
     Ok(())
 }
 
-/// Counters, ratios and throughputs whose names have all of the parts.
+/// Prints counters, ratios and throughputs whose names contain all of the parts.
 fn list(chip: &str, parts: &[&str]) -> Result<(), Error> {
     let host = HostLibrary::open()?.host(chip)?;
     for kind in MetricKind::ALL {
@@ -57,7 +58,7 @@ fn list(chip: &str, parts: &[&str]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Names of metrics, and of sets in their place.
+/// Plans the passes for metrics. A name may be a metric or a set of metrics.
 fn plan(chip: &str, names: &[&str]) -> Result<(), Error> {
     let host = HostLibrary::open()?.host(chip)?;
     let mut metrics = Vec::new();
@@ -77,7 +78,7 @@ fn plan(chip: &str, names: &[&str]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What became of nvprof's metrics.
+/// Prints the successors of nvprof's metrics.
 fn of_nvprof(names: &[&str]) {
     for row in nvprof::ROWS {
         if names.is_empty() || names.contains(&row.name) {

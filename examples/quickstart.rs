@@ -4,8 +4,8 @@
 //! cargo run --release -p gpu-profiler-examples --example quickstart
 //! ```
 //!
-//! Without a GPU, or with `--replay`, the report is that of a recording made on an NVIDIA H200: the
-//! raw records are decoded and joined again, as they were on the machine that made them.
+//! Without a GPU, or with `--replay`, it prints the report of a recording made on an NVIDIA H200.
+//! The raw records are decoded and joined again, as on the machine where they were recorded.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
 
@@ -74,7 +74,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Trains, and prints the first, every fifth and the last loss.
+/// Trains the network, and prints the first, every fifth and the last loss.
 fn train(mlp: &mut Mlp, batches: usize) -> Result<(), Box<dyn Error>> {
     for batch in 1..=batches {
         let loss = mlp.train_batch(batch - 1)?;
@@ -85,7 +85,7 @@ fn train(mlp: &mut Mlp, batches: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the bundled recording, because nothing could be recorded here.
+/// Prints the bundled recording, because nothing could be recorded on this machine.
 fn print_instead(args: &Args, why: &str) -> Result<(), Box<dyn Error>> {
     print_replay(&bundled()?, why)?;
     nothing_saved(args)
@@ -101,7 +101,7 @@ fn bundled() -> Result<Profile, Box<dyn Error>> {
     Profile::from_bytes(BUNDLED).map_err(|error| format!("the bundled recording: {error}").into())
 }
 
-/// `--save` that could not be done is a failure, even if all else went well.
+/// Returns an error if `--save` was requested, because nothing was recorded.
 fn nothing_saved(args: &Args) -> Result<(), Box<dyn Error>> {
     match &args.save {
         None => Ok(()),

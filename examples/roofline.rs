@@ -1,13 +1,15 @@
-//! Runs kernels whose operations and bytes are declared, and shows where they lie under the roofs of the GPU.
+//! Runs kernels with declared operations and bytes, and prints their positions under the roofs of
+//! the GPU.
 //!
 //! ```text
 //! cargo run --release -p gpu-profiler-examples --features analysis --example roofline -- --ceilings --html roofline.html
 //! ```
 //!
-//! With `--count` the hardware's counters say what the kernels did, beside what they declare, in seven more runs; with
-//! `--count-kernels` kernel by kernel, and what the tensor cores did beside what names say.
+//! `--count` measures the kernels' work with hardware counters in seven more runs, and prints it
+//! beside the declared work. `--count-kernels` does so for each kernel, and compares the measured
+//! use of tensor cores with that inferred from kernel names.
 //!
-//! With another profiler around it, which then has the counters, `--no-profiler` runs the kernels alone:
+//! `--no-profiler` runs only the kernels, so that another profiler can use the counters:
 //!
 //! ```text
 //! ncu --clock-control none --metrics dram__bytes_read.sum,... target/release/examples/roofline gemm --no-profiler
@@ -116,7 +118,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         return kernels(args, &mut bound);
     }
     let profiler = Profiler::builder().build()?;
-    kernels(args, &mut bound)?; // loads code
+    kernels(args, &mut bound)?; // loads the code before the measurement
     bound.reset()?;
     let (ran, profile) = profiler.record(|| kernels(args, &mut bound))?;
     ran?;
@@ -155,7 +157,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the counters say of the ranges; the kernels run as often as it takes passes.
+/// Counts the work of the ranges with hardware counters. The kernels run once per pass.
 fn count(args: &Args, bound: &mut Bound) -> Result<Measured, Box<dyn Error>> {
     let library = Library::open()?;
     let ranges = args.times * args.kernels.len();
@@ -168,7 +170,7 @@ fn count(args: &Args, bound: &mut Bound) -> Result<Measured, Box<dyn Error>> {
     Ok(measured?)
 }
 
-/// Each kernel by itself: its place under the roofs, and the tensor cores.
+/// Reports each kernel separately: its position under the roofs, and its use of tensor cores.
 fn of_kernels(
     args: &Args,
     profiler: &Profiler,
@@ -177,7 +179,7 @@ fn of_kernels(
 ) -> Result<(), Box<dyn Error>> {
     let library = Library::open()?;
     for set in [Set::Roofline, Set::Tensor] {
-        // A reduction is two kernels, and some of cuBLAS's are more than one.
+        // A reduction has two kernels, and some cuBLAS calls have several.
         let kernels = 4 * args.times * args.kernels.len() + 64;
         let counters = RangeProfiler::builder(&library).set(set).max_ranges(kernels).build()?;
         let mut failed = None;
@@ -194,7 +196,7 @@ fn of_kernels(
     Ok(())
 }
 
-/// The kernels once each as often as asked for, and not a word.
+/// Runs the kernels the requested number of times without printing.
 fn quiet(args: &Args, bound: &mut Bound) -> Result<(), Box<dyn Error>> {
     for name in &args.kernels {
         for _ in 0..args.times {
@@ -239,7 +241,7 @@ fn say(name: &str, work: Work, times: usize) {
     );
 }
 
-/// A closure of a probe has no way to fail: what it failed with is kept.
+/// Measures the peaks. The closure of a probe cannot return an error, so the error is stored.
 fn measure(
     peaks: &mut Peaks,
     profiler: &Profiler,

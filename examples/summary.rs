@@ -1,11 +1,11 @@
-//! Prints what every range of a recording came to, one JSON object a line, for scripts.
+//! Prints the sums of every range of a recording, one JSON object per line, for scripts.
 //!
 //! ```text
 //! cargo run --release --example quickstart -- --save run.gpuprof     # on a machine with a GPU
 //! cargo run --release --features analysis --example summary -- run.gpuprof
 //! ```
 //!
-//! [`Profile::json_lines`] says what the lines hold.
+//! [`Profile::json_lines`] describes the lines.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
 

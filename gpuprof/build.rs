@@ -1,5 +1,6 @@
-//! Builds the injection library that a release build of `gpuprof` carries (docs/decisions/053-the-program-carries-its-library.md).
-#![allow(clippy::print_stdout)] // Cargo reads it
+//! Builds the injection library that a release build of `gpuprof` embeds
+//! (docs/decisions/053-the-program-carries-its-library.md).
+#![allow(clippy::print_stdout)] // Cargo reads standard output
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if env::var_os("CARGO_FEATURE_EMBED").is_none() || !is_release {
         return Ok(());
     }
-    // A package has its own sources alone.
+    // A published package contains only its own sources.
     if !manifest.exists() {
         println!(
             "cargo::warning=without the sources of gpuprof-inject the program carries no injection library: `gpuprof run` needs --inject"
@@ -33,16 +34,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Builds the library in a target folder of its own: Cargo holds the lock of the common one.
+/// Builds the library in a separate target folder, because Cargo holds the lock of the shared one.
 fn build(manifest: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let folder = PathBuf::from(variable("OUT_DIR")?).join("inject");
     let target = variable("TARGET")?;
     let mut cargo = Command::new(variable("CARGO")?);
     cargo.args(["build", "--profile", "release", "--lib", "--manifest-path"]).arg(manifest);
     cargo.arg("--target").arg(&target).arg("--target-dir").arg(&folder);
-    // A folder for intermediate files that is set for all builds is locked as well.
+    // A build folder that is set for all builds is locked as well.
     cargo.env("CARGO_BUILD_BUILD_DIR", &folder);
-    // Clippy takes the place of the compiler by this, and makes no library.
+    // Clippy replaces the compiler through this variable and produces no library.
     cargo.env_remove("RUSTC_WORKSPACE_WRAPPER");
     let status = cargo.status().map_err(|error| format!("could not start {cargo:?}: {error}"))?;
     if !status.success() {
@@ -67,7 +68,7 @@ fn variable(name: &str) -> Result<OsString, String> {
     env::var_os(name).ok_or_else(|| format!("Cargo did not set {name}"))
 }
 
-/// The sources in a file of dependencies as make reads it: `library: source source`.
+/// Parses the sources from a dependency file in make format: `library: source source`.
 fn sources(dependencies: &str) -> Vec<String> {
     let (_, sources) = dependencies.split_once(": ").unwrap_or_default();
     let marked = sources.trim().replace("\\ ", "\0");

@@ -1,4 +1,5 @@
-//! Compiles the rows that use NVTX's C header, where `NVTX_INCLUDE` names the folder that holds `nvtx3/`.
+//! Compiles the rows that use NVTX's C header, if `NVTX_INCLUDE` names the folder that contains
+//! `nvtx3/`.
 #![allow(clippy::print_stdout, reason = "a build script speaks to cargo through it")]
 
 use std::env;

@@ -1,5 +1,5 @@
-//! Shared code of the benchmarks: measurements in processes of their own, statistics of paired rounds, settings of criterion
-//! and memory.
+//! Shared code of the benchmarks: measurements in separate processes, statistics of paired rounds,
+//! settings of criterion, and memory.
 
 pub mod process_bench;
 pub mod stats;
@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use criterion::Criterion;
 
-/// True under `cargo bench`; false under `cargo test`, where a benchmark only shows that it runs.
+/// True under `cargo bench`; false under `cargo test`, where a benchmark only checks that it runs.
 #[must_use]
 pub fn is_measuring() -> bool {
     std::env::args().any(|arg| arg == "--bench")
 }
 
-/// Criterion with some seconds of measurement, or with its default settings under `cargo test`.
+/// Creates a Criterion with this many seconds of measurement, or with default settings under
+/// `cargo test`.
 #[must_use]
 pub fn criterion(seconds: u64) -> Criterion {
     let criterion = Criterion::default();
@@ -27,10 +28,10 @@ pub fn criterion(seconds: u64) -> Criterion {
     }
 }
 
-/// Makes the allocator take every larger allocation from the kernel from now on.
+/// Makes the allocator request every larger allocation from the kernel from now on.
 ///
-/// A growing log pays a page fault for each new page. Without this a benchmark with several
-/// sessions would reuse the pages of earlier sessions, and show a log that is too cheap.
+/// A growing log causes a page fault for each new page. Otherwise a benchmark with several sessions
+/// would reuse the pages of earlier sessions, and underestimate the cost of the log.
 pub fn fresh_memory() {
     // SAFETY: `mallopt` takes two integers and refuses invalid ones.
     let _ = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10) };

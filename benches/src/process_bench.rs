@@ -1,4 +1,5 @@
-//! A benchmark whose measurements are each a process of its own: this program started again with `--mode`.
+//! A benchmark in which each measurement is a process of its own: this program started again with
+//! `--mode`.
 
 use std::error::Error;
 use std::process::{Command, ExitCode, Stdio};
@@ -10,22 +11,24 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// The arguments of a benchmark.
 pub trait Arguments: Default {
-    /// The mode of a process that measures.
+    /// The type of a measuring process's mode.
     type Mode;
 
-    /// Reads an argument, and its value if it has one; false for one that is not known.
+    /// Reads an argument and its value, if it has one. Returns false for an unknown argument.
     ///
     /// # Errors
-    /// A value that is missing or cannot be read.
+    /// The value is missing or cannot be read.
     fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool>;
 
-    /// The mode, in a process that measures.
+    /// The mode, if this is a measuring process.
     fn mode(&self) -> Option<&Self::Mode>;
 }
 
-/// Reads the arguments, and prints the line that `measure` returns in a process with a mode, or else compares.
+/// Reads the arguments. A process with a mode prints the line that `measure` returns; otherwise it
+/// compares.
 ///
-/// Nothing is measured without `--bench` or another known argument, and where `unavailable` has a reason.
+/// Measures nothing without `--bench` or another known argument, or if `unavailable` returns a
+/// reason.
 #[allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -44,7 +47,7 @@ pub fn run<A: Arguments>(
         };
         if let Some(why) = unavailable() {
             eprintln!("{name}: skipped: {why}");
-            // A process that was started to measure must not look as if it had.
+            // A process that was started to measure must not appear to have measured.
             return Ok(ExitCode::from(u8::from(arguments.mode().is_some())));
         }
         let Some(mode) = arguments.mode() else { return compare(&arguments) };
@@ -57,7 +60,7 @@ pub fn run<A: Arguments>(
     })
 }
 
-/// Each round with each of the modes, by turns: every round begins with another mode.
+/// Interleaves the modes: each round has each mode, and every round begins with the next mode.
 pub fn turns<M>(rounds: usize, modes: &[M]) -> impl Iterator<Item = (usize, &M)> {
     let count = modes.len();
     (0..rounds).flat_map(move |round| {
@@ -65,10 +68,11 @@ pub fn turns<M>(rounds: usize, modes: &[M]) -> impl Iterator<Item = (usize, &M)>
     })
 }
 
-/// The sample that a measuring process prints, as a line of JSON.
+/// Runs a measuring process and returns the sample that it prints as a line of JSON.
 ///
 /// # Errors
-/// The process cannot be started or prints none; with its status and standard error.
+/// The process cannot be started or prints no sample. The error contains its status and standard
+/// error.
 pub fn sample<S: DeserializeOwned>(command: &mut Command) -> Result<S> {
     let output = command.stdin(Stdio::null()).output()?;
     let stdout = String::from_utf8_lossy(&output.stdout);
@@ -79,7 +83,7 @@ pub fn sample<S: DeserializeOwned>(command: &mut Command) -> Result<S> {
     })
 }
 
-/// `None` without an argument that is known.
+/// Reads the arguments. Returns `None` without a known argument.
 #[allow(clippy::print_stderr, reason = "a program that prints what it measured")]
 fn arguments<A: Arguments>(name: &str) -> Result<Option<A>> {
     let (mut arguments, mut measures) = (A::default(), false);
@@ -89,7 +93,8 @@ fn arguments<A: Arguments>(name: &str) -> Result<Option<A>> {
         if arg == "--bench" || arguments.read(&arg, &mut value)? {
             measures = true;
         } else {
-            // What `cargo bench` hands to all benchmarks: a filter, or criterion's own flags.
+            // `cargo bench` passes such arguments to all benchmarks: a filter, or criterion's own
+            // flags.
             eprintln!("{name}: does not know {arg}");
         }
     }

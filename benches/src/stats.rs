@@ -17,8 +17,8 @@ fn median_of(values: &mut [f64]) -> f64 {
     }
 }
 
-/// The 95 % interval of the median: percentiles of the medians of `resamples` bootstrap samples.
-/// The same seed gives the same interval; no values give NaN.
+/// Returns the 95 % interval of the median: percentiles of the medians of `resamples` bootstrap
+/// samples. The same seed gives the same interval. Without values the result is NaN.
 #[must_use]
 pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> (f64, f64) {
     if values.is_empty() || resamples == 0 {
@@ -37,10 +37,11 @@ pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> (f64, f6
     (at(0.025), at(0.975))
 }
 
-/// Values by their rounds.
+/// Values with the numbers of their rounds.
 pub type Rounds = Vec<(usize, f64)>;
 
-/// The median of the ratios within a round, and its 95 % interval; `None` without a common round.
+/// Returns the median of the ratios within a round, and its 95 % interval; `None` without a common
+/// round.
 #[must_use]
 pub fn ratio(own: &Rounds, other: &Rounds) -> Option<[f64; 3]> {
     let ratio = |(round, value): &(usize, f64)| {
@@ -51,8 +52,9 @@ pub fn ratio(own: &Rounds, other: &Rounds) -> Option<[f64; 3]> {
     (!ratios.is_empty()).then(|| [median(&ratios), low, high])
 }
 
-/// The median with the least and the largest value, and for each of the others the median of the ratios within a round with its
-/// 95 % interval: `12.0 (11.0 to 13.0)  / none 1.0400 [1.0100, 1.0700]`.
+/// Formats the median with the minimum and maximum. For each of the others it adds the median of
+/// the ratios within a round with its 95 % interval:
+/// `12.0 (11.0 to 13.0)  / none 1.0400 [1.0100, 1.0700]`.
 #[must_use]
 pub fn compared(own: &Rounds, others: &[(&str, Rounds)]) -> String {
     let values: Vec<f64> = own.iter().map(|(_, value)| *value).collect();
@@ -67,7 +69,8 @@ pub fn compared(own: &Rounds, others: &[(&str, Rounds)]) -> String {
     text
 }
 
-/// A line for each mode: its values compared with those of `none` and of `raw` in the same rounds.
+/// Formats a line for each mode: its values compared with those of `none` and of `raw` in the same
+/// rounds.
 #[must_use]
 pub fn beside_none_and_raw(modes: &[String], of: impl Fn(&str) -> Rounds) -> String {
     let mut text = String::new();
@@ -126,8 +129,9 @@ mod tests {
 
     #[test]
     fn the_interval_covers_a_known_median_at_least_90_times_in_100() {
-        // Sums of uniform numbers have their median at the middle. Of 15 values the interval is from
-        // the 4th or 5th smallest to the 4th or 5th largest: about 92 % of trials, 1 % is the error.
+        // Sums of uniform numbers have their median at the middle. Of 15 values the interval is
+        // from the 4th or 5th smallest to the 4th or 5th largest: about 92 % of trials, 1 % is the
+        // error.
         let mut random = fastrand::Rng::with_seed(7);
         let mut covered = 0;
         for trial in 0..1_200 {

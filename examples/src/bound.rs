@@ -1,5 +1,5 @@
 //! Three kernels whose operations and bytes are known exactly, with buffers many times larger than
-//! an L2 cache, and two probes of a device: a copy and a matrix product by cuBLAS.
+//! an L2 cache. Two probes of a device: a copy and a matrix product by cuBLAS.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ type Buffer = CudaSlice<f32>;
 
 /// Columns of the product, and rows of a block.
 const SIDE: u32 = 64;
-/// The length that the product sums over.
+/// The summation length of the product.
 const DEPTH: u32 = 64;
-/// Rows of the product: a GiB of factors, a GiB of results.
+/// Rows of the product: 1 GiB of factors and 1 GiB of results.
 const ROWS: u32 = 1 << 22;
-/// Numbers of a buffer: a GiB.
+/// The length of a buffer in numbers: 1 GiB.
 const LENGTH: u32 = 1 << 28;
-/// Blocks of the first step of the sum.
+/// Blocks of the first stage of the sum.
 const SUM_BLOCKS: u32 = 1024;
 /// Rows and columns of the probe's matrices.
 const PROBE: u32 = 8192;
@@ -48,7 +48,7 @@ impl Bound {
     /// Call [`unavailable`](crate::mlp::unavailable) first.
     ///
     /// # Errors
-    /// If there is no such GPU, or a CUDA library refuses a call.
+    /// There is no such GPU, or a CUDA library refuses a call.
     ///
     /// # Panics
     /// Inside cudarc, if a CUDA library is missing.
@@ -78,7 +78,7 @@ impl Bound {
     /// Sets `x` to 1, the second factor to 0.5 and `y` to 2, outside any range.
     ///
     /// # Errors
-    /// If the GPU reports one.
+    /// The GPU reports an error.
     pub fn reset(&mut self) -> Result<()> {
         for (buffer, value) in [(&mut self.x, 1.0f32), (&mut self.y, 2.0), (&mut self.small, 0.5)] {
             let quarter = u32::try_from(buffer.len() / 4)?;
@@ -94,7 +94,7 @@ impl Bound {
     /// `y = 3 x + y`.
     ///
     /// # Errors
-    /// If the GPU reports one.
+    /// The GPU reports an error.
     #[nvtx::annotate(work = axpy_work())]
     pub fn axpy(&mut self) -> Result<()> {
         let (a, quarter) = (3.0f32, LENGTH / 4);
@@ -109,7 +109,7 @@ impl Bound {
     /// The sum of `x`, in two steps.
     ///
     /// # Errors
-    /// If the GPU reports one.
+    /// The GPU reports an error.
     #[nvtx::annotate(work = sum_work())]
     pub fn reduction(&mut self) -> Result<()> {
         let (first, second) = (LENGTH, SUM_BLOCKS);
@@ -130,7 +130,7 @@ impl Bound {
     /// `y [ROWS, SIDE] = x [ROWS, DEPTH] small [DEPTH, SIDE]`.
     ///
     /// # Errors
-    /// If the GPU reports one.
+    /// The GPU reports an error.
     #[nvtx::annotate(work = gemm_work())]
     pub fn gemm(&mut self) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.gemm);
@@ -145,7 +145,7 @@ impl Bound {
     /// A probe: copies `x` to `y`.
     ///
     /// # Errors
-    /// If the GPU reports one.
+    /// The GPU reports an error.
     pub fn copy(&mut self) -> Result<()> {
         self.stream.memcpy_dtod(&self.x, &mut self.y)?;
         self.wait()
@@ -158,7 +158,7 @@ impl Bound {
     /// A probe: the product of two large f32 matrices by cuBLAS.
     ///
     /// # Errors
-    /// If cuBLAS or the GPU reports one.
+    /// cuBLAS or the GPU reports an error.
     pub fn cublas(&mut self) -> Result<()> {
         let config = square(i32::try_from(PROBE)?);
         let (a, b) = self.x.split_at((PROBE * PROBE) as usize);
@@ -171,7 +171,7 @@ impl Bound {
     /// The product of two bf16 matrices by cuBLAS, which uses tensor cores.
     ///
     /// # Errors
-    /// If cuBLAS or the GPU reports one.
+    /// cuBLAS or the GPU reports an error.
     pub fn cublas_bf16(&mut self) -> Result<()> {
         let side = i32::try_from(PROBE)?;
         let (x, _x) = self.x.device_ptr(&self.stream);
@@ -187,15 +187,15 @@ impl Bound {
     /// Waits for all submitted work.
     ///
     /// # Errors
-    /// If the GPU reports one.
+    /// The GPU reports an error.
     pub fn wait(&self) -> Result<()> {
         Ok(self.stream.synchronize()?)
     }
 
-    /// The first number of `y`, and the sum that [`reduction`](Self::reduction) found.
+    /// Returns the first number of `y`, and the sum computed by [`reduction`](Self::reduction).
     ///
     /// # Errors
-    /// If the GPU reports one.
+    /// The GPU reports an error.
     pub fn results(&self) -> Result<(f32, f32)> {
         let (mut first, mut sum) = ([f32::NAN], [f32::NAN]);
         self.stream.memcpy_dtoh(&self.y.slice(..1), &mut first)?;
@@ -216,9 +216,9 @@ pub const fn axpy_work() -> Work {
     Work::elementwise(LENGTH as u64, 2, 1, 2, Dtype::F32)
 }
 
-/// The work of [`Bound::reduction`]: one addition for each number (threads begin with 0), and one
-/// less than a block's threads for each block of both steps. The sums of the first step stay in the
-/// cache.
+/// The work of [`Bound::reduction`]: one addition for each number (threads begin with 0). For each
+/// block of both stages, it adds one less than the number of the block's threads. The sums of the
+/// first stage stay in the cache.
 pub const fn sum_work() -> Work {
     let (length, blocks) = (LENGTH as u64, SUM_BLOCKS as u64);
     let flops = length + blocks * (BLOCK as u64 - 1) + blocks + (BLOCK as u64 - 1);

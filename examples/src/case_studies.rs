@@ -1,4 +1,5 @@
-//! Four programs before and after a known gain, to compare it with the profiler's estimates.
+//! Four programs before and after a change with a known gain, for comparison with the profiler's
+//! estimates.
 //!
 //! Every step opens the NVTX range `step` and ends with a wait, as in
 //! [`diseases`](crate::diseases).
@@ -17,17 +18,18 @@ use nvtx::{Dtype, Pipe, Work};
 use crate::diseases::{Gpu, Program, Step, loader, small_gemms};
 use crate::gpu::{Result, multiply, thread_each};
 
-/// A program and a change of it.
+/// A program and a change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CaseStudy {
-    /// Batches of 3 ms of loading and 1 ms of work: one worker loads ahead, then eight.
+    /// Loads for 3 ms and works for 1 ms per batch. Before: one worker loads ahead. After: eight
+    /// workers.
     Loader,
-    /// Products of matrices in f32, then in bf16, which tensor cores multiply.
+    /// Matrix products. Before: in f32. After: in bf16, on tensor cores.
     Bf16,
-    /// Ninety-six products of small matrices, as in attention over heads, then one batched product.
+    /// Ninety-six products of small matrices, as in attention heads. After: one batched product.
     Batched,
-    /// Momentum on 32 tensors with three kernels each, then one kernel over all of them.
+    /// Momentum on 32 tensors. Before: three kernels per tensor. After: one kernel for all.
     Optimizer,
 }
 
@@ -46,7 +48,7 @@ impl CaseStudy {
         }
     }
 
-    /// The change.
+    /// The description of the change.
     pub fn change(self) -> &'static str {
         match self {
             CaseStudy::Loader => "eight loader threads for one",
@@ -56,7 +58,7 @@ impl CaseStudy {
         }
     }
 
-    /// Steps of a run; a recording of them stays small.
+    /// The number of steps in a run, chosen so that a recording stays small.
     pub fn steps(self) -> usize {
         match self {
             CaseStudy::Loader => 30,
@@ -70,8 +72,8 @@ impl CaseStudy {
     /// Call [`unavailable`](crate::mlp::unavailable) first.
     ///
     /// # Errors
-    /// If there is no such GPU, a CUDA library refuses a call, or the optimizer's kernels do not do
-    /// what the host does.
+    /// There is no such GPU, a CUDA library refuses a call, or the optimizer's kernels and the host
+    /// compute different values.
     ///
     /// # Panics
     /// Inside cudarc, if a CUDA library is missing.
@@ -95,12 +97,13 @@ impl fmt::Display for CaseStudy {
     }
 }
 
-/// The bits of a number as bf16: the upper half of those of f32.
+/// Converts a number to the bits of bf16: the upper half of its f32 bits.
 fn bf16(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
-/// Four products of 4096 x 4096 matrices, each in a range that declares its work. Sums are in f32.
+/// Creates four products of 4096 x 4096 matrices, each in a range that declares its work. Sums are
+/// in f32.
 fn products<T>(gpu: &Gpu, number: fn(f32) -> T, dtype: Dtype, pipe: Pipe) -> Result<Step>
 where
     T: DeviceRepr + ValidAsZeroBits + Clone + 'static,
@@ -109,7 +112,7 @@ where
     const SIDE: usize = 4096;
     let stream = gpu.stream.clone();
     let blas = CudaBlas::new(stream.clone())?;
-    // Zeros would be multiplied at a higher clock.
+    // Products of zeros would run at a higher clock.
     let values: Vec<T> =
         (0..SIDE * SIDE).map(|i| number((i * 7919 % 1021) as f32 / 1021.0 - 0.5)).collect();
     let a = stream.clone_htod(&values)?;
@@ -136,13 +139,14 @@ where
 }
 
 const TENSORS: usize = 32;
-/// Numbers of a tensor.
+/// The length of a tensor in numbers.
 const TENSOR: usize = 16 << 10;
 const MOMENTUM: f32 = 0.9;
 const RATE: f32 = 0.01;
 const GRADIENT: f32 = 0.25;
 
-/// Stochastic gradient descent with momentum: by tensor, as `add_(..)` and `mul_(..)`, or fused.
+/// Stochastic gradient descent with momentum: per tensor, as with `add_(..)` and `mul_(..)`, or
+/// fused.
 fn optimizer(gpu: &Gpu, fused: bool) -> Result<Step> {
     let stream = gpu.stream.clone();
     let mut weights: CudaSlice<f32> = stream.alloc_zeros(TENSORS * TENSOR)?;
@@ -191,7 +195,7 @@ fn optimizer(gpu: &Gpu, fused: bool) -> Result<Step> {
     }))
 }
 
-/// Checks that three steps on the GPU give the values of three steps on the host.
+/// Checks that three steps on the GPU and three steps on the host give the same values.
 fn check_optimizer(
     stream: &Arc<CudaStream>,
     weights: &mut CudaSlice<f32>,

@@ -1,6 +1,6 @@
-//! The data set and the initial weights, equal on every machine.
+//! The data set and the initial weights, identical on every machine.
 //!
-//! A seed gives the same random numbers everywhere, so the GPU's losses can be compared with
+//! A seed gives the same random numbers everywhere. The GPU's losses can therefore be compared with
 //! [`crate::mlp::reference_losses`].
 
 use fastrand::Rng;
@@ -13,18 +13,18 @@ pub(crate) const HIDDEN: usize = 512;
 pub(crate) const OUTPUT: usize = 64;
 /// Samples in one batch.
 pub(crate) const BATCH: usize = 512;
-/// Batches in the data set; after the last one training starts again at the first.
+/// Batches in the data set. After the last batch training continues with the first.
 pub(crate) const BATCHES: usize = 4;
 
 /// Step size, for a loss that is the mean over all outputs of a batch.
 pub(crate) const LEARNING_RATE: f32 = 0.3;
-/// Share of the previous step in the next one.
+/// The share of the previous step in the next step.
 pub(crate) const MOMENTUM: f32 = 0.8;
 
-/// Width of the teacher's hidden layer: few units, so that targets cost the host little.
+/// Width of the teacher's hidden layer. It is small, so that the host computes the targets quickly.
 const TEACHER_HIDDEN: usize = 16;
 
-/// Inputs and the outputs of a fixed random network, the teacher, for them.
+/// Inputs, and the outputs of a fixed random network (the teacher) for them.
 #[derive(Debug)]
 pub(crate) struct Data {
     /// `[BATCHES * BATCH, INPUT]`, row-major.
@@ -49,7 +49,8 @@ impl Data {
         Data { inputs, targets }
     }
 
-    /// Inputs `[BATCH, INPUT]` and targets `[BATCH, OUTPUT]` of one batch of the endless run.
+    /// Inputs `[BATCH, INPUT]` and targets `[BATCH, OUTPUT]` of a batch. The data set repeats
+    /// endlessly.
     pub(crate) fn batch(&self, batch: usize) -> (&[f32], &[f32]) {
         let at = batch % BATCHES;
         let (x, y) = (BATCH * INPUT, BATCH * OUTPUT);
@@ -68,22 +69,24 @@ pub(crate) struct InitialWeights {
 
 impl InitialWeights {
     pub(crate) fn new(seed: u64) -> InitialWeights {
-        // Other numbers than those of the data set.
+        // Use a different random sequence from the data set.
         let mut random = Rng::with_seed(!seed);
         InitialWeights {
-            // Half of the usual size: the mean after a ReLU would make the first steps overshoot.
+            // Use half of the usual deviation. The nonzero mean after a ReLU would make the first
+            // steps overshoot.
             hidden: values(&mut random, HIDDEN * INPUT, 0.5 * variance_keeping(INPUT)),
             output: values(&mut random, OUTPUT * HIDDEN, variance_keeping(HIDDEN)),
         }
     }
 }
 
-/// Standard deviation that keeps the size of a signal through a layer that feeds a ReLU (He).
+/// The standard deviation that preserves the variance of a signal through a layer before a ReLU
+/// (He).
 fn variance_keeping(fan_in: usize) -> f32 {
     (2.0 / fan_in as f32).sqrt()
 }
 
-/// Sum of products; eight of them are written out so that test builds are fast too.
+/// The sum of products. Eight products are unrolled so that test builds are fast too.
 ///
 /// All rows here are a multiple of eight long.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {

@@ -1,7 +1,8 @@
-//! Nine anti-patterns: programs that are slow for one known reason, and the same without it.
+//! Nine anti-patterns: programs that are slow for one known reason, and the same programs without
+//! it.
 //!
 //! Every step opens the NVTX range `step` and ends with a wait, so its time is the time of its
-//! work. The program after the change differs from the one before in that change only.
+//! work. The programs before and after the change differ only in that change.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -27,23 +28,24 @@ const SPIN_BLOCK: u32 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Disease {
-    /// Kernels shorter than their launches. Cured: one CUDA graph.
+    /// Kernels shorter than their launches. After: one CUDA graph.
     LaunchBound,
-    /// A wait after every kernel. Cured: one at the end.
+    /// A wait after every kernel. After: one wait at the end.
     SyncEveryKernel,
-    /// Large copies from pageable memory. Cured: pinned memory, the next copy beside the kernel.
+    /// Large copies from pageable memory. After: pinned memory, and the next copy overlaps the
+    /// kernel.
     PageableCopies,
-    /// The host computes between kernels. Cured: the GPU does it.
+    /// The host computes between kernels. After: the GPU does it.
     HostPreprocessing,
-    /// Each step waits for its data. Cured: four threads load ahead.
+    /// Each step waits for its data. After: four threads load ahead.
     SlowLoader,
-    /// Results fetched piece by piece. Cured: one copy in and one out.
+    /// Results fetched piece by piece. After: one copy in and one copy out.
     TinyCopies,
-    /// Matrix products that fill a tenth of the GPU. Cured: one batched product.
+    /// Matrix products that fill a tenth of the GPU. After: one batched product.
     SmallGemms,
-    /// Grids of a little more than one wave. Cured: the same work in one full wave.
+    /// Grids slightly larger than one wave. After: the same work in one full wave.
     TailEffect,
-    /// Four streams that wait for each other. Cured: they do not.
+    /// Four streams that wait for each other. After: they do not wait.
     SerialStreams,
 }
 
@@ -80,7 +82,7 @@ impl Disease {
         self.name_and_steps().0
     }
 
-    /// Steps of a run; a recording of them is small.
+    /// The number of steps in a run, chosen so that a recording is small.
     pub fn steps(self) -> usize {
         self.name_and_steps().1
     }
@@ -99,12 +101,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// Prepares the slow program, or the `cured` one, on GPU number `device`.
+    /// Prepares the slow program, or the improved one if `cured`, on GPU number `device`.
     ///
     /// Call [`unavailable`](crate::mlp::unavailable) first.
     ///
     /// # Errors
-    /// If there is no such GPU, or a CUDA library refuses a call.
+    /// There is no such GPU, or a CUDA library refuses a call.
     ///
     /// # Panics
     /// Inside cudarc, if a CUDA library is missing.
@@ -129,31 +131,33 @@ impl Program {
         Program { step, context }
     }
 
-    /// Runs one step in the range `step`. Most programs wait for its work, some while the next step runs.
+    /// Runs one step in the range `step`. Most programs wait for its work; some wait during the
+    /// next step.
     ///
     /// # Errors
-    /// If the GPU or a CUDA library reports one.
+    /// The GPU or a CUDA library reports an error.
     pub fn step(&mut self) -> Result<()> {
         let _range = nvtx::range("step");
         (self.step)()
     }
 
-    /// Runs `steps` steps, and waits for them.
+    /// Runs `steps` steps and waits for them.
     ///
     /// # Errors
-    /// As [`step`](Program::step).
+    /// See [`step`](Program::step).
     pub fn run(&mut self, steps: usize) -> Result<()> {
         (0..steps).try_for_each(|_| self.step())?;
         Ok(self.context.synchronize()?)
     }
 
-    /// Measures `steps` steps without the profiler (the best of five runs) and with it.
+    /// Measures the duration of `steps` steps without the profiler (the best of five runs) and with
+    /// it.
     ///
     /// # Errors
-    /// As [`step`](Program::step), and if the profiler does not start.
+    /// See [`step`](Program::step); also if the profiler does not start.
     ///
     /// # Panics
-    /// If records were lost.
+    /// Records were lost.
     pub fn measure(&mut self, steps: usize) -> Result<Measured> {
         self.run(2)?;
         let mut alone = Duration::MAX;
@@ -225,7 +229,7 @@ impl Gpu {
         Ok(self.module.load_function(name)?)
     }
 
-    /// Keeps `blocks` blocks busy for `time` each.
+    /// Runs `blocks` blocks that are busy for `time` each.
     pub(crate) fn spin(&self, stream: &Arc<CudaStream>, blocks: u32, time: Duration) -> Result<()> {
         let nanoseconds = u64::try_from(time.as_nanos())?;
         let mut launch = stream.launch_builder(&self.spin);
@@ -251,7 +255,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Blocks of `spin` that the GPU runs at once.
+    /// The number of `spin` blocks that the GPU runs concurrently.
     fn spinning_blocks(&self) -> Result<u32> {
         let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let multiprocessors = u32::try_from(self.context.attribute(attribute)?)?;
@@ -260,11 +264,11 @@ impl Gpu {
     }
 }
 
-/// Page-locked host memory. The type of cudarc would add events to every copy.
+/// Page-locked host memory. cudarc's own type would add events to every copy.
 pub(crate) struct Pinned {
     memory: *mut f32,
     len: usize,
-    /// Keeps the context alive, which owns the memory.
+    /// Holds the context that owns the memory.
     _context: Arc<CudaContext>,
 }
 
@@ -288,7 +292,7 @@ impl Pinned {
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
     }
 
-    /// Copies all values to the GPU; the caller waits before the memory is written or freed.
+    /// Copies all values to the GPU. The caller must wait before the memory is written or freed.
     fn copy_in(&self, stream: &Arc<CudaStream>, m: &mut CudaSlice<f32>) -> Result<()> {
         check(m.len() == self.len, "copy_in")?;
         let (to, _guard) = m.device_ptr_mut(stream);
@@ -307,7 +311,7 @@ impl Drop for Pinned {
     }
 }
 
-/// 100 kernels of about 2 us on 1,024 values; a launch takes longer.
+/// 100 kernels of about 2 us on 1,024 values. A launch takes longer than a kernel.
 fn launch_bound(gpu: Gpu, cured: bool) -> Result<Step> {
     const KERNELS: usize = 100;
     let stream = gpu.stream.clone();
@@ -327,7 +331,7 @@ fn launch_bound(gpu: Gpu, cured: bool) -> Result<Step> {
     let graph: CudaGraph = stream.end_capture(flags)?.ok_or("nothing was captured")?;
     captured?;
     Ok(Box::new(move || {
-        // Keeps the buffer alive that the graph works on.
+        // The closure must own the buffer that the graph uses.
         let _alive = &kernels;
         graph.launch()?;
         Ok(stream.synchronize()?)
@@ -348,7 +352,7 @@ fn sync_every_kernel(gpu: Gpu, cured: bool) -> Step {
     })
 }
 
-/// 16 MiB to the GPU, then a kernel of 1 ms.
+/// Copies 16 MiB to the GPU, then runs a kernel of 1 ms.
 fn pageable_copies(gpu: Gpu, cured: bool) -> Result<Step> {
     const LEN: usize = 4 << 20;
     const WORK: Duration = Duration::from_millis(1);
@@ -366,7 +370,7 @@ fn pageable_copies(gpu: Gpu, cured: bool) -> Result<Step> {
     let mut next: CudaSlice<f32> = stream.alloc_zeros(LEN)?;
     let copies = gpu.context.new_stream()?;
     Ok(Box::new(move || {
-        // The kernel works on the data of the last step.
+        // The kernel works on the data of the previous step.
         gpu.spin(&stream, 64, WORK)?;
         host.copy_in(&copies, &mut next)?;
         std::mem::swap(&mut now, &mut next);
@@ -375,12 +379,12 @@ fn pageable_copies(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// The host's transformation of each value.
+/// The host's transformation of one value.
 fn log_square(x: f32) -> f32 {
     (1.0 + x * x).ln()
 }
 
-/// 256 Ki values are transformed and copied, then a kernel of 1 ms.
+/// Transforms and copies 256 Ki values, then runs a kernel of 1 ms.
 fn host_preprocessing(gpu: Gpu, cured: bool) -> Result<Step> {
     const LEN: usize = 256 << 10;
     let stream = gpu.stream.clone();
@@ -404,22 +408,22 @@ fn host_preprocessing(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// Loading takes 3 ms, the kernel 1 ms. Without workers each step loads its own data; each worker
-/// prepares up to two batches ahead.
+/// Loads for 3 ms, then runs a kernel of 1 ms. Without workers each step loads its own data. Each
+/// worker prepares up to two batches ahead.
 pub(crate) fn loader(gpu: Gpu, workers: usize) -> Result<Step> {
     const LEN: usize = 16 << 10;
     const LOADING: Duration = Duration::from_millis(3);
     let stream = gpu.stream.clone();
     let mut values: CudaSlice<f32> = stream.alloc_zeros(LEN)?;
     let load = || {
-        thread::sleep(LOADING); // stands for a disk
+        thread::sleep(LOADING); // simulates a disk
         vec![1.0f32; LEN]
     };
     let ahead: Option<Receiver<Vec<f32>>> = (workers != 0).then(|| {
         let (sender, receiver) = sync_channel(2 * workers);
         for _ in 0..workers {
             let sender = sender.clone();
-            // Ends when the receiver is dropped.
+            // The thread ends when the receiver is dropped.
             thread::spawn(move || while sender.send(load()).is_ok() {});
         }
         receiver
@@ -438,7 +442,7 @@ pub(crate) fn loader(gpu: Gpu, workers: usize) -> Result<Step> {
     }))
 }
 
-/// 50 pieces of 256 bytes in, a kernel of 500 us, 50 pieces out.
+/// Copies 50 pieces of 256 bytes in, runs a kernel of 500 us, and copies 50 pieces out.
 fn tiny_copies(gpu: Gpu, cured: bool) -> Result<Step> {
     const PIECES: usize = 50;
     const PIECE: usize = 64;
@@ -488,8 +492,8 @@ pub(crate) fn small_gemms(gpu: Gpu, count: usize, side: usize, batched: bool) ->
     }))
 }
 
-/// 10 kernels with blocks of 80 us, an eighth more blocks than the GPU runs at once. Cured: one
-/// full wave, each block with an eighth more work.
+/// 10 kernels with blocks of 80 us. Before: an eighth more blocks than the GPU runs concurrently.
+/// After: one full wave, with an eighth more work per block.
 fn tail_effect(gpu: Gpu, cured: bool) -> Result<Step> {
     const KERNELS: usize = 10;
     let at_once = gpu.spinning_blocks()?;
@@ -503,7 +507,7 @@ fn tail_effect(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// Four streams with 8 kernels of 100 us each, submitted in turn; a kernel has a few blocks.
+/// Four streams with 8 kernels of 100 us each, submitted round-robin. Each kernel has few blocks.
 fn serial_streams(gpu: Gpu, cured: bool) -> Result<Step> {
     const KERNELS: usize = 8;
     let streams =

@@ -1,4 +1,4 @@
-//! Shared code of the programs on the GPU: compiling and launching kernels, and matrix products.
+//! Shared code of the GPU programs: compiling and launching kernels, and matrix products.
 
 use std::error::Error;
 use std::ffi::c_void;
@@ -13,7 +13,7 @@ use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Threads in a block of most kernels.
+/// The number of threads per block in most kernels.
 pub(crate) const BLOCK: u32 = 256;
 
 /// Compiles CUDA C++ for the device of a context, with these macros, and loads it.
@@ -29,17 +29,17 @@ pub(crate) fn compile(
     Ok(context.load_module(compile_ptx_with_opts(source, options)?)?)
 }
 
-/// A launch of so many blocks of so many threads.
+/// A launch of this many blocks of this many threads.
 pub(crate) fn grid(blocks: u32, threads: u32) -> LaunchConfig {
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 }
 }
 
-/// A launch of blocks of [`BLOCK`] threads with at least one thread for each of `len` numbers.
+/// A launch of blocks of [`BLOCK`] threads, with at least one thread for each of `len` numbers.
 pub(crate) fn thread_each(len: u32) -> LaunchConfig {
     grid(len.div_ceil(BLOCK), BLOCK)
 }
 
-/// Fails if the buffers of a call do not have matching sizes.
+/// Returns an error if the buffers of a call do not have matching sizes.
 pub(crate) fn check(fits: bool, call: &str) -> Result<()> {
     if fits { Ok(()) } else { Err(format!("{call}: the buffers do not fit each other").into()) }
 }
@@ -51,12 +51,12 @@ pub(crate) fn square(side: i32) -> GemmConfig<f32> {
     GemmConfig { transa, transb, m, n, k, alpha, lda, ldb, beta, ldc }
 }
 
-/// Multiplies two square matrices of numbers of this type, with sums in f32. `matrices` holds the
+/// Multiplies two square matrices of this number type, with sums in f32. `matrices` contains the
 /// addresses of both factors and of the product.
 ///
 /// # Safety
-/// Each address is that of `side * side` numbers of the type on the device of `blas`; the product
-/// is borrowed mutably.
+/// Each address points to `side * side` numbers of the type on the device of `blas`. The product is
+/// borrowed mutably.
 pub(crate) unsafe fn multiply(
     blas: &CudaBlas,
     side: i32,

@@ -1,7 +1,7 @@
-//! Safe calls of the network's GPU work: six small kernels and the matrix product.
+//! Safe wrappers of the network's GPU work: six small kernels and the matrix product.
 //!
-//! Every function checks the sizes it is given, so that no caller can make a kernel leave its
-//! buffers; the `unsafe` launches rest on those checks.
+//! Every function checks the sizes of its arguments, so that no caller can make a kernel access
+//! memory outside its buffers. The `unsafe` launches depend on those checks.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::gpu::{BLOCK, Result, check, compile, thread_each};
 
 type Buffer = CudaSlice<f32>;
 
-/// Columns that a block of `col_sum` takes.
+/// The number of columns that a block of `col_sum` processes.
 const COLUMNS: u32 = 32;
 
-/// The compiled kernels, a cuBLAS handle, and the one stream that all of it runs on.
+/// The compiled kernels, a cuBLAS handle, and the one stream on which everything runs.
 #[derive(Debug)]
 pub(crate) struct Kernels {
     stream: Arc<CudaStream>,
@@ -184,10 +184,10 @@ impl Product {
         Product { b_transposed: true, ..Product::plain(m, n, k) }
     }
 
-    /// The arguments for cuBLAS, whose matrices are column-major, when it is given `(B, A, C)`.
+    /// The arguments for cuBLAS, which expects column-major matrices and receives `(B, A, C)`.
     ///
     /// A row-major matrix read as column-major is its own transpose, with the row length as leading
-    /// dimension. So cuBLAS sees `C` as `C^T[n, m]`, and we ask for `C^T = B^T * A^T`:
+    /// dimension. So cuBLAS sees `C` as `C^T[n, m]`, and computes `C^T = B^T * A^T`:
     ///
     /// | factor       | in memory, row-major | read as column-major | leading dim. | operation |
     /// | ------------ | -------------------- | -------------------- | ------------ | --------- |

@@ -1,7 +1,7 @@
-//! Shared code of the example programs: a small network that trains on the GPU, kernels whose work
-//! can be counted, and programs before and after a change that is known to help.
+//! Shared code of the example programs: a small network that trains on the GPU, and kernels with
+//! countable work. Also programs before and after a change with a known gain.
 //!
-//! It is a library so that benches and tests can train the same network as the examples.
+//! It is a library so that benches and tests can train the same network.
 
 pub mod args;
 pub mod bound;

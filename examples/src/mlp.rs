@@ -6,10 +6,10 @@
 //! loss   = mean((output - target)^2)  target [512, 64]: outputs of a fixed random network
 //! ```
 //!
-//! Every batch opens the NVTX range `batch` and in it `copy to device`, `forward`, `backward` and
-//! `optimizer`; the loss is read back after those. All work goes to one stream. Buffers are made
-//! once, so that a batch has nothing but copies, one memset, kernels and one wait. The host's side
-//! of the copies is ordinary (pageable) memory: pinned memory would make cudarc add events.
+//! Every batch opens the NVTX range `batch`, and in it `copy to device`, `forward`, `backward` and
+//! `optimizer`. The loss is read back after those. All work uses one stream. Buffers are allocated
+//! once, so that a batch consists of copies, one memset, kernels and one wait. The host memory of
+//! the copies is pageable, because with pinned memory cudarc would add events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::kernels::{Kernels, Product};
 
 pub use crate::reference::reference_losses;
 
-/// Why the CUDA driver cannot be used here, or `None` if it can.
+/// Returns why the CUDA driver cannot be used here, or `None` if it can.
 #[must_use]
 pub fn driver_unavailable() -> Option<String> {
     // SAFETY: opens and closes the library, whose initialisers are meant to run in any program.
@@ -36,9 +36,9 @@ pub fn driver_unavailable() -> Option<String> {
     }
 }
 
-/// Why CUDA cannot be used here, or `None` if it can.
+/// Returns why CUDA cannot be used here, or `None` if it can.
 ///
-/// Call this before anything else: cudarc panics where a library is missing.
+/// Call this before anything else, because cudarc panics if a library is missing.
 pub fn unavailable() -> Option<String> {
     if let Some(why) = driver_unavailable() {
         return Some(why);
@@ -74,12 +74,12 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// Makes the data and the first weights from `seed` and prepares GPU number `device`.
+    /// Creates the data and the initial weights from `seed`, and prepares GPU number `device`.
     ///
     /// Call [`unavailable`] first.
     ///
     /// # Errors
-    /// If there is no such GPU, or a CUDA library refuses a call.
+    /// There is no such GPU, or a CUDA library refuses a call.
     ///
     /// # Panics
     /// Inside cudarc, if a CUDA library is missing.
@@ -109,12 +109,12 @@ impl Mlp {
         Ok(mlp)
     }
 
-    /// Trains on one batch and waits for it; returns the loss before the step.
+    /// Trains on one batch and waits for it. Returns the loss before the step.
     ///
-    /// The data set repeats, so any `batch` will do; a run counts from 0.
+    /// Any number is valid for `batch`, because the data set repeats. A run counts from 0.
     ///
     /// # Errors
-    /// If the GPU or a CUDA library reports one.
+    /// The GPU or a CUDA library reports an error.
     pub fn train_batch(&mut self, batch: usize) -> Result<f32> {
         let _batch = nvtx::range("batch");
         {
@@ -136,12 +136,12 @@ impl Mlp {
         self.read_loss()
     }
 
-    /// Runs one batch without ranges, then puts the first weights back.
+    /// Runs one batch without ranges, then restores the initial weights.
     ///
     /// The first use of a kernel or of cuBLAS loads code, which a measured run should not contain.
     ///
     /// # Errors
-    /// If the GPU or a CUDA library reports one.
+    /// The GPU or a CUDA library reports an error.
     pub fn warm_up(&mut self) -> Result<()> {
         self.copy_to_device(0)?;
         self.forward()?;
@@ -203,7 +203,7 @@ impl Mlp {
         Ok(loss[0])
     }
 
-    /// Puts the first weights in place and forgets all earlier steps.
+    /// Restores the initial weights and discards all earlier steps.
     fn reset(&mut self) -> Result<()> {
         self.stream.memcpy_htod(&self.initial.hidden, &mut self.w1.value)?;
         self.stream.memset_zeros(&mut self.b1.value)?;
@@ -223,7 +223,7 @@ impl fmt::Debug for Mlp {
     }
 }
 
-/// A matrix or vector of weights with what its training needs.
+/// A matrix or vector of weights with its gradient and momentum.
 struct Parameter {
     value: CudaSlice<f32>,
     gradient: CudaSlice<f32>,

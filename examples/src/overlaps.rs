@@ -1,6 +1,8 @@
-//! Four programs in which host and GPU, or two streams, wait for each other without need, and the same without that wait.
+//! Four programs in which host and GPU, or two streams, wait for each other unnecessarily, and the
+//! same programs without that wait.
 //!
-//! Every step opens the NVTX range `step`. The program after the change differs from the one before in that change only.
+//! Every step opens the NVTX range `step`. The programs before and after the change differ only in
+//! that change.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,23 +12,26 @@ use cudarc::driver::{CudaSlice, DevicePtr, result};
 use crate::diseases::{Gpu, Pinned, Program, Step};
 use crate::gpu::Result;
 
-/// A wait without need, and what takes its place.
+/// An unnecessary wait and its replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// Each step reads its loss by a blocking copy. After: a copy to pinned memory, used a step later.
+    /// Each step reads its loss with a blocking copy. After: a copy to pinned memory, used a step
+    /// later.
     LossRead,
-    /// Each step waits for the GPU to log how long its first half took. After: each tenth step does.
+    /// Each step waits for the GPU to log the duration of its first half. After: every tenth step
+    /// does.
     LogWait,
-    /// Each step allocates its workspace and frees it, for which the driver waits. After: one workspace for all steps.
+    /// Each step allocates and frees its workspace, for which the driver waits. After: one
+    /// workspace for all steps.
     Workspace,
-    /// A stream waits for an event that is recorded after the next kernel of the other stream, which it does not need.
-    /// After: the event is recorded before that kernel.
+    /// A stream waits for an event that is recorded after an additional kernel of the other stream,
+    /// which it does not need. After: the event is recorded before that kernel.
     LateEvent,
 }
 
 impl Overlap {
-    /// All of them.
+    /// All unnecessary waits.
     pub const ALL: [Overlap; 4] =
         [Overlap::LossRead, Overlap::LogWait, Overlap::Workspace, Overlap::LateEvent];
 
@@ -40,7 +45,7 @@ impl Overlap {
         }
     }
 
-    /// Steps of a run; a recording of them is small.
+    /// The number of steps in a run, chosen so that a recording is small.
     pub fn steps(self) -> usize {
         30
     }
@@ -50,7 +55,7 @@ impl Overlap {
     /// Call [`unavailable`](crate::mlp::unavailable) first.
     ///
     /// # Errors
-    /// If there is no such GPU, or a CUDA library refuses a call.
+    /// There is no such GPU, or a CUDA library refuses a call.
     ///
     /// # Panics
     /// Inside cudarc, if a CUDA library is missing.
@@ -73,14 +78,14 @@ impl fmt::Display for Overlap {
     }
 }
 
-/// Blocks of each kernel: few, so that two kernels run beside each other.
+/// The number of blocks per kernel: few, so that two kernels run concurrently.
 const BLOCKS: u32 = 16;
 
 fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// The host computes for so long: a batch is put together, a text is split into tokens.
+/// Computes on the host for this long, as when preparing a batch or tokenizing a text.
 fn compute(time: Duration) {
     let _range = nvtx::range("prepare");
     let start = Instant::now();
@@ -89,7 +94,7 @@ fn compute(time: Duration) {
     }
 }
 
-/// A kernel of 500 us, the loss, 300 us of the host.
+/// A kernel of 500 us, the loss, and 300 us of host work.
 fn loss_read(gpu: Gpu, after: bool) -> Result<Step> {
     let stream = gpu.stream.clone();
     let loss: CudaSlice<f32> = stream.alloc_zeros(1)?;
@@ -99,14 +104,14 @@ fn loss_read(gpu: Gpu, after: bool) -> Result<Step> {
             gpu.spin(&stream, BLOCKS, micros(500))?;
             {
                 let _range = nvtx::range("loss");
-                // Copies to pageable memory return when they are done.
+                // Copies to pageable memory return when they are complete.
                 stream.memcpy_dtoh(&loss, &mut value)?;
             }
             compute(micros(300));
             Ok(())
         }));
     }
-    // The values of two steps, each with the event that follows its copy.
+    // The values of two steps, each with the event recorded after its copy.
     let mut slots = Vec::new();
     for _ in 0..2 {
         let is_read = gpu.context.new_event(None)?;
@@ -119,12 +124,12 @@ fn loss_read(gpu: Gpu, after: bool) -> Result<Step> {
             let _range = nvtx::range("loss");
             let (value, is_read) = &mut slots[0];
             let (from, _guard) = loss.device_ptr(&stream);
-            // SAFETY: both sides hold one value; the memory is read only after the event, and outlives the copy: the
-            // program waits for the context after its last step.
+            // SAFETY: both sides hold one value; the memory is read only after the event, and
+            // outlives the copy: the program waits for the context after its last step.
             unsafe { result::memcpy_dtoh_async(value.values_mut(), from, stream.cu_stream()) }?;
             is_read.record(&stream)?;
             slots.swap(0, 1);
-            // That of the step before.
+            // Read the value of the previous step.
             slots[0].1.synchronize()?;
             std::hint::black_box(slots[0].0.values());
         }
@@ -133,7 +138,7 @@ fn loss_read(gpu: Gpu, after: bool) -> Result<Step> {
     }))
 }
 
-/// Two kernels of 300 us, and 400 us of the host between them.
+/// Two kernels of 300 us, with 400 us of host work between them.
 fn log_wait(gpu: Gpu, after: bool) -> Step {
     let mut number = 0u64;
     Box::new(move || {
@@ -151,10 +156,10 @@ fn log_wait(gpu: Gpu, after: bool) -> Step {
     })
 }
 
-/// A kernel of 600 us with a workspace of 8 MiB, 300 us of the host, and a kernel of 300 us.
+/// A kernel of 600 us with a workspace of 8 MiB, 300 us of host work, and a kernel of 300 us.
 fn workspace(gpu: Gpu, after: bool) -> Result<Step> {
     const BYTES: usize = 8 << 20;
-    // Used by all steps after the change, and there before it, too.
+    // All steps after the change share this workspace. It is allocated before the change as well.
     let kept: CudaSlice<u8> = gpu.stream.alloc_zeros(BYTES)?;
     gpu.stream.synchronize()?;
     Ok(Box::new(move || {
@@ -163,7 +168,8 @@ fn workspace(gpu: Gpu, after: bool) -> Result<Step> {
         let own = (!after).then(|| unsafe { result::malloc_sync(BYTES) }).transpose()?;
         gpu.spin(&gpu.stream, BLOCKS, micros(600))?;
         if let Some(own) = own {
-            // SAFETY: allocated above and used by nothing any more once the driver has waited for the kernel.
+            // SAFETY: allocated above and used by nothing any more once the driver has waited for
+            // the kernel.
             unsafe { result::free_sync(own) }?;
         }
         compute(micros(300));
@@ -172,7 +178,8 @@ fn workspace(gpu: Gpu, after: bool) -> Result<Step> {
     }))
 }
 
-/// One stream has kernels of 50 and 800 us, the other needs the first of them for one of 700 us.
+/// One stream runs kernels of 50 us and 800 us. The other needs only the first of them for a kernel
+/// of 700 us.
 fn late_event(gpu: Gpu, after: bool) -> Result<Step> {
     let other = gpu.context.new_stream()?;
     Ok(Box::new(move || {

@@ -1,4 +1,4 @@
-//! The same training run in plain Rust: what the GPU's losses are compared with.
+//! The same training run in plain Rust, as a reference for the GPU's losses.
 
 use crate::data::{
     BATCH, Data, HIDDEN, INPUT, InitialWeights, LEARNING_RATE, MOMENTUM, OUTPUT, dot,
@@ -7,7 +7,7 @@ use crate::data::{
 /// Losses of the first `batches` batches, computed on the host in `f32`.
 ///
 /// Starts from the same weights and data as [`Mlp::new`](crate::mlp::Mlp::new) with this `seed`.
-/// The sums run in another order than on a GPU, so the two agree closely, not bit by bit.
+/// The order of summation differs from the GPU's, so the losses agree closely, but not bit by bit.
 /// A batch costs about 150 million multiplications.
 pub fn reference_losses(seed: u64, batches: usize) -> Vec<f32> {
     let data = Data::new(seed);
@@ -34,7 +34,7 @@ pub fn reference_losses(seed: u64, batches: usize) -> Vec<f32> {
                 add_scaled(&mut w2.gradient[o * HIDDEN..][..HIDDEN], d_output, &hidden);
                 b2.gradient[o] += d_output;
             }
-            // The ReLU passes a gradient on only where it passed the value on.
+            // A ReLU propagates the gradient only where it propagated the value.
             for j in (0..HIDDEN).filter(|&j| hidden[j] > 0.0) {
                 add_scaled(&mut w1.gradient[j * INPUT..][..INPUT], d_hidden[j], x);
                 b1.gradient[j] += d_hidden[j];
@@ -60,7 +60,7 @@ impl Parameter {
         Parameter { value, gradient, velocity }
     }
 
-    /// One step down the gradient, which is then cleared.
+    /// Takes one step of gradient descent, then clears the gradient.
     fn step(&mut self) {
         for ((w, g), v) in self.value.iter_mut().zip(&mut self.gradient).zip(&mut self.velocity) {
             *v = MOMENTUM * *v + *g;
@@ -70,7 +70,7 @@ impl Parameter {
     }
 }
 
-/// `sum += factor * row`, written out like [`dot`].
+/// Adds `factor * row` to `sum`, unrolled like [`dot`].
 fn add_scaled(sum: &mut [f32], factor: f32, row: &[f32]) {
     debug_assert!(sum.len() == row.len() && sum.len().is_multiple_of(8));
     for (s, r) in sum.as_chunks_mut::<8>().0.iter_mut().zip(row.as_chunks::<8>().0) {

@@ -1,4 +1,4 @@
-//! `convert`, `html`, `flamegraph`: a profile as a file for other programs.
+//! `convert`, `html`, `flamegraph`: writes a profile as a file for other programs.
 
 use std::io::Write;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
     let output = Output::new(to, &[&args.file])?;
     output.check(format)?;
     let profile = match format {
-        // Some columns need the records.
+        // Some columns of this format need the records.
         ExportFormat::Nsys => input::recorded(&args.file)?,
         _ => input::profile(&args.file)?,
     };
@@ -55,16 +55,16 @@ pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
     output.write(|out| write(&profile, format, &options, &args.file, out))
 }
 
-/// What formats may be asked for.
+/// Format-specific options.
 #[derive(Default)]
 struct Options {
     rank: Option<(u32, u32)>,
     samples: Option<usize>,
-    /// Idle time in place of work: gaps from this length on.
+    /// Exports idle gaps of at least this duration instead of work.
     idle: Option<Duration>,
 }
 
-/// `html` and `flamegraph`.
+/// Runs `html` and `flamegraph`.
 pub(crate) fn to(
     format: ExportFormat,
     io: &FileArgs,
@@ -97,7 +97,7 @@ impl Options {
         ] {
             let is_fitting = match format {
                 ExportFormat::Trace(format) => has(format),
-                // Its stacks are the folded ones.
+                // The folded stacks can also show idle time.
                 ExportFormat::Flamegraph => option == "--idle",
                 _ => false,
             };
@@ -141,12 +141,13 @@ fn write(
         ExportFormat::Flamegraph => flamegraph(profile, options.idle, file, out),
         ExportFormat::JsonLines => Ok(out.write_all(profile.json_lines().as_bytes())?),
         ExportFormat::Counts => Ok(out.write_all(profile.counts().as_bytes())?),
-        // Folders and files of their own.
+        // `convert` writes these formats directly to their own folders or files.
         ExportFormat::Nsys | ExportFormat::Parquet => Ok(()),
     }
 }
 
-/// The folded stacks as a picture: a frame for each range, on top the kernels, or functions and causes of idle time.
+/// Draws the folded stacks with a frame per range. The topmost frames are kernels, or functions and
+/// causes of idle time.
 fn flamegraph(
     profile: &Profile,
     idle: Option<Duration>,
@@ -164,7 +165,7 @@ fn flamegraph(
     };
     profile.export(export, &mut folded)?;
     let folded = String::from_utf8_lossy(&folded);
-    // Without time there is no frame to draw.
+    // Without time the picture would have no frames.
     let has_time = folded.lines().any(|line| !line.ends_with(" 0"));
     if !has_time {
         let has_operations = profile.operations().next().is_some();
@@ -191,7 +192,7 @@ fn flamegraph(
     "ns".clone_into(&mut options.count_name);
     kind.clone_into(&mut options.name_type);
     options.image_width = Some(1200);
-    // The same name has the same colour in every picture.
+    // Give a name the same colour in every picture.
     options.hash = true;
     inferno::flamegraph::from_lines(&mut options, folded.lines(), out)
         .map_err(|error| Failure::from(error).context("the flame graph"))

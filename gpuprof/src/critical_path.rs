@@ -1,4 +1,5 @@
-//! `gpuprof critical-path`: what determined the length of a run or its steps, and what changes would bring.
+//! `gpuprof critical-path`: reports what determined the duration of a run or its steps, and
+//! predicts the effect of changes.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use crate::message::note;
 use crate::output::write_json;
 use crate::suggest;
 
-/// The path of some ranges, or the answers to questions.
+/// The critical path of some ranges, or the requested predictions.
 #[derive(Debug, Serialize)]
 struct Paths<'a> {
     path: Option<CriticalPath>,

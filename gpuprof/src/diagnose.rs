@@ -1,4 +1,4 @@
-//! `gpuprof diagnose`: verdicts and findings.
+//! `gpuprof diagnose`: reports verdicts and findings.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -78,7 +78,7 @@ fn evidence_of(verdict: &Verdict) -> impl Iterator<Item = &Evidence> {
     verdict.causes.iter().map(|cause| &cause.evidence)
 }
 
-/// A diagnosis with what the numbers of its evidence stand for.
+/// A diagnosis with the tables that resolve the indices in its evidence.
 #[derive(Serialize)]
 struct Written<'d, T> {
     #[serde(flatten)]
@@ -86,7 +86,7 @@ struct Written<'d, T> {
     evidence: EvidenceTables,
 }
 
-/// Rows by the numbers in `operation` and `call` of moments.
+/// Rows by the indices in `operation` and `call` of evidence moments.
 #[derive(Serialize, Default)]
 struct EvidenceTables {
     operations: BTreeMap<usize, OperationRow>,
@@ -96,7 +96,7 @@ struct EvidenceTables {
 #[derive(Serialize)]
 struct OperationRow {
     kind: &'static str,
-    /// The kernel, or the kind of copy.
+    /// The name of the kernel, or the kind of copy.
     name: String,
     path: Option<String>,
     start_ns: Option<u64>,
@@ -189,7 +189,7 @@ fn worst_of(verdict: &Verdict) -> f64 {
     causes.map(|cause| cause.estimate).fold(1.0, f64::max)
 }
 
-/// Why there is no verdict: an unknown result must not pass.
+/// Returns why there is no verdict, because an unknown result must not pass the gate.
 fn unsaid(verdict: &Verdict) -> Option<Inconclusive> {
     verdict.inconclusive.filter(|why| !matches!(why, Inconclusive::NoSingleCause { .. }))
 }

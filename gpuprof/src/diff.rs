@@ -1,4 +1,4 @@
-//! `diff`: a comparison of profiles before and after, and a gate on growth.
+//! `diff`: compares profiles before and after a change, and gates growth.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::input;
 use crate::message::note;
 use crate::output::{Output, write_json};
 
-/// Values named in the message of a gate.
+/// The maximum number of values named in a gate's message.
 const NAMED: usize = 5;
 
-/// The files of a side with their profiles.
+/// The files of one side with their profiles.
 struct Side {
     files: Vec<PathBuf>,
     profiles: Vec<Profile>,
@@ -102,7 +102,7 @@ struct Written<'c> {
     comparison: &'c Comparison,
 }
 
-/// What to type for so many runs of each side.
+/// The commands that record and compare this number of runs of each side.
 fn more_runs(runs: usize, paired: bool) -> String {
     let paired = if paired { " --paired" } else { "" };
     format!(
@@ -126,7 +126,7 @@ fn gate(
     }
     let wall = comparison.wall();
     match &wall.undecidable {
-        // Counts are exact on any device.
+        // Counts are comparable across devices.
         None | Some(Undecidable::Devices { .. }) if of == Gated::Counts => {}
         None => {}
         Some(why) => {

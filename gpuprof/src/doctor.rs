@@ -1,4 +1,4 @@
-//! `doctor`: the GPU profiling that this machine allows.
+//! `doctor`: reports which GPU profiling this machine supports.
 
 use std::io::Write as _;
 
@@ -21,8 +21,8 @@ pub(crate) fn doctor(format: TextFormat, require: bool) -> Result<(), Failure> {
     }
 }
 
-/// One object. Texts may change; names, numbers and the words of `holder` and `counters` are
-/// stable.
+/// The report as one JSON object. Texts may change between versions. Field names, numbers and the
+/// values of `holder` and `counters` are stable.
 fn json(support: &Support) -> Value {
     let driver = match &support.driver {
         Ok(driver) => json!({
@@ -56,7 +56,7 @@ fn json(support: &Support) -> Value {
         Holder::Nobody => ("nobody", None),
         Holder::ThisCrate => ("this program", None),
         Holder::Other(name) => ("other", name.as_deref()),
-        // A newer library may have more variants.
+        // A newer library may add variants.
         _ => ("unknown", None),
     };
     let counters = match support.counters {

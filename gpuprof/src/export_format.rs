@@ -1,4 +1,4 @@
-//! The formats that a profile is converted to.
+//! The formats to which a profile can be converted.
 
 use std::sync::LazyLock;
 
@@ -6,10 +6,10 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use profiler_analysis::Format;
 
-/// What a profile is converted to.
+/// A format to which a profile can be converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExportFormat {
-    /// A format of the library.
+    /// A trace format of the library.
     Trace(Format),
     Html,
     Flamegraph,
@@ -20,7 +20,7 @@ pub(crate) enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// Those beside the library's.
+    /// All formats except the library's trace formats.
     const OTHERS: [Self; 6] =
         [Self::Html, Self::Flamegraph, Self::Nsys, Self::Parquet, Self::JsonLines, Self::Counts];
 
@@ -32,10 +32,10 @@ impl ExportFormat {
         &ALL
     }
 
-    /// Endings of file names, without the first dot.
+    /// The extensions of file names, without the leading dot.
     pub(crate) fn extensions(self) -> Vec<&'static str> {
         match self {
-            // What most viewers of JSON traces read.
+            // Most trace viewers read JSON in this format.
             Self::Trace(Format::Chrome) => vec![Format::Chrome.extension(), "json"],
             Self::Trace(Format::Pprof) => vec![Format::Pprof.extension(), "pprof"],
             Self::Trace(format) => vec![format.extension()],
@@ -48,8 +48,8 @@ impl ExportFormat {
         }
     }
 
-    /// The format of a file with this name: that whose key precedes the extension, as in `run.kineto.json`, or else that with the
-    /// longest ending.
+    /// Returns the format for a file name. A format key before the extension decides, as in
+    /// `run.kineto.json`; otherwise the longest matching extension does.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let named = name.rsplit('.').nth(1).filter(|_| name.matches('.').count() > 1);
@@ -63,11 +63,11 @@ impl ExportFormat {
             let extensions = format.extensions().into_iter();
             extensions.filter(|extension| ends(extension)).map(str::len).max().map(|l| (l, *format))
         });
-        // Of equal ones the first.
+        // Among extensions of equal length, the first format wins.
         fitting.rev().max_by_key(|(length, _)| *length).map(|(_, format)| format)
     }
 
-    /// Every format with its endings, for messages.
+    /// Lists every format with its extensions, for messages.
     pub(crate) fn list() -> String {
         let formats = Self::all().iter().map(|format| {
             let extensions = format.extensions().join(", .");
@@ -110,7 +110,7 @@ impl ValueEnum for ExportFormat {
         };
         let value = PossibleValue::new(self.key()).help(help);
         Some(match self {
-            // Its name before `report --format json` was one document.
+            // Accept the former name, from before `report --format json` wrote one document.
             Self::JsonLines => value.alias("json"),
             _ => value,
         })

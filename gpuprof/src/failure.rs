@@ -1,4 +1,4 @@
-//! Failures with their exit status.
+//! Failures of the program and their exit statuses.
 
 use std::error::Error as _;
 use std::io;
@@ -11,14 +11,14 @@ pub(crate) enum Failure {
     Usage(String),
     /// A failed gate.
     Gate(String),
-    /// The status of `gpuprof run`, with a message if the program did not run.
+    /// The exit status of `gpuprof run`, with a message if the program did not run.
     Run(u8, String),
     /// The reader closed the output.
     Closed,
 }
 
 impl Failure {
-    /// Puts what it is about before the message of an error.
+    /// Prefixes the message of an error with its subject.
     pub(crate) fn context(self, what: &str) -> Self {
         match self {
             Self::Error(message) => Self::Error(format!("{what}: {message}")),

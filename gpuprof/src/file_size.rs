@@ -1,4 +1,4 @@
-//! A write beyond the limit of file sizes (`ulimit -f`) is an error like a full disk, not the end of gpuprof.
+//! Turns a write beyond the file size limit (`ulimit -f`) into an error instead of a fatal signal.
 
 use std::io;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use nix::libc::SIGXFSZ;
 
 use crate::run::ignored_signals;
 
-/// Handles the signal of such a write, which then fails. A program that gpuprof runs has its default action all the same, or
-/// ignores it, as gpuprof was started.
+/// Handles SIGXFSZ so that such a write fails with an error. A program started by gpuprof still has
+/// the default action, or ignores the signal if gpuprof was started with it ignored.
 pub(crate) fn writes_fail() {
     if ignored_signals() >> (SIGXFSZ - 1) & 1 == 0 {
-        // Without a handler gpuprof ends there, as it would have.
+        // If the handler cannot be installed, the signal keeps its default action and ends gpuprof.
         let _: io::Result<_> =
             signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     }

@@ -1,4 +1,5 @@
-//! `gpuprof gaps`: idle times of the GPU by cause and range, and what the host waited for in them.
+//! `gpuprof gaps`: reports GPU idle time by cause and range, and what the host waited for
+//! meanwhile.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,7 +27,7 @@ struct Rows<'a> {
     longest: Vec<LongGap>,
 }
 
-/// A gap, and what the thread did in it that ended it.
+/// A gap and the activity of the thread that ended it.
 #[derive(Serialize)]
 struct LongGap {
     start_ns: u64,
@@ -38,12 +39,12 @@ struct LongGap {
     samples: Vec<Part>,
 }
 
-/// What a thread did in a part of a gap.
+/// The activity of a thread during one part of a gap.
 #[derive(Serialize)]
 struct Part {
     time_ns: u64,
     state: String,
-    /// Functions, innermost first.
+    /// The sampled functions, innermost first.
     stack: Vec<String>,
 }
 
@@ -51,7 +52,7 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The name of a kernel, or what else an operation is.
+/// The name of a kernel, or the kind of another operation.
 fn name(operation: GpuOperation<'_>) -> String {
     let kernel = operation.as_kernel().map(|kernel| kernel.demangled_name());
     kernel.unwrap_or_else(|| match operation.kind() {
@@ -111,7 +112,7 @@ impl fmt::Display for Text<'_> {
         let Self { gaps, shortest, rows } = self;
         let shortest = humantime::format_duration(*shortest);
         write!(f, "gaps of {shortest} and more: ")?;
-        // With the layout of the formatter.
+        // Pass on the formatter's layout.
         gaps.fmt(f)?;
         f.write_str("\n\n")?;
         match rows.samples.source {

@@ -1,4 +1,4 @@
-//! `gate`: recorded runs compared with a baseline.
+//! `gate`: compares recorded runs with a baseline.
 
 use std::io::Write as _;
 
@@ -25,7 +25,7 @@ pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     let gate = args.ignore_times.iter().fold(gate, |gate, name| gate.ignore_times(name));
     let runs = args.files.iter().map(|file| input::profile(file));
     let verdict = gate.judge(&runs.collect::<Result<Vec<_>, _>>()?)?;
-    // A baseline is a file of the repository.
+    // CI can annotate the baseline because it is a file of the repository.
     let baseline = args.baseline.display().to_string();
     let report = || CiReport::from(&verdict).named(&*baseline).at(&baseline, 1);
     output.write_in(format.is_for_people(), |out| {

@@ -26,37 +26,37 @@ const SQLITE: &[u8] = b"SQLite format 3\0";
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// The accepted files, for messages.
+/// The list of accepted files, for messages.
 const GIVE: &str = "give a recording (.gpuprof), a folder of recordings, or what `nsys export --type sqlite` made of a \
                     capture";
 
-/// The maximum size of a recording, from `--max-bytes`.
+/// The maximum size of a recording in bytes, from `--max-bytes`.
 static MAX_BYTES: AtomicU64 = AtomicU64::new(Recording::MAX_BYTES);
 
 pub(crate) fn set_max_bytes(max_bytes: u64) {
     MAX_BYTES.store(max_bytes, Ordering::Relaxed);
 }
 
-/// Whether ranges are inferred, from `--no-inferred`.
+/// True if ranges are inferred; set by `--no-inferred`.
 static INFERRED: AtomicBool = AtomicBool::new(true);
 
 pub(crate) fn set_inferred(is_on: bool) {
     INFERRED.store(is_on, Ordering::Relaxed);
 }
 
-/// Names of further communication kernels, from `--communication`.
+/// The names of additional communication kernels, from `--communication`.
 static COMMUNICATION: OnceLock<Regex> = OnceLock::new();
 
 pub(crate) fn set_communication(names: Option<Regex>) {
     names.into_iter().for_each(|names| _ = COMMUNICATION.set(names));
 }
 
-/// Reads a profile without the logs of its recording, which take more memory than the profile.
+/// Reads a profile and drops the logs of its recording, which use more memory than the profile.
 pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
     read(path, Profile::without_recording)
 }
 
-/// Reads a profile with the logs of its recording.
+/// Reads a profile and retains the logs of its recording.
 pub(crate) fn recorded(path: &Path) -> Result<Profile, Failure> {
     read(path, |profile| profile)
 }
@@ -75,7 +75,7 @@ fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, F
 fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
     let is_standard = path == Path::new("-");
     let opened = if is_standard { standard_input()? } else { File::open(path) };
-    // SQLite opens files by a path.
+    // SQLite opens files only by path.
     let path = if is_standard { Path::new("/dev/stdin") } else { path };
     let file = opened.map_err(|error| unreadable(path, &error))?;
     let about = file.metadata().map_err(|error| unreadable(path, &error))?;
@@ -122,7 +122,7 @@ fn standard_input() -> Result<io::Result<File>, Failure> {
     }
 }
 
-/// The first bytes of a file, and the file after them.
+/// Reads the first bytes of a file. Returns them and the file positioned after them.
 fn begin(path: &Path, mut file: File) -> Result<(Vec<u8>, File), Failure> {
     let mut bytes = Vec::with_capacity(SQLITE.len());
     let read = file.by_ref().take(SQLITE.len() as u64).read_to_end(&mut bytes);
@@ -133,19 +133,19 @@ fn begin(path: &Path, mut file: File) -> Result<(Vec<u8>, File), Failure> {
 fn recording(path: &Path, about: &Metadata, source: impl Read) -> Result<Recording, Failure> {
     let max_bytes = MAX_BYTES.load(Ordering::Relaxed);
     match about.is_file() && about.len() > max_bytes {
-        // Fails at once.
+        // This call fails at once because the file is too large.
         true => Recording::load_up_to(path, max_bytes).map_err(Failure::from),
         false => Recording::read_from(source, max_bytes)
             .map_err(|error| Failure::Error(format!("{}: {error}", path.display()))),
     }
 }
 
-/// The recordings of a folder by name, with what the manifest of a run says of each process.
+/// The recordings of a folder by name, with each process's entry in the run manifests.
 struct Folder {
     files: Vec<(PathBuf, Metadata)>,
-    /// What has the name of a recording and is no file.
+    /// Paths that have a recording's extension but are not files.
     others: Vec<PathBuf>,
-    /// By the name of the recording.
+    /// The processes, keyed by the file name of the recording.
     processes: HashMap<OsString, Process>,
 }
 
@@ -156,7 +156,7 @@ impl Folder {
         for entry in path.read_dir().map_err(of_folder)? {
             let path = entry.map_err(of_folder)?.path();
             let is_recording = path.extension().is_some_and(|extension| extension == "gpuprof");
-            // Follows links.
+            // `metadata` follows links.
             match path.metadata().ok().filter(Metadata::is_file) {
                 Some(about) if is_recording => files.push((path, about)),
                 None if is_recording => others.push(path),
@@ -165,11 +165,11 @@ impl Folder {
         }
         let manifests = RunFolder::open(path).and_then(|folder| folder.processes());
         let manifests = manifests.map_err(|error| Failure::Error(error.to_string()))?;
-        // Without it a process has no name.
+        // Without its manifest a process has no name.
         manifests.unreadable.iter().for_each(|error| note(&error.to_string()));
         let named = |process: Process| (process.recording_name().into(), process);
         let processes: HashMap<OsString, _> = manifests.found.into_iter().map(named).collect();
-        // Of a recording and its copies the one with a manifest comes first.
+        // Sort a recording with a manifest before its copies.
         let is_copy =
             |file: &Path| file.file_name().is_none_or(|name| !processes.contains_key(name));
         files.sort_by(|(a, _), (b, _)| (is_copy(a), a).cmp(&(is_copy(b), b)));
@@ -177,7 +177,7 @@ impl Folder {
         Ok(Self { files, others, processes })
     }
 
-    /// The processes in an order, each with whether its recording is here.
+    /// The processes in order of id and image, each with true if its recording is in the folder.
     fn states(&self) -> impl Iterator<Item = (&Process, bool)> {
         let mut processes: Vec<_> = self.processes.iter().collect();
         processes.sort_by_key(|(_, process)| (process.id, process.image));
@@ -188,7 +188,7 @@ impl Folder {
             .map(move |(name, process)| (process, files.contains(name.as_os_str())))
     }
 
-    /// Why a run has no recording.
+    /// Describes why a run has no recording.
     fn without_recordings(&self, path: &Path) -> Failure {
         let path = path.display();
         if self.processes.is_empty() {
@@ -217,7 +217,7 @@ impl Folder {
     }
 }
 
-/// For commands that do not show the health themselves.
+/// Prints the losses, for commands that do not report the profile's health.
 pub(crate) fn note_losses(file: &Path, profile: &Profile) {
     let health = profile.health();
     if !health.is_complete() {
@@ -232,17 +232,17 @@ pub(crate) fn note_losses(file: &Path, profile: &Profile) {
     }
 }
 
-/// What is missing of some processes of a run, for the end of a message.
+/// The missing data of incomplete processes, as the end of a message.
 fn of_processes(profile: &Profile) -> String {
     let of = profile.incomplete_processes().take(NAMED);
     of.map(|(process, missing)| format!("; {process}: {missing}")).collect()
 }
 
-/// Processes in a message; the report names more.
+/// The maximum number of processes named in a message. The report lists more.
 const NAMED: usize = 8;
 
-/// Reads all recordings of a folder as one profile. A recording that is missing or cannot be read is
-/// reported and counted as a loss.
+/// Reads all recordings of a folder as one profile. A missing or unreadable recording is reported
+/// and counted as a loss.
 fn folder(path: &Path) -> Result<Profile, Failure> {
     let folder = Folder::open(path)?;
     for other in &folder.others {
@@ -311,7 +311,7 @@ fn folder(path: &Path) -> Result<Profile, Failure> {
     merger.finish().map_err(|error| last.unwrap_or_else(|| error.into()))
 }
 
-/// Does not wait for the writer of a pipe that has taken the place of a file.
+/// Opens a regular file. Does not wait for the writer if a pipe has replaced the file.
 fn open_regular(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
     match file.metadata()?.is_file() {
@@ -320,7 +320,7 @@ fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
-/// True for a file with this magic, and for one cut off within it.
+/// True for a file that starts with this magic, and for a file truncated within the magic.
 fn begins(bytes: &[u8], magic: &[u8]) -> bool {
     bytes.starts_with(magic) || (!bytes.is_empty() && magic.starts_with(bytes))
 }

@@ -1,4 +1,4 @@
-//! `kernels` and `tensor-cores`: kernels by name and launch.
+//! `kernels` and `tensor-cores`: list kernels by name and by launch.
 
 use std::io::Write as _;
 
@@ -71,7 +71,7 @@ pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
     }
 }
 
-/// States how to see the rows of the longest table that the limit leaves out.
+/// Prints how to show the rows that the limit omitted from the longest table.
 fn hint_at_limit(out: &mut Text<'_>, limit: usize, rows: usize) -> Result<(), Failure> {
     match limit {
         0 => Ok(()),

@@ -1,12 +1,14 @@
-//! Reports, exports and differences of recorded files, from the command line.
+//! The command line of the profiler: records runs, controls live processes, and reports, exports
+//! and compares recordings.
 //!
 //! ```text
 //! cargo run --release -p gpuprof -- run.gpuprof
 //! ```
 //!
-//! Results go to standard output or the file of `-o`, messages to standard error. The exit status
-//! is 0 for success, 1 for an error, 2 for contradictory arguments, 3 for a failed gate; `run` has
-//! that of its program. A reader that closes the output ends the program with success.
+//! Results are written to standard output or the file of `-o`, messages to standard error. The exit
+//! status is 0 for success, 1 for an error, 2 for contradictory arguments and 3 for a failed gate.
+//! `run` exits with the status of its program. If the reader closes the output, the program ends
+//! with success.
 
 mod args;
 mod closed;
@@ -55,14 +57,15 @@ use message::note;
 use output::Output;
 use terminal::Settings;
 
-/// The stack of the thread that does everything, in bytes. That of the main thread is as small as `ulimit -s` has it.
+/// The stack size of the working thread, in bytes. The main thread's stack may be smaller
+/// (`ulimit -s`).
 const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {
     file_size::writes_fail();
     match std::thread::Builder::new().name("gpuprof".to_owned()).stack_size(STACK).spawn(commanded)
     {
-        // Its panic is printed.
+        // The panic message has already been printed.
         Ok(thread) => thread.join().unwrap_or(ExitCode::from(101)),
         Err(_) => commanded(),
     }
@@ -87,7 +90,7 @@ fn commanded() -> ExitCode {
     }
 }
 
-/// Reads the command line. A file in the place of a command stands for its report.
+/// Parses the command line. A file in place of a command runs `report` on it.
 fn parse(mut words: Vec<OsString>) -> Result<Args, Failure> {
     let parse = |words: &[OsString]| {
         let matches = Args::command_with_examples().try_get_matches_from(words);
@@ -112,7 +115,8 @@ fn parse(mut words: Vec<OsString>) -> Result<Args, Failure> {
     parse(&words)
 }
 
-/// Prints `--help` and `--version` as results; other messages of clap exit with its status.
+/// Prints `--help` and `--version` as results. Other clap messages end the program with clap's
+/// status.
 fn parsed(error: clap::Error) -> Failure {
     if error.use_stderr() {
         error.exit();
@@ -156,18 +160,18 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Snapshot { report, live } => live::snapshot(&live, report),
         Command::Status { json, live } => live::status(&live, json),
         Command::Completions { shell } => {
-            // It panics if it cannot write.
+            // `generate` panics if a write fails, so it writes to memory.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "gpuprof", &mut script);
             Output::Standard.write(|out| Ok(out.write_all(&script)?))
         }
         Command::Man { command } => man(command.as_deref()),
-        // `parse` made a report of it.
+        // `parse` has already replaced this command by `report`.
         Command::File(_) => Ok(()),
     }
 }
 
-/// `report`: of several files each with its name.
+/// Runs `report`. If there are several files, each report is preceded by its file name.
 fn report(args: &ReportArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output()?, args.format.get());
     let files = &args.io.files;
@@ -201,7 +205,7 @@ fn report(args: &ReportArgs) -> Result<(), Failure> {
     profiles.iter().try_for_each(|(file, profile)| args.gate.check(file, profile))
 }
 
-/// The lines of JSON as one object: those of ranges, and the last one.
+/// Writes the lines of JSON as one object: the ranges, and the totals from the last line.
 fn report_json(out: &mut impl Write, file: &Path, profile: &Profile) -> Result<(), Failure> {
     out.write_all(b"{\"file\":")?;
     text::write_json_pretty(&mut *out, &file.to_string_lossy())?;
@@ -217,7 +221,7 @@ fn report_json(out: &mut impl Write, file: &Path, profile: &Profile) -> Result<(
     Ok(write!(out, "],\n\"whole\":{whole}}}")?)
 }
 
-/// The manual page of the program or of a command, for `man -l -`.
+/// Writes the manual page of the program or of a command, for `man -l -`.
 fn man(name: Option<&str>) -> Result<(), Failure> {
     let mut command = Args::command_with_examples();
     command.build();
@@ -230,7 +234,7 @@ fn man(name: Option<&str>) -> Result<(), Failure> {
                 let meant = suggest::among(name, names);
                 Failure::Usage(format!("there is no command {name}{meant}"))
             })?;
-            // Its own name has a space.
+            // The name of a subcommand contains a space.
             command.display_name(format!("gpuprof-{name}"))
         }
     };

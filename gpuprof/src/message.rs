@@ -1,4 +1,4 @@
-//! Messages on standard error, and processes in them.
+//! Messages on standard error, and labels for processes.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -7,21 +7,21 @@ use profiler_base::text::shortened;
 
 use crate::terminal;
 
-/// The longest message: names from files may be arbitrarily long.
+/// The maximum width of a message. Names from files may be arbitrarily long.
 pub(crate) const MAX_WIDTH: usize = 2000;
-/// The width of a program's name in messages and tables.
+/// The maximum width of a program's name in messages and tables.
 pub(crate) const PROGRAM_WIDTH: usize = 32;
 
 /// Writes one line to standard error and ignores errors.
 pub(crate) fn note(message: &str) {
     let message = format!("gpuprof: {}", shortened(message, MAX_WIDTH));
-    // Elsewhere a message is a line.
+    // If standard error is not a terminal, a message stays on one line.
     let width = terminal::stderr().width.filter(|_| io::stderr().is_terminal());
     let message = width.map_or(message.clone(), |width| terminal::wrapped(&message, width));
     let _: io::Result<()> = writeln!(io::stderr(), "{message}");
 }
 
-/// A process in a message.
+/// The label of a process in a message.
 pub(crate) fn process_label(process: &Process) -> String {
     let rank = process.rank.map(|rank| format!(", rank {rank}")).unwrap_or_default();
     format!("{} ({}{rank})", process.id.pid, shortened(&process.program, PROGRAM_WIDTH))

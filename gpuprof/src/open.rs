@@ -1,4 +1,5 @@
-//! `open`: a profile in the browser, as a page or in a viewer that reads it from this machine.
+//! `open`: shows a profile in the browser, as a page or in a viewer that fetches it from this
+//! machine.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -18,15 +19,16 @@ use crate::input::{self, note_losses};
 use crate::message::note;
 use crate::output::{Output, standard};
 
-/// The only port from which ui.perfetto.dev may read.
+/// The only local port from which ui.perfetto.dev may fetch.
 const PERFETTO_PORT: u16 = 9001;
 const PERFETTO: &str = "https://ui.perfetto.dev";
 const FIREFOX: &str = "https://profiler.firefox.com";
-/// How long a viewer may take to fetch its file.
+/// The time limit for a viewer to fetch its file.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(2);
-/// How long a connection may take for its request, in which the browser's own waits. Browsers send it at once, or connect for later.
+/// The time limit for a connection to send its request. Meanwhile the browser's actual request may
+/// wait. Browsers send a request at once, or open a connection for later use.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest head of a request.
+/// The maximum size of a request's head, in bytes.
 const LONGEST_REQUEST: u64 = 1 << 14;
 
 pub(crate) fn open(args: &OpenArgs) -> Result<(), Failure> {
@@ -58,7 +60,7 @@ fn page_name(file: &Path) -> PathBuf {
     PathBuf::from(stem.unwrap_or("profile".as_ref())).with_added_extension("html")
 }
 
-/// A new folder that nobody else can read: names in a profile may be private.
+/// Creates a folder that only this user can read, because names in a profile may be private.
 fn private_folder() -> Result<PathBuf, Failure> {
     for number in 0..1000_u32 {
         let name = format!("gpuprof-{}-{number}", std::process::id());
@@ -77,10 +79,10 @@ fn private_folder() -> Result<PathBuf, Failure> {
     Err(Failure::Error("no name for a temporary folder is free: name a file with -o".to_owned()))
 }
 
-/// Starts the browser, or notes that there is none.
+/// Starts the browser, or notes that no browser was found.
 fn start_browser(target: &str) -> Result<(), Failure> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    // Without a display xdg-open looks for browsers of terminals.
+    // Without a display xdg-open would start a browser in the terminal.
     let has_display = ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO_NAME"];
     let opened = match cfg!(not(target_os = "linux")) || has_display.into_iter().any(is_set) {
         true => open::that_detached(target).map_err(|error| error.to_string()),
@@ -98,7 +100,7 @@ fn print_line(line: &str) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// Opens a viewer in the browser, and serves the profile to it once.
+/// Opens a viewer in the browser and serves the profile to it once.
 fn hand_over(
     profile: &Profile,
     format: Format,
@@ -114,7 +116,7 @@ fn hand_over(
         ))
     })?;
     let port = listener.local_addr()?.port();
-    // Other programs of this machine do not know the name.
+    // A random path prevents other programs of this machine from fetching the profile.
     let secret = secret()?;
     let path = format!("/{secret}.{}", format.extension());
     let (origin, url) = viewer(&format!("http://127.0.0.1:{port}{path}"));
@@ -135,19 +137,19 @@ fn secret() -> Result<String, Failure> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A file that one site may fetch.
+/// A file that one web origin may fetch.
 struct Served<'s> {
     path: &'s str,
     origin: &'s str,
     content: &'s [u8],
 }
 
-/// Answers requests until the file is fetched.
+/// Answers requests until the file has been fetched.
 fn serve(listener: &TcpListener, served: &Served<'_>, until: Instant) -> Result<(), Failure> {
     listener.set_nonblocking(true)?;
     loop {
         match listener.accept() {
-            // A browser may drop connections that it does not need.
+            // Ignore errors, because a browser may drop connections that it does not need.
             Ok((stream, _)) => {
                 let asked = Instant::now() + REQUEST_TIMEOUT;
                 if matches!(served.answer(&stream, asked.min(until), until), Ok(true)) {
@@ -170,8 +172,8 @@ fn serve(listener: &TcpListener, served: &Served<'_>, until: Instant) -> Result<
 }
 
 impl Served<'_> {
-    /// Answers one request, which has to be there by the first moment; the answer is taken by the second. True if the whole file was
-    /// sent.
+    /// Answers one request. The request must arrive before `asked`, and the client must read the
+    /// answer before `sent`. Returns true if the whole file was sent.
     fn answer(&self, stream: &TcpStream, asked: Instant, sent: Instant) -> io::Result<bool> {
         stream.set_nonblocking(false)?;
         let stream = Until { stream, until: asked };
@@ -199,7 +201,7 @@ impl Served<'_> {
              Access-Control-Allow-Private-Network: true\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
             self.origin
         );
-        // Only who knows the name of the file may take long.
+        // Only a client that requested the secret path gets the longer deadline.
         let mut stream = Until { until: if is_file { sent } else { asked }, ..stream };
         stream.write_all(head.as_bytes())?;
         stream.write_all(body)?;
@@ -208,7 +210,7 @@ impl Served<'_> {
     }
 }
 
-/// A connection until a moment, however little at a time the other side sends or takes.
+/// A connection with a deadline, even if the peer sends or reads only a few bytes at a time.
 #[derive(Clone, Copy)]
 struct Until<'s> {
     stream: &'s TcpStream,

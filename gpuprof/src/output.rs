@@ -1,4 +1,4 @@
-//! Outputs: standard output, a stream, or a file that is replaced when the content is complete.
+//! Outputs: standard output, a stream, or a file that is replaced once its content is complete.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -19,14 +19,14 @@ use crate::terminal::{self, Text};
 
 pub(crate) enum Output {
     Standard,
-    /// A device or a pipe, which is appended to.
+    /// A device or a pipe, opened for appending.
     Stream(PathBuf),
     /// A regular file, with links resolved.
     File(PathBuf),
 }
 
 impl Output {
-    /// Refuses to overwrite an input.
+    /// Creates the output. Refuses to overwrite an input.
     pub(crate) fn new(to: Option<PathBuf>, inputs: &[&Path]) -> Result<Self, Failure> {
         let Some(to) = to.filter(|to| to != Path::new("-")) else { return Ok(Self::Standard) };
         match Target::of(&to).map_err(|error| unwritable(&to, &error))? {
@@ -42,7 +42,7 @@ impl Output {
         }
     }
 
-    /// Checks that this output can take the format.
+    /// Checks that this output accepts the format.
     pub(crate) fn check(&self, format: ExportFormat) -> Result<(), Failure> {
         match (format, self) {
             (ExportFormat::Trace(format), _) if !format.is_text() => {
@@ -66,7 +66,8 @@ impl Output {
         }
     }
 
-    /// Writes the content. A reader that closes the output is no failure: gates still decide.
+    /// Writes the content. A closed reader is not a failure, because gates still decide the exit
+    /// status.
     pub(crate) fn write(
         &self,
         content: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
@@ -86,7 +87,7 @@ impl Output {
         }
     }
 
-    /// Writes text for people, or for programs.
+    /// Writes text, with a layout for people or without one for programs.
     pub(crate) fn write_in(
         &self,
         is_for_people: bool,
@@ -133,7 +134,8 @@ impl Output {
     }
 }
 
-/// True if a file is this input, or is read with it: the recordings and manifests of a folder are.
+/// True if a file is this input or is read with it, as the recordings and manifests of a folder
+/// are.
 fn is_read(input: &Path, file: &Path) -> bool {
     let are_same = |one: &Path, other: &Path| match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
@@ -146,14 +148,14 @@ fn is_read(input: &Path, file: &Path) -> bool {
         |path: &Path| path.extension().is_some_and(|extension| extension == "gpuprof");
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let is_inside = are_same(input, folder.unwrap_or(Path::new(".")));
-    // Also a new one would be read with the others the next time.
+    // A new file with such a name would be read as an input next time.
     let is_of_run = is_recording(file) || file.file_name().is_some_and(RunFolder::is_own);
     let mut entries = input.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
-    // Links lead to files elsewhere.
+    // An entry may be a link to a file elsewhere.
     (is_inside && is_of_run) || entries.any(|entry| is_recording(&entry) && are_same(&entry, file))
 }
 
-/// Standard output, or an error if the program was started without one.
+/// Returns standard output, or an error if the program was started without one.
 pub(crate) fn standard() -> Result<io::StdoutLock<'static>, Failure> {
     match crate::closed::was_stdout_open() {
         true => Ok(io::stdout().lock()),
@@ -163,7 +165,7 @@ pub(crate) fn standard() -> Result<io::StdoutLock<'static>, Failure> {
     }
 }
 
-/// Writes a result as JSON for programs, and a line break.
+/// Writes a result as JSON for programs, followed by a line break.
 pub(crate) fn write_json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> {
     text::write_json_pretty(&mut *out, value)?;
     Ok(out.write_all(b"\n")?)

@@ -1,10 +1,10 @@
-//! Progress of long work, on standard error if that is a terminal.
+//! Progress of long operations, shown on standard error if it is a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Smaller files are finished before progress could be read.
+/// Smaller files are read before a progress bar would be useful.
 const LARGE: u64 = 8 << 20;
 
 const TICK: Duration = Duration::from_millis(120);

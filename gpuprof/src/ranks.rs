@@ -1,4 +1,4 @@
-//! `ranks`: who waits for whom in collectives.
+//! `ranks`: reports which ranks wait for which in collectives.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub(crate) fn ranks(args: RanksArgs) -> Result<(), Failure> {
 const HEADER: &str = "process,thread,rank,ranks,communicator,function,sequence,bytes,datatype,algorithm,protocol,channels,\
 other_rank,range,enqueued_ns,device,start_ns,end_ns,in_kernel,source";
 
-/// A line for each collective of each rank.
+/// Writes a line for each collective of each rank.
 fn write_csv(mut out: impl Write, profile: &Profile) -> io::Result<()> {
     writeln!(out, "{HEADER}")?;
     for one in profile.collectives() {

@@ -1,4 +1,4 @@
-//! `stats` and `analyze`: reports and rules by nsys's names.
+//! `stats` and `analyze`: run reports and rules by their nsys names.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -21,7 +21,7 @@ use crate::output::{Output, write_json};
 use crate::suggest;
 use crate::terminal::Text;
 
-/// A report and its kernel names.
+/// A report and its style of kernel names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NamedReport {
     report: StatsReport,
@@ -34,7 +34,7 @@ impl NamedReport {
         Self { report, naming: KernelNaming::default(), with_range: false }
     }
 
-    /// `cuda_gpu_kern_sum:nvtx-name:base`.
+    /// Parses a name such as `cuda_gpu_kern_sum:nvtx-name:base`.
     fn parse(word: &str) -> Result<Self, Failure> {
         let mut parts = word.split(':');
         let name = parts.next().unwrap_or_default();
@@ -140,7 +140,8 @@ struct Opened<T> {
     output: Output,
 }
 
-/// Opens the files of a command line, or writes a list of all reports or rules and returns `None`.
+/// Opens the files of a command line. If the list of reports or rules was requested, writes it and
+/// returns `None`.
 fn open<T: Copy>(
     (words, what): (&[OsString], &str),
     format: TableFormat,
@@ -188,7 +189,7 @@ fn open<T: Copy>(
     Ok(Some(Opened { chosen, file, profile, output }))
 }
 
-/// The reports or rules of a list with commas, each once.
+/// Parses a comma-separated list of reports or rules, without duplicates.
 fn choose<T: Copy>(
     names: &str,
     what: &str,
@@ -215,7 +216,7 @@ fn choose<T: Copy>(
     }
 }
 
-/// The reports of a list with commas, for `gpuprof run`.
+/// Parses the comma-separated list of reports for `gpuprof run`.
 pub(crate) fn named_reports(names: &str) -> Result<Vec<(String, NamedReport)>, Failure> {
     choose(names, "report", NamedReport::parse, all_reports())
 }
@@ -285,8 +286,8 @@ fn list<T>(
     })
 }
 
-/// Writes reports in sequence. In CSV a line `# name` precedes each of several reports; in JSON
-/// several reports are the fields of an object.
+/// Writes reports in sequence. If there are several, CSV has a line `# name` before each report,
+/// and JSON has an object with a field per report.
 pub(crate) fn write(
     out: &mut Text<'_>,
     format: TableFormat,
@@ -329,7 +330,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Writes the notes below a table as messages, for formats without a place for them.
+/// Writes the notes below a table as messages, for formats that cannot contain them.
 fn note_rest(name: &str, report: &AnyReport) {
     if let Some(reason) = report.skipped() {
         note(&format!("{name} has no rows: {reason}"));

@@ -1,4 +1,4 @@
-//! `roofline`: declared work under the roofs of a device.
+//! `roofline`: compares declared work with the roofs of a device.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn write(
     })
 }
 
-/// Counts as serde writes them.
+/// Reads measured counts in serde's JSON format.
 fn read_counted(file: &Path) -> Result<Measured, Failure> {
     serde_json::from_str(&read_text(file)?).map_err(|error| {
         Failure::Error(format!("{} has no counts of ranges: {error}", file.display()))
@@ -92,7 +92,7 @@ fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {
     Ok(args.peak.iter().fold(known, give))
 }
 
-/// Roofs in the format of `Peaks::to_json`.
+/// Reads roofs in the format of `Peaks::to_json`.
 pub(crate) fn read_peaks(file: &Path) -> Result<Peaks, Failure> {
     Peaks::from_json(&read_text(file)?)
         .map_err(|error| Failure::Error(format!("{}: {error}", file.display())))

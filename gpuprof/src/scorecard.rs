@@ -1,4 +1,4 @@
-//! `gpuprof scorecard`: a run on one page.
+//! `gpuprof scorecard`: summarizes a run on one page.
 
 use std::io::Write as _;
 
@@ -56,7 +56,7 @@ fn gate(card: &Scorecard, fail_on: FailOn, file: &str) -> Result<(), Failure> {
     if !failed.is_empty() {
         return Err(Failure::Gate(format!("--fail-on {word}: {file}: {}", failed.join("; "))));
     }
-    // Without a verdict the flags are unknown, which must not pass.
+    // Without a verdict the flags are unknown, which must not pass the gate.
     let undecided = |score: &&Score| score.flag == Flag::Unknown;
     match card.score(ScoreKind::GpuBusy).filter(undecided) {
         Some(score) => {

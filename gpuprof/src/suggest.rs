@@ -1,4 +1,4 @@
-//! "Did you mean": the known words that are most like a wrong one.
+//! "Did you mean": suggests the known words most similar to a wrong one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,19 +6,19 @@ use std::path::Path;
 use profiler_base::text::{printable, shortened};
 use profiler_core::Profile;
 
-/// Words at least this much alike, as clap has it.
+/// The minimum similarity of a suggestion, as in clap.
 const ALIKE: f64 = 0.7;
 const SUGGESTED: usize = 3;
-/// Names of files or ranges that are compared with a word.
+/// The maximum number of file or range names compared with a word.
 const COMPARED: usize = 100_000;
 const WIDTH: usize = 100;
-/// Longer names are not suggested: a suggestion is shown whole, to be copied.
+/// Longer names are not suggested, because a suggestion is shown in full for copying.
 const SUGGESTED_WIDTH: usize = 4 * WIDTH;
 
-/// `; did you mean a or b?`, or nothing. Empty and equal words are no suggestion.
+/// Returns `; did you mean a or b?`, or nothing. Empty and equal words are not suggested.
 pub(crate) fn among<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> String {
     let word = word.to_lowercase();
-    // Likeness takes the product of both lengths.
+    // The cost of the similarity is the product of both lengths.
     let short = shortened(&word, WIDTH);
     let mut found: Vec<(f64, &str)> = Vec::new();
     for known in known.into_iter().take(COMPARED).filter(|known| !known.is_empty()) {
@@ -27,7 +27,7 @@ pub(crate) fn among<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) ->
         }
         let lower = known.to_lowercase();
         let alike = match lower.find(&word).filter(|_| word.len() > 2) {
-            // Not yet finished, or cut off.
+            // The word is an incomplete prefix, or a part of a known word.
             Some(0) => 1.0,
             Some(_) => 0.9,
             None => strsim::jaro_winkler(&short, &lower),
@@ -38,7 +38,7 @@ pub(crate) fn among<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) ->
             found.truncate(SUGGESTED);
         }
     }
-    // A word that is much like the right one leaves no doubt.
+    // A close match excludes clearly weaker suggestions.
     let best = found.first().map_or(0.0, |(alike, _)| *alike);
     let words = found.iter().filter(|(alike, _)| best - alike < 0.08);
     let words: Vec<String> = words.map(|(_, word)| printable(word).into_owned()).collect();
@@ -48,7 +48,7 @@ pub(crate) fn among<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) ->
     }
 }
 
-/// Ranges of a profile like this name or path.
+/// Suggests ranges of a profile similar to this name or path.
 pub(crate) fn range(profile: &Profile, path: &str) -> String {
     let is_path = path.contains('/');
     let mut names: Vec<String> = Vec::new();
@@ -60,14 +60,14 @@ pub(crate) fn range(profile: &Profile, path: &str) -> String {
     among(path, names.iter().map(String::as_str).chain(groups))
 }
 
-/// Kernels of a profile like this name.
+/// Suggests kernels of a profile similar to this name.
 pub(crate) fn kernel(profile: &Profile, name: &str) -> String {
     let names: BTreeSet<String> =
         profile.kernels().map(|kernel| kernel.demangled_name()).take(COMPARED).collect();
     among(name.trim_matches('*'), names.iter().map(String::as_str))
 }
 
-/// Files beside the path with a name like its own.
+/// Suggests files in the folder of the path with a name similar to its own.
 pub(crate) fn file(path: &Path) -> String {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -78,7 +78,7 @@ pub(crate) fn file(path: &Path) -> String {
     files(name, &names)
 }
 
-/// File names like this one. An ending that both have makes no name alike.
+/// Suggests similar file names. A shared extension does not count as similarity.
 fn files(name: &str, known: &[String]) -> String {
     let ending_of = |name: &str| {
         let dot = name.rfind('.').filter(|at| *at > 0);
@@ -87,7 +87,7 @@ fn files(name: &str, known: &[String]) -> String {
     let ending = &name[name.len() - ending_of(name)..];
     let own = &name[..name.len() - ending.len()];
     let is_alike = |other: &&String| match other.strip_suffix(ending) {
-        // One wrong character, or two that changed places.
+        // The stems differ in one character or one transposition.
         Some(stem) if own.len() > 2 && strsim::osa_distance(own, stem) <= 1 => true,
         Some(stem) => !among(own, [stem]).is_empty(),
         None => true,

@@ -1,4 +1,4 @@
-//! Terminals: their width, their colours, and text that fits them.
+//! Terminals: their width, colours, and text wrapped to fit them.
 
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal as _, Write};
@@ -11,15 +11,15 @@ use textwrap::{Options, WordSplitter, WrapAlgorithm};
 
 use crate::failure::Failure;
 
-/// Wider than any line: formatting knows no larger number.
+/// An unlimited width: the largest number that formatting accepts.
 const NO_LIMIT: usize = u16::MAX as usize;
-/// Of a terminal that does not know its width.
+/// The width of a terminal that does not report one.
 const DEFAULT_WIDTH: usize = 80;
 
 /// The global options of the output.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
-    /// The width instead of the terminal's; 0 is no limit.
+    /// A width that overrides the terminal's; 0 is unlimited.
     pub(crate) width: Option<usize>,
     pub(crate) full_names: bool,
     pub(crate) colour: clap::ColorChoice,
@@ -71,14 +71,14 @@ fn limited(width: usize) -> usize {
     width.clamp(1, NO_LIMIT)
 }
 
-/// `COLUMNS`, or what the terminal says.
+/// The width from `COLUMNS`, or from the terminal.
 fn width_of(out: &impl std::os::fd::AsFd) -> usize {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
     let asked = || terminal_size::terminal_size_of(out).map(|(width, _)| usize::from(width.0));
     columns.or_else(asked).filter(|width| *width != 0).unwrap_or(DEFAULT_WIDTH)
 }
 
-/// Text for people: lines that are too wide go on below, indented.
+/// Text for people. Lines that are too wide are wrapped and indented.
 pub(crate) struct Text<'o> {
     out: &'o mut dyn Write,
     pub(crate) layout: Layout,
@@ -90,20 +90,20 @@ impl<'o> Text<'o> {
         Self { out, layout, line: Vec::new() }
     }
 
-    /// Writes a result in this layout, and a line break.
+    /// Writes a result in this layout, followed by a line break.
     pub(crate) fn show(&mut self, value: &impl Display) -> Result<(), Failure> {
         let shown = Shown { value, layout: self.layout, rows: Rows::Default };
         Ok(writeln!(self, "{shown}")?)
     }
 
-    /// As [`show`](Self::show), with this many rows of each table; 0 is no limit.
+    /// Like [`show`](Self::show), with at most this many rows of each table; 0 is unlimited.
     pub(crate) fn show_rows(&mut self, value: &impl Display, most: usize) -> Result<(), Failure> {
         let rows = if most == 0 { Rows::All } else { Rows::Most(most.min(NO_LIMIT)) };
         let shown = Shown { value, layout: self.layout, rows };
         Ok(writeln!(self, "{shown}")?)
     }
 
-    /// As [`show`](Self::show), with every row.
+    /// Like [`show`](Self::show), with every row.
     pub(crate) fn show_all(&mut self, value: &impl Display) -> Result<(), Failure> {
         self.show_rows(value, 0)
     }
@@ -155,7 +155,7 @@ impl Write for Text<'_> {
     }
 }
 
-/// A line in lines of at most this width; all but the first are indented by two columns more.
+/// Wraps a line to at most this width. All lines but the first are indented by two more columns.
 pub(crate) fn wrapped(line: &str, width: usize) -> String {
     if textwrap::core::display_width(line) <= width {
         return line.to_owned();
@@ -169,8 +169,8 @@ pub(crate) fn wrapped(line: &str, width: usize) -> String {
     textwrap::fill(line, options)
 }
 
-/// A command for a shell in lines of at most this width, which a shell reads as the same command. It knows the quotes of
-/// `gpuprof kernels`: `'...'` and `\'`.
+/// Wraps a shell command to at most this width so that a shell reads the same command. Supports the
+/// quotes of `gpuprof kernels`: `'...'` and `\'`.
 fn wrapped_command(line: &str, width: usize) -> String {
     let (mut out, mut column, mut is_quoted) = (String::new(), 0, false);
     let mut rest = line;
@@ -178,7 +178,7 @@ fn wrapped_command(line: &str, width: usize) -> String {
         let escaped = if !is_quoted && rest.starts_with("\\'") { 2 } else { c.len_utf8() };
         let (part, after) = rest.split_at(escaped);
         rest = after;
-        // Room for a quote and a backslash.
+        // Leave room for a quote and a backslash.
         if column + textwrap::core::display_width(part) + 3 > width && column > 3 {
             out.push_str(if is_quoted { "'\\\n'" } else { "\\\n" });
             column = usize::from(is_quoted);
@@ -190,14 +190,14 @@ fn wrapped_command(line: &str, width: usize) -> String {
     out
 }
 
-/// A result with the flags of a layout.
+/// A value to format with the flags of a layout.
 struct Shown<'v, T> {
     value: &'v T,
     layout: Layout,
     rows: Rows,
 }
 
-/// The rows of a table that are shown.
+/// The number of table rows shown.
 #[derive(Clone, Copy)]
 enum Rows {
     Default,

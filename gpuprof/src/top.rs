@@ -1,4 +1,4 @@
-//! `top`: the kernels, ranges and API calls with the most time.
+//! `top`: lists the kernels, ranges and API calls with the most time.
 
 use std::cmp::Reverse;
 use std::fmt::Display;
@@ -23,25 +23,25 @@ use crate::output::write_json;
 
 const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
 
-/// Of all rows of a name.
+/// The sums for one name.
 #[derive(Serialize)]
 struct Row {
     name: String,
-    /// Of start/end ranges: whose work they have.
+    /// For start/end ranges: the attribution of work, by time or by activations.
     #[serde(skip_serializing_if = "Option::is_none")]
     work: Option<&'static str>,
     count: u64,
-    /// Of kernels and ranges on the GPU, of calls on the host.
+    /// GPU time for kernels and ranges, host time for calls.
     time_ns: u64,
-    /// Of ranges, without the ranges within.
+    /// For ranges: GPU time without nested ranges.
     #[serde(skip_serializing_if = "Option::is_none")]
     own_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host_ns: Option<u64>,
-    /// GPU time inferred to be of these ranges, which is in no other column.
+    /// GPU time attributed to these ranges by inference; no other column includes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     inferred_ns: Option<u64>,
-    /// Of the time of all rows of the table; of ranges, of all GPU time.
+    /// Share of the time of all rows in the table; for ranges, share of all GPU time.
     share: f64,
     mean_ns: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ struct Row {
 #[derive(Serialize)]
 struct Top {
     file: String,
-    /// Whether the recording has everything.
+    /// True if the recording is complete.
     complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     kernels: Option<Rows>,
@@ -67,9 +67,9 @@ struct Top {
 #[derive(Serialize)]
 struct Rows {
     rows: Vec<Row>,
-    /// Rows beyond the limit.
+    /// The number of rows beyond the limit.
     more: usize,
-    /// Of ranges, GPU work outside all of them.
+    /// For ranges: GPU work outside all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     outside: Option<Outside>,
 }
@@ -78,13 +78,13 @@ struct Rows {
 #[derive(Serialize)]
 struct Outside {
     time_ns: u64,
-    /// Of all GPU time.
+    /// Share of all GPU time.
     share: f64,
 }
 
-/// The meaning of the column of inferred work.
+/// The footnote of the column of inferred work.
 const INFERRED: &str = "\n(inferred: work outside any range that another thread launched while the range's thread waited)";
-/// The name of work outside all ranges, as in other reports.
+/// The label of work outside all ranges, as in other reports.
 const OUTSIDE: &str = "(outside any range)";
 
 pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
@@ -173,7 +173,7 @@ impl Rows {
             }
             TopTable::Ranges => ranges(profile),
         };
-        // Shares are of all, also of those that are filtered out.
+        // Shares relate to all rows, including those removed by the filter.
         let all: u64 = match table {
             TopTable::Ranges => ns(profile.totals().gpu_time()),
             _ => rows.iter().map(|row| row.time_ns).fold(0, u64::saturating_add),
@@ -217,7 +217,7 @@ impl Rows {
             true => ["own GPU", "host time", "mean"],
             false => ["mean", "min", "max"],
         });
-        // Before the last column, which a narrow table leaves out first.
+        // Insert before the last column, because a narrow table drops this column first.
         if has_inferred {
             head.insert(head.len() - 1, "inferred GPU");
         }

@@ -1,4 +1,4 @@
-//! `tracks`: sampled tracks.
+//! `tracks`: lists sampled tracks.
 
 use std::io::Write as _;
 
@@ -41,7 +41,7 @@ pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
     Err(Failure::Gate(format!("--fail-if-incomplete: {why}")))
 }
 
-/// Metrics that the chip lacks are no loss.
+/// True if samples were lost. Metrics that the chip does not support are not a loss.
 fn is_incomplete(series: &Series) -> bool {
     let lost = series.dropped() > 0 || series.overflows() > 0 || series.gaps().0 > 0;
     lost || series.failure().is_some()

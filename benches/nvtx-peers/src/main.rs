@@ -1,4 +1,5 @@
-//! What does a range cost beside NVTX's C header and NVIDIA's crate, with no tool and with one that does nothing?
+//! The cost of a range compared with NVTX's C header and NVIDIA's crate, without a tool and with a
+//! tool that does nothing.
 //!
 //! ```sh
 //! .ci/fetch-nvtx-peers target/referees/nvtx-peers
@@ -6,10 +7,11 @@
 //! cd benches/nvtx-peers && cargo run --release --features nvidia [-- --rounds N]
 //! ```
 //!
-//! Without `NVTX_INCLUDE` there is no header to compare with, and without the feature `nvidia` no crate of NVIDIA's; the
-//! output says so. A process has its tool for life, so each round starts one process without and one with the tool. All
-//! rows are measured in the same process, in turn, so that whatever slows the machine slows all of them; what is
-//! compared is paired by process.
+//! Without `NVTX_INCLUDE` there is no header for the comparison, and without the feature `nvidia`
+//! there is no crate of NVIDIA's. The output states which one is missing. A process keeps its tool
+//! until it ends, so each round starts one process without the tool and one with it. All rows are
+//! measured in the same process, in turn, so that any slowdown of the machine affects all of them.
+//! Comparisons are paired by process.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 
 use std::env;
@@ -27,15 +29,15 @@ use crate::rows::{
 mod measure;
 mod rows;
 
-/// Where NVTX clients find the name of a tool's library.
+/// The variable in which NVTX clients find the name of a tool's library.
 const INJECTION: &str = "NVTX_INJECTION64_PATH";
-/// What a started process is to do: `measure` or `check`.
+/// The task of a started process: `measure` or `check`.
 const CHILD: &str = "NVTX_PEERS_CHILD";
 
 const ROUNDS: usize = 41;
 const RESAMPLES: usize = 10_000;
 
-/// Targets, in nanoseconds a pair and as ratios.
+/// The targets, in nanoseconds per pair and as ratios.
 const NO_TOOL: f64 = 1.0;
 const NO_TOOL_TO_HEADER: f64 = 1.10;
 const TOOL_ABOVE_HEADER: f64 = 5.0;
@@ -74,7 +76,7 @@ fn compare() -> Result<(), Box<dyn Error>> {
     start("check", Some(&tool))?;
     println!("the tool saw every pair of every row");
 
-    // By configuration, then row, then round.
+    // Indexed by configuration, then row, then round.
     let mut results = [vec![Vec::new(); ROWS.len()], vec![Vec::new(); ROWS.len()]];
     for round in 0..rounds {
         for step in 0..2 {
@@ -111,13 +113,13 @@ fn rounds() -> Result<usize, Box<dyn Error>> {
     }
 }
 
-/// The tool's library lies beside this program.
+/// The path of the tool's library, which is beside this program.
 fn null_tool() -> Result<PathBuf, Box<dyn Error>> {
     let path = env::current_exe()?.with_file_name("libnull_tool.so");
     if path.exists() { Ok(path) } else { Err(format!("{} is missing", path.display()).into()) }
 }
 
-/// Starts this program again, with this tool or none.
+/// Starts this program again, with this tool or without one.
 fn start(what: &str, tool: Option<&PathBuf>) -> Result<Output, Box<dyn Error>> {
     let mut command = Command::new(env::current_exe()?);
     command.env(CHILD, what).env_remove(INJECTION).env_remove("NULL_TOOL");
@@ -138,13 +140,13 @@ fn start(what: &str, tool: Option<&PathBuf>) -> Result<Output, Box<dyn Error>> {
 struct Table(Vec<Vec<f64>>);
 
 impl Table {
-    /// A row's results; `None` where this build lacks it.
+    /// The results of a row; `None` if this build does not have the row.
     fn row(&self, name: &str) -> Option<&[f64]> {
         let index = ROWS.iter().position(|row| row.name == name)?;
         Some(&self.0[index])
     }
 
-    /// Two rows, brought together round by round.
+    /// Combines the results of two rows, round by round.
     fn paired(&self, name: &str, base: &str, by: fn(f64, f64) -> f64) -> Option<Estimate> {
         let pairs = self.row(name)?.iter().zip(self.row(base)?);
         Some(Estimate::of(&pairs.map(|(value, base)| by(*value, *base)).collect::<Vec<_>>()))
@@ -172,7 +174,7 @@ impl Table {
     }
 }
 
-/// The row that a row is compared with.
+/// The row with which a row is compared.
 fn base(name: &str) -> Option<&'static str> {
     match name {
         HEADER => Some(NOTHING),
@@ -186,7 +188,7 @@ fn base(name: &str) -> Option<&'static str> {
     }
 }
 
-/// A median and how sure one can be of it.
+/// A median with its confidence interval.
 struct Estimate {
     median: f64,
     low: f64,
@@ -220,7 +222,7 @@ impl std::fmt::Display for Estimate {
     }
 }
 
-/// What the interval says about a target, which is open if the limit lies within the interval.
+/// The verdict of the interval on a target. It is open if the limit is inside the interval.
 fn verdict(met: bool, missed: bool) -> &'static str {
     match (met, missed) {
         (true, _) => "met",

@@ -1,4 +1,5 @@
-//! The started process: it measures every row of this build, under the tool that its environment names.
+//! The started process, which measures every row of this build with the tool that its environment
+//! names.
 
 use std::env;
 use std::error::Error;
@@ -11,14 +12,14 @@ use crate::rows::{PAIRS_PER_TURN, ROWS};
 
 /// Samples of each row, taken in turn with those of the other rows.
 const SAMPLES: usize = 11;
-/// How long a sample should take.
+/// The intended duration of a sample.
 const SAMPLE: Duration = Duration::from_micros(800);
-/// Turns of each row when the tool counts.
+/// The number of turns of each row when the tool counts.
 const COUNTED_TURNS: u64 = 100;
 
-/// Nanoseconds a pair, one line a row.
+/// Measures the nanoseconds per pair of each row.
 pub(crate) fn measure() -> Vec<f64> {
-    // The first range of a process looks for the tool.
+    // The first range of a process attaches the tool.
     let turns: Vec<u64> = ROWS.iter().map(|row| turns_for(row.run)).collect();
     let mut samples = vec![Vec::with_capacity(SAMPLES); ROWS.len()];
     for sample in 0..SAMPLES {
@@ -38,10 +39,10 @@ fn time(run: fn(u64), turns: u64) -> Duration {
     start.elapsed()
 }
 
-/// So many turns that a sample takes long enough.
+/// The number of turns for which a sample takes the intended time.
 fn turns_for(run: fn(u64)) -> u64 {
     let mut turns = 1;
-    // Once more than needed: the first run of all pays for attaching.
+    // An additional run, because the very first run includes the cost of attaching.
     run(1);
     loop {
         let took = time(run, turns);
@@ -53,14 +54,15 @@ fn turns_for(run: fn(u64)) -> u64 {
     }
 }
 
-/// Whether the tool sees every pair of every row, and nothing of the rows without ranges. `NULL_TOOL=count` is set.
+/// Checks that the tool observes every pair of every row, and nothing in rows without ranges.
+/// Requires `NULL_TOOL=count`.
 pub(crate) fn check() -> Result<(), Box<dyn Error>> {
     let path = env::var_os(crate::INJECTION).ok_or("no tool is named")?;
-    // SAFETY: our own tool, which does nothing when it is loaded.
+    // SAFETY: our own tool, whose initialisers do nothing.
     let tool = unsafe { Library::new(path) }?;
-    // SAFETY: the tool defines it so.
+    // SAFETY: the tool defines the function with this type.
     let pushes = unsafe { tool.get::<extern "C" fn() -> u64>(b"null_tool_pushes\0") }?;
-    // SAFETY: the tool defines it so.
+    // SAFETY: the tool defines the function with this type.
     let pops = unsafe { tool.get::<extern "C" fn() -> u64>(b"null_tool_pops\0") }?;
     for row in ROWS {
         let before = (pushes(), pops());

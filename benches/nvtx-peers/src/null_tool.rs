@@ -1,7 +1,8 @@
-//! An NVTX tool whose functions do nothing, so that what is above the header's cost can be seen; with `NULL_TOOL=count`
-//! in the environment they count, which shows that every row reaches them.
+//! An NVTX tool whose functions do nothing, so that the cost above the header's is visible. With
+//! `NULL_TOOL=count` in the environment its functions count, which shows that every row calls them.
 //!
-//! It shares no code with `nvtx-rs`. Every NVTX client in the process attaches to it on its own.
+//! The tool shares no code with `nvtx-rs`. Every NVTX client in the process attaches to it
+//! separately.
 
 use std::env;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -20,16 +21,16 @@ struct Callbacks {
 
 /// The id of the table of callbacks.
 const CALLBACKS: u32 = 1;
-/// A module, and its slots for starts, for ends and for texts to be registered. NVIDIA's layer makes ranges of the process;
-/// the others, of a thread.
+/// A module, and its slots for starts, for ends and for the registration of texts. NVIDIA's layer
+/// makes process ranges; the others make thread ranges.
 const MODULES: [(c_int, [&[usize]; 3]); 2] =
     [(1, [&[8, 9, 10], &[11], &[]]), (5, [&[2, 4], &[3, 5], &[10]])];
 
 static PUSHES: AtomicU64 = AtomicU64::new(0);
 static POPS: AtomicU64 = AtomicU64::new(0);
 
-// One function serves every kind of start: in the C calling convention it may leave arguments alone, and a caller reads
-// as much of the result as it knows of.
+// One function handles every kind of start. In the C calling convention it may ignore arguments,
+// and a caller reads only the part of the result that it expects.
 extern "C" fn push(_: *const c_char, _: *const c_void) -> u64 {
     0
 }
@@ -38,7 +39,7 @@ extern "C" fn pop(_: *const c_void) -> c_int {
     0
 }
 
-// As every real tool does, it takes texts beforehand.
+// Registers texts, as every real tool does.
 extern "C" fn register(_: *const c_void, _: *const c_char) -> *const c_void {
     ptr::from_ref(&PUSHES).cast()
 }
@@ -53,23 +54,23 @@ extern "C" fn counted_pop(_: *const c_void) -> c_int {
     0
 }
 
-/// The pushes so far, where they are counted.
+/// The number of pushes so far, if the tool counts.
 #[unsafe(no_mangle)]
 pub extern "C" fn null_tool_pushes() -> u64 {
     PUSHES.load(Ordering::Relaxed)
 }
 
-/// The pops so far, where they are counted.
+/// The number of pops so far, if the tool counts.
 #[unsafe(no_mangle)]
 pub extern "C" fn null_tool_pops() -> u64 {
     POPS.load(Ordering::Relaxed)
 }
 
-/// The entry point of a tool; 0 means that it refuses.
+/// The entry point of a tool. A result of 0 means that the tool refuses.
 ///
 /// # Safety
 ///
-/// `get_export_table` is NVTX's.
+/// `get_export_table` is NVTX's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTable) -> c_int {
     let counts = env::var_os("NULL_TOOL").is_some_and(|value| value == "count");
@@ -78,9 +79,9 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
     } else {
         (push as *const () as Function, pop as *const () as Function)
     };
-    // SAFETY: any id may be asked for.
+    // SAFETY: any id may be requested.
     let callbacks = unsafe { get_export_table(CALLBACKS) }.cast::<Callbacks>();
-    // SAFETY: the id names this type; null is allowed for.
+    // SAFETY: the id names this type; null is handled.
     let Some(callbacks) = (unsafe { callbacks.as_ref() }) else {
         return 0;
     };

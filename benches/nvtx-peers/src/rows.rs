@@ -1,24 +1,27 @@
-//! What is measured: each row is a loop over pairs of push and pop, eight to a turn, so that the loop is lost beside them.
+//! The measured rows. Each is a loop over pairs of push and pop, eight per turn, so that the cost
+//! of the loop is negligible.
 //!
-//! A barrier stands between any two steps, in the C loops too, so that no compiler carries what it knows of one range
-//! to the next. A row "around a call" has an opaque call between push and pop instead: without one, the compiler sees
-//! that an idle range stays idle to its end, which in a program with something inside the range it may not.
+//! A barrier separates any two steps, in the C loops too, so that no compiler carries knowledge of
+//! one range over to the next. A row "around a call" has an opaque call between push and pop
+//! instead. Without it, the compiler knows that an idle range stays idle until its end. It cannot
+//! know that in a program with code inside the range.
 //!
-//! The rows of layers are spans of `tracing`: a stay is entered and left, a span also made and closed. There is no stay
-//! of NVIDIA's layer, which forgets a span once it is left.
+//! The rows of layers are spans of `tracing`. A "stay" enters and exits a span; a "span" also
+//! creates and closes it. NVIDIA's layer has no "stay", because it forgets a span once it is
+//! exited.
 
 use std::arch::asm;
 
-/// Pairs in one turn of a loop.
+/// The number of pairs in one turn of a loop.
 pub(crate) const PAIRS_PER_TURN: u64 = 8;
 
 /// A row of the table.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    /// Runs so many turns.
+    /// Runs this many turns.
     pub(crate) run: fn(u64),
-    /// Whether a tool sees its pairs.
+    /// True if a tool observes its pairs.
     pub(crate) is_range: bool,
 }
 
@@ -60,10 +63,10 @@ pub(crate) const NO_LAYER_SPAN: &str = "a span, an empty layer";
 pub(crate) const LAYER_SPAN: &str = "a span, our layer";
 pub(crate) const NVIDIA_LAYER_SPAN: &str = "a span, NVIDIA's layer";
 
-/// Nothing read from memory before is known after.
+/// Prevents the compiler from assuming anything about memory read before.
 #[inline(always)]
 fn barrier() {
-    // SAFETY: no instruction at all.
+    // SAFETY: the assembly contains no instruction.
     unsafe { asm!("", options(nostack, preserves_flags)) };
 }
 
@@ -82,7 +85,8 @@ macro_rules! turns {
     };
 }
 
-/// What the rows "around a call" call, through a pointer that the compiler does not know.
+/// The callee of the rows "around a call", called through a pointer that the compiler cannot
+/// resolve.
 extern "C" fn body() {
     barrier();
 }
@@ -145,7 +149,8 @@ fn annotate(turns: u64) {
 
 #[cfg(nvtx_header)]
 mod header {
-    // Named here too: of a package with a library, cargo links what a build script made to the library alone.
+    // Named here too, because in a package with a library cargo links a build script's output only
+    // to the library.
     #[link(name = "nvtx_header_rows", kind = "static")]
     unsafe extern "C" {
         fn peers_header_pairs(turns: u64);
@@ -201,7 +206,7 @@ mod layers {
 
     use super::barrier;
 
-    /// What any layer costs.
+    /// A layer that does nothing, as the base cost of any layer.
     struct Empty;
 
     impl<S: Subscriber> Layer<S> for Empty {}

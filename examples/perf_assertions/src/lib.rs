@@ -1,18 +1,19 @@
-//! Budgets on the training run of `quickstart`, kept by `cargo test`.
+//! Performance budgets for the training run of `quickstart`, checked by `cargo test`.
 //!
 //! ```text
 //! cargo test -p gpu-profiler-perf-assertions                      # on a recording of an H200, and on the GPU if there is one
 //! GPU_TESTS=require cargo test -p gpu-profiler-perf-assertions    # the second must not be skipped
 //! ```
 //!
-//! Counts come first: they are exact, and the same on every machine and every run. Times are given room.
+//! Budgets on counts come first: counts are exact, and the same on every machine and in every run.
+//! Budgets on times have a margin.
 
 use profiler_core::budget::Expect;
 use profiler_core::profile::CopyKind;
 use profiler_core::{at_most, exactly};
 
-/// What one batch may do. A kernel, a copy or a wait more is a regression that no clock has to find. cuBLAS chooses its
-/// kernels by the GPU: their number is an H200's.
+/// The budget of one batch. An additional kernel, copy or wait is a regression that needs no timing
+/// to detect. cuBLAS chooses its kernels by GPU: the numbers are for an H200.
 pub fn lean_batch(expect: Expect<'_>) -> Expect<'_> {
     expect
         .complete()

@@ -1,4 +1,4 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 use std::fmt;
 use std::io;
@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 
 /// The reason why an option, a run folder or a live process could not be used.
 ///
-/// Predicates cover what a caller can act on. The text has what failed, on what, why, and what to
-/// do.
+/// The predicates cover every error that a caller can handle. The text states what failed, on what,
+/// why, and the remedy.
 pub struct Error(Box<Kind>);
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// An invalid value of an environment variable.
+    /// An environment variable with an invalid value.
     Variable { name: &'static str, value: String, why: String },
-    /// An operation of the system on a path.
+    /// A failed system operation on a path.
     Io { what: &'static str, path: PathBuf, source: io::Error },
     /// A folder or file with an unacceptable type, owner, mode or content.
     Path { path: PathBuf, why: String },
-    /// A process that does not exist, or no longer.
+    /// A process that has ended or never existed.
     Gone(String),
     /// A live process without a socket, by its pid.
     NoSocket(u32),
     /// A socket that does not belong to the process or the user.
     Peer { pid: u32, why: String },
-    /// No answer of the process in time.
+    /// The process did not answer in time.
     TimedOut(u32),
     /// An answer that this version cannot read.
     Answer { pid: u32, why: String },
@@ -50,12 +50,12 @@ impl Error {
         Self::new(Kind::Path { path: path.to_owned(), why: why.into() })
     }
 
-    /// True if the process does not exist, or no longer.
+    /// True if the process has ended or never existed.
     pub fn is_gone(&self) -> bool {
         matches!(&*self.0, Kind::Gone(_))
     }
 
-    /// True if the process lives and has no socket, or a closed one.
+    /// True if the process is alive but has no socket, or has closed it.
     pub fn is_no_socket(&self) -> bool {
         matches!(&*self.0, Kind::NoSocket(_))
     }
@@ -76,7 +76,7 @@ impl Error {
     }
 }
 
-/// The text of `Display`: `main` prints the error that it returns this way.
+/// Writes the text of `Display`, because `main` prints a returned error with `Debug`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,10 +1,10 @@
-//! What the program `gpuprof` and the processes that it reaches share: [options in environment
-//! variables](Options), the [manifests](manifest) of a [run folder](RunFolder), and the control
-//! [socket] of a live process; and a flight recorder behind that socket, also for [programs that record
-//! themselves](ServedRecorder).
+//! The interface between the program `gpuprof` and the processes that it profiles: [options in
+//! environment variables](Options), the [manifests](manifest) of a [run folder](RunFolder), and the
+//! control [socket] of a live process. A flight recorder behind that socket is also available to
+//! [programs that record themselves](ServedRecorder).
 //!
-//! Nothing here starts a thread, installs a signal handler or prints. No file holds environment
-//! variables, user names, host names or absolute paths.
+//! This crate starts no thread, installs no signal handler and prints nothing. No file contains
+//! environment variables, user names, host names or absolute paths.
 #![forbid(unsafe_code)]
 
 mod error;

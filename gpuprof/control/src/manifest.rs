@@ -1,7 +1,7 @@
 //! The manifests of a run folder: [`Run`] in `run.json`, [`Process`] in `process-PID-START.json`.
 //!
-//! A reader accepts what a newer version adds: it ignores unknown fields and reads an unknown state
-//! as [`State::Unknown`]. Another [`VERSION`] is refused.
+//! Readers accept the additions of newer versions: they ignore unknown fields and read an unknown
+//! state as [`State::Unknown`]. They refuse any other [`VERSION`].
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Options, ProcessId};
 
-/// The version of both manifests. It changes when an old reader would misread a new manifest.
+/// The version of both manifests, incremented when an old reader would misread a new manifest.
 pub const VERSION: u32 = 1;
 
-/// The longest text of a manifest in bytes, longer ones are cut.
+/// The maximum length of a text in a manifest, in bytes. Longer texts are truncated.
 pub const MAX_TEXT: usize = 4096;
 
 /// A moment on two clocks.
@@ -26,12 +26,12 @@ pub const MAX_TEXT: usize = 4096;
 pub struct Moment {
     /// Nanoseconds since 1970-01-01 UTC.
     pub wall_ns: u64,
-    /// Nanoseconds of `CLOCK_MONOTONIC`, which the processes of a machine share.
+    /// Nanoseconds of `CLOCK_MONOTONIC`, a clock that all processes of a machine share.
     pub monotonic_ns: u64,
 }
 
 impl Moment {
-    /// The present.
+    /// The current time on both clocks.
     pub fn now() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Into::into);
@@ -40,7 +40,7 @@ impl Moment {
     }
 }
 
-/// The content of `run.json`, which `gpuprof run` writes.
+/// The content of `run.json`, written by `gpuprof run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Run {
@@ -55,36 +55,36 @@ pub struct Run {
     /// [`Stop`](crate::Stop) as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
-    /// When the program was started.
+    /// When the program started.
     pub began: Moment,
-    /// The end of the program; absent while it runs.
+    /// The end of the program; absent while the program runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
 }
 
-/// The end of a program: one of status and signal is present.
+/// The end of a program, with either a status or a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ended {
-    /// When `gpuprof run` saw it.
+    /// When `gpuprof run` observed the end.
     pub at: Moment,
-    /// The exit status.
+    /// The exit status, if the program exited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
-    /// The signal that ended it.
+    /// The number of the signal that terminated the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
 }
 
 impl Ended {
-    /// The end of a program now.
+    /// Creates the end of a program at the current time.
     pub fn now(status: Option<i32>, signal: Option<i32>) -> Self {
         Self { at: Moment::now(), status, signal }
     }
 }
 
 impl Run {
-    /// The manifest of a run that starts now.
+    /// Creates the manifest of a run that starts now.
     pub fn new(program: &Path, options: &Options) -> Self {
         Self {
             version: VERSION,
@@ -98,7 +98,7 @@ impl Run {
     }
 }
 
-/// What a process does, or how it ended.
+/// The activity of a process, or its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -107,15 +107,15 @@ pub enum State {
     Waiting,
     /// Recording is on.
     Recording,
-    /// Recording was on and is off.
+    /// Recording was on and has been switched off.
     Paused,
     /// The recording is complete.
     Finished,
-    /// The GPU was not used; there is no recording.
+    /// The process did not use the GPU; there is no recording.
     Idle,
-    /// The program records itself with profiler-core; there may be a recording of the time before.
+    /// The program records itself with profiler-core. A recording of the time before may exist.
     Yielded,
-    /// Recording failed for [`Process::reason`]; there may be a recording of the time before.
+    /// Recording failed; [`Process::reason`] states why. A recording of the time before may exist.
     Failed,
     /// A state of a newer version.
     #[serde(other)]
@@ -123,7 +123,7 @@ pub enum State {
 }
 
 impl State {
-    /// The text in manifests.
+    /// The name of the state in manifests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -137,15 +137,15 @@ impl State {
         }
     }
 
-    /// True for the states of a process that still records, or may.
+    /// True if the process still records or may start recording.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Waiting | Self::Recording | Self::Paused | Self::Unknown)
     }
 }
 
-/// The content of `process-PID-START.json`, which the injection library writes.
+/// The content of `process-PID-START.json`, written by the injection library.
 ///
-/// A process that ends without the library's hooks (SIGKILL, `_exit`, exec) leaves an
+/// A process that ends without running the library's hooks (SIGKILL, `_exit`, exec) leaves an
 /// [open](State::is_open) state behind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -154,13 +154,13 @@ pub struct Process {
     pub version: u32,
     /// The version of the library.
     pub gpuprof: String,
-    /// The process.
+    /// The pid and start time of the process.
     #[serde(flatten)]
     pub id: ProcessId,
-    /// The number of the image, from 0 on: exec starts another program in the same process.
+    /// The number of the image, starting at 0. An exec starts a new image in the same process.
     #[serde(default)]
     pub image: u32,
-    /// The pid of the parent at the start.
+    /// The pid of the parent when the process started.
     pub parent: u32,
     /// The base name of the executable.
     pub program: String,
@@ -173,25 +173,25 @@ pub struct Process {
     /// The number of ranks, from `WORLD_SIZE` or the variables of MPI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world_size: Option<u32>,
-    /// What the process does, or how it ended.
+    /// The activity of the process, or its outcome.
     pub state: State,
-    /// Why it is in this state, for people.
+    /// The reason for the state, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether there is a recording, under the name [`recording_name`](Self::recording_name).
+    /// True if a recording exists under the name [`recording_name`](Self::recording_name).
     #[serde(default)]
     pub has_recording: bool,
     /// When the library started.
     pub began: Moment,
-    /// When it finished the recording.
+    /// When the library finished the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Moment>,
-    /// What was recorded until this manifest was written.
+    /// The counts of the recording when this manifest was written.
     #[serde(default)]
     pub counts: Counts,
 }
 
-/// What a process recorded.
+/// The counts of a process's recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -200,20 +200,21 @@ pub struct Counts {
     pub operations: u64,
     /// NVTX ranges.
     pub ranges: u64,
-    /// Windows of recording that were opened.
+    /// Recording windows opened.
     pub windows: u64,
-    /// Bytes of the recording.
+    /// The size of the recording in bytes.
     pub bytes: u64,
-    /// Records and ranges that were lost.
+    /// Lost records and ranges.
     pub lost: u64,
-    /// Files of [triggers](crate::Triggers).
+    /// Incident files written by [triggers](crate::Triggers).
     pub incidents: u64,
-    /// Triggers without a file: too soon after another one, beyond the number of files, or the file could not be written.
+    /// Triggers without a file: too soon after another trigger, beyond the maximum number of files,
+    /// or with a failed write.
     pub incidents_left_out: u64,
 }
 
 impl Process {
-    /// The manifest of this process, in the state [`Waiting`](State::Waiting).
+    /// Creates the manifest of this process in the state [`Waiting`](State::Waiting).
     ///
     /// # Errors
     /// `/proc/self/stat` cannot be read.
@@ -246,13 +247,13 @@ impl Process {
         }
     }
 
-    /// Sets the state and why.
+    /// Sets the state and its reason.
     pub fn set_state(&mut self, state: State, reason: Option<&str>) {
         self.state = state;
         self.reason = reason.map(|reason| cut(reason).to_owned());
     }
 
-    /// Sets what was recorded.
+    /// Sets the counts from the totals of the recording.
     pub fn set_totals(&mut self, totals: &FileTotals) {
         self.counts.operations = totals.operations;
         self.counts.ranges = totals.ranges;
@@ -260,7 +261,7 @@ impl Process {
         self.counts.lost = totals.unwritten_entries;
     }
 
-    /// The common part of the names of the manifest, the recording and the files of triggers.
+    /// The common prefix of the names of the manifest, the recording and the incident files.
     pub fn stem(&self) -> String {
         match self.image {
             0 => format!("process-{}", self.id),
@@ -278,20 +279,21 @@ impl Process {
         self.stem() + ".gpuprof"
     }
 
-    /// The name of the report of a process that is [always on](Options::always_on), a text.
+    /// The name of the text report of a process that is [always on](Options::always_on).
     pub fn always_on_name(&self) -> String {
         self.stem() + ".always-on.txt"
     }
 }
 
-/// The last part of a path, as text of a bounded length.
+/// The last component of a path as text, truncated to [`MAX_TEXT`] bytes.
 fn base_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Linux adds this where the file was replaced since.
+    // Linux appends this suffix if the executable file was replaced or removed.
     cut(name.strip_suffix(" (deleted)").unwrap_or(&name)).to_owned()
 }
 
-/// A text in which absolute paths, which end at a space or a mark, are their last parts.
+/// Replaces each absolute path in a text by its last component. A path ends at white space or
+/// punctuation.
 pub(crate) fn with_base_names(text: &str) -> String {
     let is_mark = |c: char| c.is_whitespace() || "\"'`,;:()<>".contains(c);
     let base_name = |word| {
@@ -304,12 +306,12 @@ pub(crate) fn with_base_names(text: &str) -> String {
     text.split_inclusive(is_mark).map(base_name).collect()
 }
 
-/// The beginning of a text, at most [`MAX_TEXT`] bytes.
+/// The beginning of a text, of at most [`MAX_TEXT`] bytes.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT)]
 }
 
-/// The reason why a manifest is invalid.
+/// Validation of a manifest; the error is the reason why the manifest is invalid.
 pub(crate) trait Check {
     fn check(&self) -> Result<(), String>;
 }

@@ -1,4 +1,4 @@
-//! What a run records beside the usual: windows within a budget, or the last part.
+//! Recording modes that limit the volume: windows within a budget, or the last part of a run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::start_stop::{range_name, seconds};
 
-/// The share of a program's time that recording may cost. As text: `3%`, the default.
+/// The maximum share of a program's time that recording may take. As text: `3%`, the default.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget(f64);
 
@@ -39,44 +39,47 @@ impl fmt::Display for Budget {
     }
 }
 
-/// Calls recorded all the time, and GPU work in windows within a budget. As text, with commas between: the budget or `calls-only`, then
-/// `rate=SHARE`, `slow=SECONDS`, `watch=SECONDS`, `peak-launches=COUNT`, `attach-cost=SHARE`, `baseline=SECONDS`.
+/// Records calls continuously, and GPU work in windows within a budget. As text, separated by
+/// commas: the budget or `calls-only`, then `rate=SHARE`, `slow=SECONDS`, `watch=SECONDS`,
+/// `peak-launches=COUNT`, `attach-cost=SHARE`, `baseline=SECONDS`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct AlwaysOn {
-    /// The share of the program's time that recording may cost; `None` for calls only.
+    /// The maximum share of the program's time that recording may take; `None` records calls only.
     pub budget: Option<Budget>,
-    /// The largest share of units that is drawn.
+    /// The maximum share of units that is drawn.
     pub rate: Option<f64>,
-    /// Record the unit after one that took longer.
+    /// Duration above which a unit triggers recording of the next unit.
     pub slow: Option<Duration>,
-    /// How long launches are watched before the first window.
+    /// The time for which launches are counted before the first window.
     pub watch: Option<Duration>,
-    /// The launches a second of the highest load.
+    /// The number of launches per second under the highest load.
     pub peak_launches: Option<f64>,
-    /// The share of the time that CUPTI's first call costs. Above the budget CUPTI is never called.
+    /// The share of the program's time that CUPTI's first call costs. Above the budget CUPTI is
+    /// never called.
     pub attach_cost: Option<f64>,
-    /// How long ranges are timed before CUPTI's first call, and after it; without it CUPTI is called at the start.
+    /// The time for which ranges are timed before and after CUPTI's first call. Without it CUPTI is
+    /// called at the start.
     pub baseline: Option<Duration>,
 }
 
 impl AlwaysOn {
-    /// Windows within this budget; without one, calls only.
+    /// Creates the mode with windows within this budget, or with calls only for `None`.
     pub fn new(budget: Option<Budget>) -> Self {
         let (rate, slow, watch) = (None, None, None);
         let (peak_launches, attach_cost, baseline) = (None, None, None);
         Self { budget, rate, slow, watch, peak_launches, attach_cost, baseline }
     }
 
-    /// Whether there are settings of windows beside the budget.
+    /// True if a setting of windows beside the budget is set.
     pub fn has_settings_of_windows(&self) -> bool {
         let Self { rate, slow, watch, peak_launches, .. } = self;
         rate.is_some() || slow.is_some() || watch.is_some() || peak_launches.is_some()
     }
 
-    /// Whether CUPTI is not called at the start.
+    /// True if CUPTI is not called at the start.
     pub fn attaches_later(&self) -> bool {
-        // The default of the library for calls alone.
+        // The library uses this default if only calls are recorded.
         let budget = self.budget.map_or(0.03, |budget| budget.share());
         self.baseline.is_some() || self.attach_cost.is_some_and(|share| share > budget)
     }
@@ -145,11 +148,11 @@ impl fmt::Display for AlwaysOn {
     }
 }
 
-/// The last part of a run, which is kept in memory. As text: `seconds=SECONDS`, `operations=COUNT`.
+/// The last part of a run, retained in memory. As text: `seconds=SECONDS`, `operations=COUNT`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum KeepLast {
-    /// The work submitted in the last such time.
+    /// The work submitted within this time.
     Time(Duration),
     /// At least this many operations.
     Operations(u64),
@@ -182,13 +185,14 @@ impl fmt::Display for KeepLast {
     }
 }
 
-/// Events that have the last part written to a file of its own. As text, a line each: `error`, `slow=SECONDS:NAME`.
+/// Events that write the retained part to a file. As text, one per line: `error`,
+/// `slow=SECONDS:NAME`.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Triggers {
-    /// Ranges of a thread with this name that took longer.
+    /// Names of thread ranges, and the duration above which such a range triggers.
     pub slow: Vec<(String, Duration)>,
-    /// A CUDA call that returned an error.
+    /// Triggers on a CUDA call that returned an error.
     pub on_error: bool,
 }
 

@@ -10,9 +10,10 @@ use crate::error::{Error, Kind};
 use crate::modes::{AlwaysOn, KeepLast, Triggers};
 use crate::start_stop::{Start, Stop, range_name, seconds};
 
-/// The variable with the absolute path of the run folder; without it the library stays dormant.
+/// The variable with the absolute path of the run folder. Without this variable the library stays
+/// dormant.
 pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
-/// The variable with the other options, as `KEY=VALUE,...`.
+/// The variable with all other options, as `KEY=VALUE,...`.
 ///
 /// | key | value |
 /// | --- | --- |
@@ -26,7 +27,7 @@ pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
 /// | `host-samples` | [`HostSamples`] |
 /// | `log` | `stderr`: messages of the library go to standard error |
 ///
-/// In a value `%2C` is a comma, and `%` with two hexadecimal digits any byte.
+/// In a value `%2C` is a comma, and `%` with two hexadecimal digits is any byte.
 pub const OPTIONS_VARIABLE: &str = "GPUPROF_OPTIONS";
 
 /// Variables of earlier versions, and the keys that replaced them.
@@ -45,7 +46,7 @@ const REPLACED: [(&str, &str); 9] = [
 const ALWAYS_ON_KEYS: [&str; 6] =
     ["rate", "slow", "watch", "peak-launches", "attach-cost", "baseline"];
 
-/// The options of a run, which its processes inherit as environment variables.
+/// The options of a run. Its processes inherit them as environment variables.
 ///
 /// ```
 /// use gpuprof_control::{Options, Start};
@@ -64,36 +65,38 @@ pub struct Options {
     pub run: PathBuf,
     /// When recording starts.
     pub start: Start,
-    /// When it stops before the process ends.
+    /// The condition that stops recording before the process ends.
     pub stop: Option<Stop>,
-    /// Windows drawn at random within a budget.
+    /// Records windows drawn at random within a budget.
     pub always_on: Option<AlwaysOn>,
-    /// Keep the last part in memory, instead of writing everything.
+    /// Retains the last part in memory instead of writing everything.
     pub keep_last: Option<KeepLast>,
-    /// What has the last part written.
+    /// Events that write the retained part to a file.
     pub triggers: Triggers,
-    /// Record each launch of a graph as one interval, for the whole run.
+    /// Records each launch of a graph as one interval, for the whole run.
     pub whole_graphs: bool,
-    /// Take the stack of a thread at a launch, if it launched nothing for this long.
+    /// Captures the stack of a thread at a launch if the thread launched nothing for this long.
     pub stacks: Option<Duration>,
-    /// Sample what threads do between such launches.
+    /// Samples threads between such launches.
     pub host_samples: Option<HostSamples>,
-    /// Whether the library writes messages to standard error.
+    /// True if the library writes messages to standard error.
     pub log_to_stderr: bool,
 }
 
-/// How threads are sampled. As text: `perf`, `timers`.
+/// The method that samples threads. As text: `perf`, `timers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostSamples {
-    /// By `perf_event_open` where it is permitted, else by the system calls that threads wait in.
+    /// Samples with `perf_event_open` where permitted. Elsewhere records the system calls in which
+    /// threads wait.
     Perf,
-    /// The same, but running threads by timers with signals where `perf_event_open` is not permitted.
+    /// Like `Perf`, but where `perf_event_open` is not permitted, samples running threads with
+    /// timers and signals.
     Timers,
 }
 
 impl Options {
-    /// Recording from the first CUDA call to the end of the process.
+    /// Creates options that record from the first CUDA call to the end of the process.
     pub fn new(run: impl Into<PathBuf>) -> Self {
         Self {
             run: run.into(),
@@ -109,20 +112,21 @@ impl Options {
         }
     }
 
-    /// The options in the environment of this process, `None` without [`RUN_VARIABLE`].
+    /// Reads the options from the environment of this process. Returns `None` without
+    /// [`RUN_VARIABLE`].
     ///
     /// # Errors
-    /// Those of [`from_variables`](Self::from_variables).
+    /// See [`from_variables`](Self::from_variables).
     pub fn from_environment() -> Result<Option<Self>, Error> {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// The options in these variables, `None` without [`RUN_VARIABLE`]. An empty variable counts
-    /// as absent.
+    /// Reads the options from these variables. Returns `None` without [`RUN_VARIABLE`]. An empty
+    /// variable counts as absent.
     ///
     /// # Errors
-    /// An invalid value, an unknown or repeated key, or a variable of an earlier version; the message
-    /// names it.
+    /// An invalid value, an unknown or repeated key, or a variable of an earlier version. The
+    /// message names the key or variable.
     pub fn from_variables(get: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
         let Some(run) = text_of(RUN_VARIABLE, &get)? else { return Ok(None) };
         for (name, key) in REPLACED {
@@ -137,7 +141,7 @@ impl Options {
         Ok(Some(options))
     }
 
-    /// Sets what the text of [`OPTIONS_VARIABLE`] has.
+    /// Sets the options from the text of [`OPTIONS_VARIABLE`].
     fn set(&mut self, text: &str) -> Result<(), Error> {
         let (mut known, mut triggers, mut settings) = (Vec::new(), Vec::new(), Vec::new());
         let mut always_on = None;
@@ -179,24 +183,23 @@ impl Options {
         Ok(())
     }
 
-    /// True if [`OPTIONS_VARIABLE`] of this process has messages of the library sent to standard error.
+    /// True if [`OPTIONS_VARIABLE`] of this process sends the library's messages to standard error.
     pub fn environment_logs_to_stderr() -> bool {
         let text = std::env::var(OPTIONS_VARIABLE).unwrap_or_default();
         text.split(',').any(|entry| entry.trim() == "log=stderr")
     }
 
-    /// Every variable of this crate with its value; `None` for one to be removed, those of earlier
-    /// versions among them.
+    /// Every variable of this crate with its value. `None` removes a variable; all variables of
+    /// earlier versions are removed.
     ///
     /// # Errors
-    /// Options that contradict each other, and a run folder with a relative path or one that is
-    /// not UTF-8.
+    /// Contradictory options, or a run folder whose path is relative or not UTF-8.
     pub fn variables(&self) -> Result<Vec<(&'static str, Option<OsString>)>, Error> {
         self.check()?;
         let mut entries = vec![("start", encoded(&self.start.to_string()))];
         let mut add = |key, value: Option<String>| entries.extend(value.map(|value| (key, value)));
         add("stop", self.stop.map(|stop| stop.to_string()));
-        // Its settings are keys, too.
+        // The settings of this mode are keys of their own.
         add("always-on", self.always_on.map(|settings| settings.to_string()));
         add("keep-last", self.keep_last.map(|part| part.to_string()));
         for trigger in self.triggers.to_string().lines() {
@@ -246,7 +249,7 @@ impl Options {
 }
 
 impl Options {
-    /// Modes that exclude each other, or parts of a run.
+    /// Refuses modes that exclude each other or limit recording to parts of a run.
     fn check_modes(&self) -> Result<(), Error> {
         let is_stopped = self.stop.is_some();
         if let Some(settings) = self.always_on {
@@ -300,7 +303,7 @@ fn parsed<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, Error> 
     value.parse().map_err(|why: String| option(key, value, &why))
 }
 
-/// True if the value is the one that is known.
+/// Returns true for the only accepted value, and an error for any other.
 fn is_the_one(key: &str, value: &str, known: &str) -> Result<bool, Error> {
     match value == known {
         true => Ok(true),
@@ -308,7 +311,7 @@ fn is_the_one(key: &str, value: &str, known: &str) -> Result<bool, Error> {
     }
 }
 
-/// A value with its commas, and each `%` that looks like an encoded byte, as `%` and two digits.
+/// Encodes each comma, and each `%` that looks like an encoded byte, as `%` and two digits.
 fn encoded(value: &str) -> String {
     let mut text = String::new();
     for (at, letter) in value.char_indices() {
@@ -331,7 +334,7 @@ fn decoded(value: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The byte that `%` and two hexadecimal digits stand for.
+/// The byte encoded by `%` and two hexadecimal digits at this position.
 fn byte_at(value: &str, at: usize) -> Option<u8> {
     let digits = value.as_bytes().get(at..at + 3)?.strip_prefix(b"%")?;
     if !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -350,7 +353,7 @@ fn text_of(
     })
 }
 
-/// An invalid option of [`OPTIONS_VARIABLE`].
+/// The error for an invalid option in [`OPTIONS_VARIABLE`].
 fn option(key: &str, value: &str, why: &str) -> Error {
     invalid(OPTIONS_VARIABLE, &format!("{key}={value}"), why.to_owned())
 }

@@ -1,4 +1,4 @@
-//! A process, told from a later one with the same pid.
+//! Identification of a process, safe against reuse of its pid.
 
 use std::fmt;
 use std::fs;
@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind};
 
-/// A process: its pid and its start time, which a later process with the same pid does not share.
+/// The identity of a process: its pid and its start time. A later process with the same pid has
+/// another start time.
 ///
-/// Fork gives a new one; exec keeps it. As text, `PID-START`.
+/// Fork creates a new identity; exec preserves it. As text, `PID-START`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
     /// The process id in the pid namespace of the reader of `/proc`.
@@ -20,12 +21,12 @@ pub struct ProcessId {
     pub start: u64,
 }
 
-/// The field of `/proc/PID/stat` with the state, the first one after the name.
+/// The field of `/proc/PID/stat` with the state: the first field after the name.
 const STATE_FIELD: usize = 3;
 const START_FIELD: usize = 22;
 
 impl ProcessId {
-    /// This process.
+    /// The identity of this process.
     ///
     /// # Errors
     /// `/proc/self/stat` cannot be read.
@@ -33,11 +34,11 @@ impl ProcessId {
         Self::of(std::process::id())
     }
 
-    /// The live process with this pid.
+    /// The identity of the live process with this pid.
     ///
     /// # Errors
-    /// [`Error::is_gone`] without such a process, also for a zombie; else `/proc/PID/stat` cannot
-    /// be read.
+    /// [`Error::is_gone`] if no such process exists or it is a zombie. Otherwise `/proc/PID/stat`
+    /// cannot be read.
     pub fn of(pid: u32) -> Result<Self, Error> {
         let path = format!("/proc/{pid}/stat");
         let stat = match fs::read(&path) {
@@ -56,19 +57,21 @@ impl ProcessId {
         }
     }
 
-    /// True while this very process lives; false for a zombie, and for another process with its
-    /// pid.
+    /// True while exactly this process is alive; false for a zombie and for another process with
+    /// its pid.
     pub fn is_alive(self) -> bool {
         Self::of(self.pid).is_ok_and(|found| found == self)
     }
 }
 
-/// ESRCH is returned where the process ends between open and read.
+/// True for an error that means the process has ended. ESRCH occurs if it ends between open and
+/// read.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH)
 }
 
-/// The state and the start time. The name before them may contain spaces and parentheses.
+/// Parses the state and the start time. The name that precedes them may contain spaces and
+/// parentheses.
 fn parsed(stat: &[u8]) -> Option<(u8, u64)> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let fields = std::str::from_utf8(&stat[after_name..]).ok()?;
@@ -95,7 +98,7 @@ impl FromStr for ProcessId {
     }
 }
 
-/// A number as [`Display`](fmt::Display) writes it: no sign, no leading zeros.
+/// Parses a number in the format of [`Display`](fmt::Display): no sign, no leading zeros.
 pub(crate) fn number(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)

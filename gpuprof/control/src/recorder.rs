@@ -1,4 +1,5 @@
-//! A flight recorder as the recording of its process: in the injection library, and in programs that record themselves.
+//! A flight recorder as the recording of its process, in the injection library and in programs that
+//! record themselves.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,29 +11,30 @@ use crate::manifest::{Moment, Process, State};
 use crate::socket::{Answer, Request, Server, Stopper};
 use crate::{Error, RunFolder};
 
-/// A session that keeps the last part of a run. Its file is written on request and at its end.
+/// A session that retains the last part of a run. Its file is written on request and at the end of
+/// the session.
 #[derive(Debug)]
 pub struct LastPart {
     recorder: FlightRecording,
     path: PathBuf,
-    /// What the file holds, once it was written.
+    /// The totals of the file, once written.
     written: Mutex<Option<FileTotals>>,
 }
 
-/// What became of a recording.
+/// The outcome of a recording.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Ended {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What it holds, or why it could not be written.
+    /// The totals of the file, or the error that prevented writing it.
     pub totals: Result<FileTotals, profiler_core::Error>,
-    /// True if the process called nothing that is recorded.
+    /// True if the process made no recorded call.
     pub is_empty: bool,
 }
 
 impl Ended {
-    /// A recording of a process that called nothing before it, or `calls_before`.
+    /// Creates the outcome. A recording is empty if neither it nor `calls_before` has calls.
     pub fn new(
         path: PathBuf,
         totals: Result<FileTotals, profiler_core::Error>,
@@ -45,7 +47,7 @@ impl Ended {
 }
 
 impl LastPart {
-    /// Writes what `recorder` keeps to `path`.
+    /// Creates a session that writes the retained part of `recorder` to `path`.
     pub fn new(recorder: FlightRecording, path: PathBuf) -> Self {
         Self { recorder, path, written: Mutex::default() }
     }
@@ -55,23 +57,24 @@ impl LastPart {
         &self.recorder
     }
 
-    /// Writes the file anew, with what is kept now.
+    /// Rewrites the file with the part retained now.
     ///
     /// # Errors
-    /// As for [`FlightRecording::write_to`]; the former file stays.
+    /// See [`FlightRecording::write_to`]; on failure the former file remains.
     pub fn write(&self) -> Result<(), profiler_core::Error> {
-        // One at a time: all write the same file.
+        // All callers write the same file, so only one may write at a time.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         *written = Some(self.recorder.write_to(&self.path)?);
         Ok(())
     }
 
-    /// What the file holds. `None` before it was written.
+    /// The totals of the file; `None` before the first write.
     pub fn totals(&self) -> Option<FileTotals> {
         *self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the counts of the file and of incidents into a manifest, and why the last incident has no file.
+    /// Copies the counts of the file and of incidents into a manifest, and the reason why the last
+    /// incident has no file.
     pub fn describe(&self, process: &mut Process) {
         let recorder = &self.recorder;
         let totals = self.totals();
@@ -84,7 +87,7 @@ impl LastPart {
         }
     }
 
-    /// Ends the session, with the last part at its end in the file. Waits for the GPU.
+    /// Ends the session and writes its last part to the file. Waits for the GPU.
     pub fn finish(self) -> Ended {
         let calls_before = self.recorder.calls();
         let totals = self.recorder.finish(&self.path);
@@ -92,8 +95,9 @@ impl LastPart {
     }
 }
 
-/// A flight recorder of a program that records itself, as a process of a run folder: `gpuprof list`, `status`, `snapshot`, `on` and `off`
-/// reach it through the control socket of the process.
+/// A flight recorder in a program that records itself, registered as a process of a run folder.
+/// `gpuprof list`, `status`, `snapshot`, `on` and `off` reach it through the control socket of the
+/// process.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -129,11 +133,12 @@ pub struct ServedRecorder {
 }
 
 impl ServedRecorder {
-    /// Opens the control socket of this process, and writes its manifest into this run folder, which is created if it is not there. Processes
-    /// may share a folder.
+    /// Opens the control socket of this process and writes its manifest into this run folder.
+    /// Creates the folder if it is missing. Several processes may share a folder.
     ///
     /// # Errors
-    /// The folder cannot be written; the process has a socket, or the system refuses one.
+    /// The folder cannot be written, the process already has a socket, or the system refuses a
+    /// socket.
     pub fn bind(recorder: FlightRecording, run: &Path) -> Result<Self, Error> {
         fs::create_dir_all(run).map_err(|error| Error::io("create", run, error))?;
         let folder = RunFolder::open(run)?;
@@ -150,15 +155,15 @@ impl ServedRecorder {
         self.last.recorder()
     }
 
-    /// What ends [`serve`](Self::serve).
+    /// Returns a handle that ends [`serve`](Self::serve).
     pub fn stopper(&self) -> Stopper {
         self.server.stopper()
     }
 
-    /// Answers requests on this thread until a [`Stopper`] ends it.
+    /// Answers requests on the calling thread until a [`Stopper`] ends it.
     ///
     /// # Errors
-    /// As for [`Server::serve`].
+    /// See [`Server::serve`].
     pub fn serve(&self) -> Result<(), Error> {
         self.server.serve(|request| self.answer(&request))
     }
@@ -188,7 +193,8 @@ impl ServedRecorder {
         Ok(answer)
     }
 
-    /// Ends the session, closes the socket, and writes the last part and the manifest. Waits for the GPU.
+    /// Ends the session, closes the socket, and writes the last part and the manifest. Waits for
+    /// the GPU.
     ///
     /// # Errors
     /// The files cannot be written.

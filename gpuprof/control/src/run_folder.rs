@@ -22,16 +22,16 @@ const RECORDING_SUFFIX: &str = ".gpuprof";
 const ALWAYS_ON_SUFFIX: &str = ".always-on.txt";
 const INCIDENTS: &str = "incidents";
 
-/// The largest manifest that is read, in bytes.
+/// The maximum size of a manifest that is read, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
-/// The most bytes that are read of the report of a process that is always on.
+/// The maximum number of bytes read from the report of an always-on process.
 const MAX_REPORT: u64 = 1 << 20;
-/// The most entries of a folder that are looked at.
+/// The maximum number of entries examined in a folder.
 const MAX_ENTRIES: usize = 1 << 16;
-/// The most images of one process.
+/// The maximum number of images of one process.
 const MAX_IMAGES: u32 = 10_000;
 
-/// A run folder: `run.json`, and for each process that called CUDA a manifest and a recording.
+/// A run folder: `run.json`, and a manifest and a recording for each process that called CUDA.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
     path: PathBuf,
@@ -41,9 +41,9 @@ pub struct RunFolder {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Processes {
-    /// The readable manifests, by the moment of their start.
+    /// The readable manifests, in order of start time.
     pub found: Vec<Process>,
-    /// Why the others cannot be read.
+    /// The errors of the manifests that cannot be read.
     pub unreadable: Vec<Error>,
 }
 
@@ -66,8 +66,8 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// [`create`](Self::create) also in a folder with content, from which the files of an earlier run
-    /// are removed. Others stay.
+    /// Like [`create`](Self::create), but accepts a folder with content. Removes the files of an
+    /// earlier run and leaves all others.
     ///
     /// # Errors
     /// The path is a file, or cannot be created or written.
@@ -81,38 +81,39 @@ impl RunFolder {
         let folder = Self::open(path)?;
         remove_files(&folder.path, &folder.path, is_of_run)?;
         let incidents = folder.incidents();
-        // What a link leads to is not of this folder, also if it is put there meanwhile: hence the descriptor.
+        // A link must not lead to another folder, even if it is created concurrently. The
+        // descriptor ensures that.
         let options = O_DIRECTORY | O_NOFOLLOW;
         if let Ok(opened) = File::options().read(true).custom_flags(options).open(&incidents) {
             let inner = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
             remove_files(&inner, &incidents, is_incident)?;
-            // Files of others stay, and so does it.
+            // The folder stays if it has files of other programs.
             let _: io::Result<()> = fs::remove_dir(&incidents);
         }
         folder.write_run(run)?;
         Ok(folder)
     }
 
-    /// The folder of files that were written when something happened: [`Triggers`](crate::Triggers). Their names begin with the
+    /// The folder of the files written by [`Triggers`](crate::Triggers). File names begin with the
     /// [stem](Process::stem) of their process.
     pub fn incidents(&self) -> PathBuf {
         self.path.join(INCIDENTS)
     }
 
-    /// Creates [`incidents`](Self::incidents), if it is not there.
+    /// Creates the folder [`incidents`](Self::incidents) if it is missing.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system cannot create the folder.
     pub fn create_incidents(&self) -> Result<PathBuf, Error> {
         let path = self.incidents();
         fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
         Ok(path)
     }
 
-    /// An existing folder, with or without manifests. Its path is made absolute.
+    /// Opens an existing folder, with or without manifests, and makes its path absolute.
     ///
     /// # Errors
-    /// There is no such folder.
+    /// The folder does not exist or cannot be opened.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let path = path.canonicalize().map_err(|error| Error::io("open", path, error))?;
         match path.is_dir() {
@@ -121,7 +122,7 @@ impl RunFolder {
         }
     }
 
-    /// True for a folder with a `run.json`, or with the manifest of a process.
+    /// True for a folder that contains `run.json` or the manifest of a process.
     pub fn is_at(path: &Path) -> bool {
         let is_manifest = |name: &str| name.starts_with(PREFIX) && name.ends_with(SUFFIX);
         path.join(RUN_FILE).is_file()
@@ -133,7 +134,7 @@ impl RunFolder {
                 .any(|entry| entry.file_name().to_str().is_some_and(is_manifest))
     }
 
-    /// True for the names of the files of a run: manifests, recordings, and reports of processes that are always on.
+    /// True for the file names of a run: manifests, recordings, and reports of always-on processes.
     pub fn is_own(name: &OsStr) -> bool {
         name.to_str().is_some_and(is_of_run)
     }
@@ -143,10 +144,10 @@ impl RunFolder {
         &self.path
     }
 
-    /// Reads `run.json`, `None` if there is none: the variables were set by hand.
+    /// Reads `run.json`. Returns `None` if it is missing because the variables were set by hand.
     ///
     /// # Errors
-    /// An unreadable or invalid manifest.
+    /// The manifest is unreadable or invalid.
     pub fn run(&self) -> Result<Option<Run>, Error> {
         match read(&self.path.join(RUN_FILE)) {
             Err(error) if error.is_not_found() => Ok(None),
@@ -157,15 +158,15 @@ impl RunFolder {
     /// Replaces `run.json` atomically.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system cannot write the file.
     pub fn write_run(&self, run: &Run) -> Result<(), Error> {
         write(&self.path.join(RUN_FILE), run)
     }
 
-    /// Gives the process the first image number without files, and writes its manifest.
+    /// Assigns the first image number without files to the process, and writes its manifest.
     ///
     /// # Errors
-    /// Those of the system; after 10,000 images of one process.
+    /// The system cannot write the file, or the process has 10,000 images.
     pub fn claim(&self, process: &mut Process) -> Result<(), Error> {
         for image in 0..MAX_IMAGES {
             process.image = image;
@@ -177,13 +178,15 @@ impl RunFolder {
         Err(Error::path(&self.path, format!("has {MAX_IMAGES} images of process {}", process.id)))
     }
 
-    /// Replaces the manifest of a process atomically. Of absolute paths in [`Process::reason`] the last part is written.
+    /// Replaces the manifest of a process atomically. Absolute paths in [`Process::reason`] are
+    /// reduced to their last component.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system cannot write the file.
     pub fn write_process(&self, process: &Process) -> Result<(), Error> {
         let path = self.path.join(process.manifest_name());
-        // The own path may have a space, which paths in a reason end at.
+        // The folder's own path may contain a space, and the general replacement ends a path at a
+        // space.
         let own = format!("{}/", self.path.display());
         let reason =
             process.reason.as_ref().map(|reason| with_base_names(&reason.replace(&own, "")));
@@ -200,11 +203,11 @@ impl RunFolder {
         self.path.join(process.always_on_name())
     }
 
-    /// Reads the report of a process that is always on, at most a MiB of it; `None` if it has none. Neither follows a link nor waits
-    /// for the writer of a pipe.
+    /// Reads the report of an always-on process, at most 1 MiB of it. Returns `None` if there is no
+    /// report. Does not follow a link or wait for the writer of a pipe.
     ///
     /// # Errors
-    /// There is something else in its place, or it cannot be read.
+    /// The path is not a regular file, or it cannot be read.
     pub fn read_always_on(&self, process: &Process) -> Result<Option<String>, Error> {
         let path = self.always_on(process);
         match open_regular(&path) {
@@ -218,10 +221,10 @@ impl RunFolder {
         }
     }
 
-    /// Replaces the report of a process that is always on.
+    /// Replaces the report of an always-on process.
     ///
     /// # Errors
-    /// Those of the system; the former report stays.
+    /// The system cannot write the file; the former report remains.
     pub fn write_always_on(&self, process: &Process, text: &str) -> Result<(), Error> {
         let path = self.always_on(process);
         write_bytes(&path, text.as_bytes()).map_err(|error| Error::io("write", &path, error))
@@ -230,8 +233,8 @@ impl RunFolder {
     /// Reads the manifests of all processes.
     ///
     /// # Errors
-    /// The folder cannot be read, or has more than 65,536 entries. A single manifest that cannot
-    /// be read is in [`Processes::unreadable`].
+    /// The folder cannot be read or has more than 65,536 entries. The error of a single unreadable
+    /// manifest is in [`Processes::unreadable`].
     pub fn processes(&self) -> Result<Processes, Error> {
         let mut processes = Processes::default();
         for (number, entry) in entries(&self.path)?.enumerate() {
@@ -251,7 +254,7 @@ impl RunFolder {
                     &entry.path(),
                     format!("is the manifest of another process, {}: it was renamed", process.id),
                 )),
-                // Removed since the folder was read.
+                // The manifest was removed after the folder was read.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => processes.unreadable.push(error),
             }
@@ -263,7 +266,7 @@ impl RunFolder {
     }
 }
 
-/// Removes the files of these names. Errors name the folder by its second path.
+/// Removes the files whose names match. `named` is the path in error messages.
 fn remove_files(path: &Path, named: &Path, is_removed: fn(&str) -> bool) -> Result<(), Error> {
     let unreadable = |error| Error::io("read", named, error);
     for entry in fs::read_dir(path).map_err(unreadable)? {
@@ -276,13 +279,13 @@ fn remove_files(path: &Path, named: &Path, is_removed: fn(&str) -> bool) -> Resu
     Ok(())
 }
 
-/// True for the names of files of triggers.
+/// True for the file names of triggers.
 fn is_incident(name: &str) -> bool {
     let stem = name.strip_suffix(RECORDING_SUFFIX).and_then(|name| name.rsplit_once('-'));
     stem.is_some_and(|(numbers, _)| is_of_run(&format!("{numbers}{RECORDING_SUFFIX}")))
 }
 
-/// True for the names of manifests and recordings.
+/// True for the file names of manifests, recordings and always-on reports.
 fn is_of_run(name: &str) -> bool {
     let suffixes = [SUFFIX, RECORDING_SUFFIX, ALWAYS_ON_SUFFIX];
     let stem = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
@@ -313,7 +316,7 @@ fn write_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     new.commit()
 }
 
-/// Opens a regular file. Neither follows a link nor waits for the writer of a pipe.
+/// Opens a regular file. Does not follow a link or wait for the writer of a pipe.
 fn open_regular(path: &Path) -> Result<File, Error> {
     let unreadable = |error| Error::io("read", path, error);
     let mut options = File::options();
@@ -336,7 +339,7 @@ fn read<T: DeserializeOwned + Check>(path: &Path) -> Result<T, Error> {
     if json.len() as u64 > MAX_BYTES {
         return Err(Error::path(path, format!("is larger than a manifest, {MAX_BYTES} bytes")));
     }
-    // A newer version may have no field that this one needs.
+    // A newer version may lack a field that this one requires, so check the version first.
     let invalid = |why: String| Error::path(path, why);
     let value: serde_json::Value = serde_json::from_slice(&json)
         .map_err(|error| invalid(format!("is no manifest: {error}")))?;

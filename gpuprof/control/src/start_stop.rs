@@ -1,21 +1,21 @@
-//! When recording starts and stops.
+//! Conditions that start and stop recording.
 
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The longest delay and duration: a year.
+/// The maximum delay and duration in seconds: one year.
 const MAX_SECONDS: f64 = 365.0 * 86_400.0;
-/// The longest name of a range, in bytes.
+/// The maximum length of a range name, in bytes.
 const MAX_NAME: usize = 1024;
 
-/// When recording starts. As text: `now`, `wait`, `after=SECONDS`, `range=NAME`,
+/// The condition that starts recording. As text: `now`, `wait`, `after=SECONDS`, `range=NAME`,
 /// `cuda-profiler-api`.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Start {
-    /// With the first CUDA call of the process.
+    /// At the first CUDA call of the process.
     #[default]
     Now,
     /// On the request `on`.
@@ -28,13 +28,13 @@ pub enum Start {
     CudaProfilerApi,
 }
 
-/// When recording stops. As text: `duration=SECONDS`, `ranges=COUNT`.
+/// The condition that stops recording. As text: `duration=SECONDS`, `ranges=COUNT`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Stop {
-    /// This long after it started.
+    /// This long after recording started.
     Duration(Duration),
-    /// With the end of this instance of the range of [`Start::Range`].
+    /// At the end of this instance of the range named by [`Start::Range`].
     Ranges(NonZeroU32),
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Stop {
     }
 }
 
-/// A time in seconds, as text.
+/// Parses a time in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: Option<f64> = text.parse().ok();
     let seconds = seconds.filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
@@ -100,7 +100,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| format!("{text:?} is not a number of seconds from 0 to {MAX_SECONDS}"))
 }
 
-/// Checks the name of a range.
+/// Checks that the name of a range is valid.
 pub(crate) fn range_name(name: &str) -> Result<(), String> {
     match name {
         "" => Err("the name of the range is empty".to_owned()),

@@ -1,12 +1,13 @@
-//! What a push and a pop cost through the library's functions, as a copy of NVTX calls them: while the program is recorded, before
-//! CUDA is initialised, and in a process that is not to be recorded. Then what a collective costs through its plugin of NCCL, together
-//! with the simulated NCCL's own part, which is what a process that is not recorded shows.
+//! The cost of a push and a pop through the library's functions, as a copy of NVTX calls them.
+//! Measured while the program is recorded, before CUDA is initialised, and in a process that is not
+//! recorded. Then the cost of a collective through the library's NCCL plugin. It includes the
+//! simulated NCCL's own part, which is the value for a process that is not recorded.
 //!
 //! ```sh
 //! cargo bench -p gpuprof-inject
 //! ```
 //!
-//! Uses the driver that is there, or else the fake.
+//! Uses the installed driver, or else the fake.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -37,7 +38,7 @@ use nvtx::abi::slot;
 const PAIRS: u32 = 20_000;
 const BATCHES: usize = 31;
 
-/// Nanoseconds of a pair: the median of the batches, and the least.
+/// Measures the nanoseconds per pair: the median of the batches, and the minimum.
 fn measure(name: &str, mut pair: impl FnMut()) {
     let mut times: Vec<f64> = (0..BATCHES)
         .map(|_| {
@@ -52,7 +53,7 @@ fn measure(name: &str, mut pair: impl FnMut()) {
 
 fn pairs(when: &str) {
     if function(slot::range_push_a).is_none() {
-        // As NVTX's headers do then.
+        // NVTX's headers do the same.
         println!("{when:48}       no function is called");
         return;
     }
@@ -68,7 +69,7 @@ fn pairs(when: &str) {
     let name = c"forward".as_ptr().addr();
     let domain = get(slot::domain_create)(c"NCCL".as_ptr().addr(), 0);
     let string = get(slot::register_string)(domain, c"ncclAllReduce".as_ptr().addr());
-    // Version and size, category, colour, payload, type of the message, message.
+    // The fields are: version and size, category, colour, payload, type of the message, message.
     let event = |message: u64, at: usize| [3 | 48 << 16, 0, 0, 0, message, at as u64];
     let plain = event(1, name);
     let registered = event(3, string);
@@ -102,7 +103,8 @@ fn pairs(when: &str) {
     });
 }
 
-/// A range as NCCL has it around `ncclAllReduce`: with the communicator, the bytes and the operation by a schema.
+/// Measures a range like NCCL's around `ncclAllReduce`: with communicator, bytes and operation in a
+/// schema.
 fn ranges_with_values(when: &str) {
     if function(slot::schema_register).is_none() {
         return;
@@ -116,7 +118,7 @@ fn ranges_with_values(when: &str) {
     let domain = get(slot::domain_create)(c"NCCL".as_ptr().addr(), 0);
     let names = [c"NCCL communicator ID", c"Message size [bytes]", c"Reduction operation"];
     let entries = names.map(|name| [0, U64, name.as_ptr().addr(), 0, 0, 0, 0, 0]);
-    // NCCL has as many schemas, with numbers of its own.
+    // NCCL registers the same number of schemas, with ids of its own.
     let schemas: Vec<usize> = (0..16)
         .map(|number| {
             let entries = (entries.as_ptr().addr(), entries.len());

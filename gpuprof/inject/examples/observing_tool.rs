@@ -1,5 +1,5 @@
-//! The injection library with an observer that writes lines, for the tests: a program loads it, has it observe, and names it as NVTX's
-//! tool.
+//! The injection library with an observer that writes lines, for the tests. A program loads it,
+//! starts its observer, and names it as NVTX's tool.
 
 #[path = "../tests/support/lines.rs"]
 #[allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test's support")]
@@ -8,14 +8,14 @@ mod lines;
 use std::env;
 use std::path::Path;
 
-/// Has the library write what it gets to the file in `OBSERVING_TOOL_LOG`.
+/// Writes the events that the library receives to the file in `OBSERVING_TOOL_LOG`.
 #[unsafe(no_mangle)]
 pub extern "C" fn observing_tool_begin() -> bool {
     let Some(log) = env::var_os("OBSERVING_TOOL_LOG") else { return false };
     gpuprof_inject::__private::observe_with(lines::Lines::to(Path::new(&log), false))
 }
 
-/// Writes what could not be read to the file, a line each.
+/// Writes the counts of unreadable events to the file, one per line.
 #[unsafe(no_mangle)]
 pub extern "C" fn observing_tool_counts() {
     let counts = gpuprof_inject::__private::counts();

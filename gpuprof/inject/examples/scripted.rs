@@ -1,6 +1,8 @@
-//! A program whose arguments say what it does with CUDA and NVTX, for the tests of the library: `scripted init push=step launch=axpy*3 pop`.
+//! A program whose arguments are a script of CUDA and NVTX calls, for the tests of the library:
+//! `scripted init push=step launch=axpy*3 pop`.
 //!
-//! It finds the driver by `libcuda.so.1`, as programs do, and knows nothing of the library, except for `again` and `embed`.
+//! It opens the driver as `libcuda.so.1`, like other programs. Only `again` and `embed` use the
+//! library directly.
 #![allow(
     clippy::multiple_unsafe_ops_per_block,
     clippy::undocumented_unsafe_blocks,
@@ -37,7 +39,7 @@ impl Driver {
         DRIVER.get_or_init(|| Driver(unsafe { Library::new("libcuda.so.1") }.unwrap()))
     }
 
-    /// Calls a function with these addresses and numbers, which succeeds.
+    /// Calls a function with these addresses and numbers, and checks that it succeeds.
     fn call(&self, name: &str, arguments: &[usize]) {
         assert_eq!(self.result(name, arguments), 0, "{name}");
     }
@@ -60,7 +62,7 @@ impl Driver {
         let mut all = [0; 11];
         all[..arguments.len()].copy_from_slice(arguments);
         let [a, b, c, d, e, f, g, h, i, j, k] = all;
-        // C ignores arguments that a function does not have.
+        // In C's calling convention a function ignores surplus arguments.
         unsafe { function(a, b, c, d, e, f, g, h, i, j, k) }
     }
 
@@ -81,7 +83,7 @@ impl Driver {
         self.call("cuLaunchKernel", &[function, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0]);
     }
 
-    /// The handle of a kernel.
+    /// Returns the handle of a kernel.
     fn function(&self, name: &str) -> usize {
         let (mut module, mut function): (*mut c_void, *mut c_void) = (null_mut(), null_mut());
         let (image, name) = (c".version 7.0", CString::new(name).unwrap());
@@ -104,7 +106,7 @@ fn fork(child: impl FnOnce()) {
         0 => {
             unsafe { libc::alarm(20) };
             child();
-            // As a program that ends by itself: handlers of its end run.
+            // End like an ordinary program, which runs the exit handlers.
             process::exit(0);
         }
         pid => {
@@ -115,7 +117,7 @@ fn fork(child: impl FnOnce()) {
     }
 }
 
-/// The injection library again, as a second driver would load it.
+/// Initialises the injection library again, as a second driver would.
 fn again() {
     let path = env::var_os("CUDA_INJECTION64_PATH").unwrap();
     let library = unsafe { Library::new(path) }.unwrap();
@@ -123,7 +125,7 @@ fn again() {
     assert_eq!(begin(), 1);
 }
 
-/// Forks while other threads register names with the library; the children do so, too.
+/// Forks while other threads register names with the library. The children do the same.
 fn fork_amid(children: usize) {
     let library = unsafe { Library::new(env::var_os("NVTX_INJECTION64_PATH").unwrap()) }.unwrap();
     let attach = unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2") }.unwrap();
@@ -137,7 +139,7 @@ fn fork_amid(children: usize) {
         let level = call(slot::domain_range_push_ex, &[domain, event.as_ptr().addr()]);
         let range = call(slot::domain_range_start_ex, &[domain, event.as_ptr().addr()]);
         call(slot::domain_range_end, &[domain, range]);
-        // In a silent child there are no levels.
+        // In a silent child levels are unknown.
         assert_eq!(call(slot::domain_range_pop, &[domain]), level);
         call(slot::domain_destroy, &[domain]);
     };
@@ -157,7 +159,7 @@ fn fork_amid(children: usize) {
     });
 }
 
-/// A communicator `VERSION/HASH/RANK/RANKS` of an NCCL that loads the plugin.
+/// Creates a communicator `VERSION/HASH/RANK/RANKS` in an NCCL that loads the plugin.
 fn communicator(described: &str) {
     let numbers: Vec<u64> = described.split('/').map(|number| number.parse().unwrap()).collect();
     let [version, hash, rank, ranks] = numbers[..] else { panic!("{described}") };
@@ -170,7 +172,7 @@ fn communicator(described: &str) {
     COMMUNICATOR.set(loaded);
 }
 
-/// Enqueues collectives as one kernel, or without one that CUPTI sees.
+/// Enqueues collectives as one kernel, or without a kernel that CUPTI observes.
 fn group(all: &str, launch: impl FnOnce()) {
     let all: Vec<&str> = all.split('+').collect();
     COMMUNICATOR.with_borrow_mut(|nccl| nccl.as_mut().unwrap().group(&all, launch));
@@ -187,7 +189,7 @@ fn serve(described: &str) {
             let _wait = nvtx::range("wait for a lock");
             thread::sleep(Duration::from_millis(milliseconds as u64));
         }
-        // The fake runs a kernel for 2 us: its queue stays short.
+        // The fake runs each kernel for 2 us. Synchronise so that its queue stays short.
         if number % 256 == 255 {
             driver.call("cuCtxSynchronize", &[]);
         }
@@ -203,14 +205,15 @@ fn play(step: &str) {
             let (name, count) = value.split_once('*').unwrap_or((value, "1"));
             driver().launch(name, count.parse().unwrap());
         }
-        // An invalid handle of a function.
+        // Pass an invalid handle to a function.
         "fail" => {
             let arguments = [0, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0];
             assert_ne!(driver().result("cuLaunchKernel", &arguments), 0);
         }
-        // Ranges as of a service, each with a launch; the one of this number sleeps so long: `serve=COUNT/NUMBER/MILLISECONDS`.
+        // Open ranges like a service, with a launch in each. The range with this number sleeps this
+        // long: `serve=COUNT/NUMBER/MILLISECONDS`.
         "serve" => serve(value),
-        // So many ranges with a launch, each with a name of its own.
+        // Open this many ranges, each with a name of its own and a launch.
         "names" => {
             let function = driver().function("named");
             for number in 0..value.parse().unwrap() {
@@ -219,7 +222,7 @@ fn play(step: &str) {
                 driver().start(function);
             }
         }
-        // As a full disk: no file grows beyond so many bytes.
+        // Simulate a full disk: no file grows beyond this many bytes.
         "limit-files" => {
             let bytes = value.parse().unwrap();
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
@@ -242,7 +245,7 @@ fn play(step: &str) {
         "destroy" => COMMUNICATOR.take().unwrap().destroy(),
         "mark" => nvtx::mark(value),
         "sleep" => thread::sleep(Duration::from_millis(value.parse().unwrap())),
-        // The test writes a line when the program may go on.
+        // The test writes a line when the program may continue.
         "wait" => {
             println!("waiting");
             std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -277,7 +280,7 @@ fn play(step: &str) {
 
 fn main() {
     env::args().skip(1).for_each(|step| play(&step));
-    // Ranges that are open at the end stay open.
+    // Do not end ranges that are still open.
     RANGES.with_borrow_mut(|ranges| ranges.drain(..).for_each(std::mem::forget));
     PROCESS_RANGES.with_borrow_mut(|ranges| ranges.drain(..).for_each(std::mem::forget));
 }

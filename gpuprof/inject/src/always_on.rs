@@ -1,7 +1,7 @@
-//! `always-on` in `GPUPROF_OPTIONS`: windows within a budget in an unmodified program.
+//! The `always-on` key of `GPUPROF_OPTIONS`: windows within a budget in an unmodified program.
 //!
-//! A sampling session of `profiler-core` runs beside the recording. Its units are the ranges of a name, or slices of time; the
-//! recording has the same windows.
+//! A sampling session of `profiler-core` runs beside the recording. Its units are the ranges with
+//! one name, or time slices. The recording has the same windows.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,23 +13,24 @@ use parking_lot::{Condvar, Mutex};
 use profiler_core::session::always_on::{AlwaysOn, AlwaysOnReport, AlwaysOnSession, UnitToken};
 use profiler_core::{Error, Profiler};
 
-/// The length of a slice of time.
+/// The length of a time slice.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// The sampling of this process.
+/// The sampling session of this process.
 static SAMPLING: OnceLock<Sampling> = OnceLock::new();
 
-/// The windows of the recording.
+/// Callbacks that begin and end windows of the recording.
 pub(crate) struct Windows {
-    /// False if the recording refused the window.
+    /// Returns false if the recording refused the window.
     pub(crate) begin: fn() -> bool,
     pub(crate) end: fn(),
 }
 
-/// What sampling came to.
+/// The result of sampling.
 pub(crate) struct Report {
     sampling: AlwaysOnReport,
-    /// Windows whose begin the recording's file refused: its operations are not in it.
+    /// The number of windows that the recording's file refused. Their operations are not in the
+    /// file.
     unwritten: u64,
 }
 
@@ -48,28 +49,28 @@ impl fmt::Display for Report {
 
 /// A sampling session and its open unit.
 struct Sampling {
-    /// `None` once it has ended.
+    /// `None` after the session has ended.
     session: Mutex<Option<Arc<AlwaysOnSession>>>,
-    /// The name of the ranges that are units; `None` for slices of time.
+    /// The name of the ranges that are units; `None` for time slices.
     range: Option<Box<str>>,
     windows: Windows,
-    /// Windows so far, and those that the recording refused.
+    /// Counters of all windows, and of those that the recording refused.
     count: AtomicU64,
     unwritten: AtomicU64,
     open: Mutex<Open>,
-    /// Ends the slices.
+    /// True to end the slices.
     is_over: Mutex<bool>,
     ended: Condvar,
 }
 
-/// The open unit; there is at most one.
+/// The open unit; at most one is open.
 #[derive(Default)]
 struct Open {
     number: u64,
     unit: Option<UnitToken>,
 }
 
-/// Starts sampling beside a recording that is paused.
+/// Starts sampling beside a paused recording.
 pub(crate) fn start(
     profiler: &Profiler,
     settings: &Settings,
@@ -81,11 +82,11 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// The settings of the session.
+/// Converts the options to the settings of the session.
 fn of(settings: &Settings) -> AlwaysOn {
     let Settings { budget, rate, slow, watch, peak_launches, attach_cost, baseline, .. } =
         *settings;
-    // A program that was not changed may capture its graphs at the start.
+    // An unmodified program may capture its graphs at the start, so the default baseline is zero.
     let mut all = AlwaysOn::new().baseline(baseline.unwrap_or_default());
     all = attach_cost.into_iter().fold(all, AlwaysOn::attach_cost);
     all = match budget {
@@ -98,12 +99,13 @@ fn of(settings: &Settings) -> AlwaysOn {
     peak_launches.into_iter().fold(all, AlwaysOn::peak_launches)
 }
 
-/// Whether the process is sampled, and by slices of time.
+/// True if the process is sampled in time slices.
 pub(crate) fn is_by_slices() -> bool {
     SAMPLING.get().is_some_and(|sampling| sampling.range.is_none())
 }
 
-/// Called before a range begins, if names of ranges matter. The number of its unit; `None` if it is none.
+/// Called before a range begins, if range names matter. Returns the number of its unit, or `None`
+/// if the range is not a unit.
 pub(crate) fn range_begins(name: &str) -> Option<u64> {
     let sampling = SAMPLING.get().filter(|sampling| sampling.range.as_deref() == Some(name))?;
     cupti::__private::with_signals_blocked(|| sampling.begin(name))
@@ -116,7 +118,7 @@ pub(crate) fn range_ended(unit: u64) {
     }
 }
 
-/// Makes units of slices of time until sampling ends: the work of a thread.
+/// Makes each time slice a unit until sampling ends. Runs on a thread of its own.
 pub(crate) fn slice() {
     let Some(sampling) = SAMPLING.get() else { return };
     let mut is_over = sampling.is_over.lock();
@@ -129,18 +131,18 @@ pub(crate) fn slice() {
     }
 }
 
-/// What is known so far. `None` without sampling, and after its end.
+/// Returns the report of the running session. `None` without sampling, and after its end.
 pub(crate) fn report() -> Option<Report> {
     let sampling = SAMPLING.get()?;
     sampling.session()?.snapshot().ok().map(|report| sampling.described(report))
 }
 
-/// The windows so far.
+/// The number of windows so far.
 pub(crate) fn windows() -> u64 {
     SAMPLING.get().map_or(0, |sampling| sampling.count.load(Ordering::Relaxed))
 }
 
-/// Ends sampling. Returns its report, once.
+/// Ends sampling. Returns its report on the first call only.
 pub(crate) fn finish() -> Option<Result<Report, Error>> {
     let sampling = SAMPLING.get()?;
     *sampling.is_over.lock() = true;
@@ -148,7 +150,7 @@ pub(crate) fn finish() -> Option<Result<Report, Error>> {
     let unit = sampling.open.lock().number;
     sampling.end(unit);
     let session = sampling.session.lock().take()?;
-    // A thread that begins a range may hold it for a moment.
+    // A thread that begins a range may briefly hold another reference.
     let report = match Arc::try_unwrap(session) {
         Ok(session) => session.stop(),
         Err(session) => session.snapshot(),
@@ -178,7 +180,7 @@ impl Sampling {
         Report { sampling, unwritten: self.unwritten.load(Ordering::Relaxed) }
     }
 
-    /// Begins a unit. Returns its number.
+    /// Begins a unit and returns its number.
     fn begin(&self, name: &str) -> Option<u64> {
         let unit = self.session()?.begin_unit(name)?;
         let is_recorded = unit.is_recorded();

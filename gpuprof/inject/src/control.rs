@@ -1,33 +1,33 @@
-//! The library's own thread: what takes long, waits for the GPU or has a time.
+//! The library's own thread, for tasks that take long, wait for the GPU or are timed.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// What the thread does next.
+/// A task of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// Turn the recording on, by its options.
+    /// Turns the recording on, as the options require.
     Start,
-    /// Turn it off for good, by its options.
+    /// Turns the recording off permanently, as the options require.
     Stop,
-    /// Turn CUPTI off, if no window has begun since.
+    /// Turns CUPTI off if no window has begun since.
     Rest,
-    /// Write the manifest.
+    /// Writes the manifest.
     Describe,
-    /// End the recording.
+    /// Ends the recording.
     Finish,
 }
 
-/// Times of tasks; a task has at most one.
+/// The due times of tasks. Each task has at most one.
 #[derive(Debug, Default)]
 struct Plan {
     due: Vec<(Instant, Task)>,
-    /// The last task is done.
+    /// True after the last task.
     is_done: bool,
 }
 
-/// The plan of the thread, to which all threads add.
+/// The plan of the thread. Any thread can add tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     plan: Mutex<Plan>,
@@ -35,7 +35,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Plans a task for a time from now; one that is planned keeps the earlier time.
+    /// Schedules a task after this delay. A task that is already scheduled runs at the earlier of
+    /// the two times.
     pub(crate) fn plan(&self, task: Task, after: Duration) {
         let Some(at) = Instant::now().checked_add(after) else { return };
         let mut plan = self.plan.lock();
@@ -47,7 +48,7 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// Plans a task anew: an earlier time no longer applies.
+    /// Reschedules a task and discards its former time.
     pub(crate) fn put_off(&self, task: Task, after: Duration) {
         self.cancel(task);
         self.plan(task, after);
@@ -57,7 +58,8 @@ impl Control {
         self.plan.lock().due.retain(|(_, planned)| *planned != task);
     }
 
-    /// Waits for the next task. [`Task::Finish`] comes before all others once it is planned, and is the last.
+    /// Waits for the next task. Once scheduled, [`Task::Finish`] precedes all others, and it is the
+    /// last task.
     pub(crate) fn next(&self) -> Task {
         let mut plan = self.plan.lock();
         loop {
@@ -78,16 +80,16 @@ impl Control {
         }
     }
 
-    /// Says that the last task is done.
+    /// Signals that the last task is done.
     pub(crate) fn done(&self) {
         self.plan.lock().is_done = true;
         self.changed.notify_all();
     }
 
-    /// Has the thread finish and waits for it. False if it takes longer than `longest`.
+    /// Schedules the last task and waits for it. Returns false if that takes longer than `longest`.
     pub(crate) fn finish_within(&self, longest: Duration) -> bool {
         let Some(until) = Instant::now().checked_add(longest) else { return false };
-        // The thread that ends the process may have been interrupted with the lock held.
+        // A signal may have interrupted the exiting thread while it held the lock.
         let Some(mut plan) = self.plan.try_lock_until(until) else { return false };
         if !plan.is_done {
             plan.due.push((Instant::now(), Task::Finish));

@@ -1,4 +1,4 @@
-//! What the library could not read or keep, counted since the process began.
+//! Counters of events that the library could not read or retain since the process began.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,29 +22,29 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Pops without an open range of their thread and domain.
+    /// Pops without an open range in their thread and domain.
     unbalanced_pops,
     /// Ends of process ranges that are not open.
     unknown_range_ends,
-    /// Pushes beyond the greatest depth of a thread.
+    /// Pushes beyond the maximum depth of a thread.
     too_deep,
-    /// Process ranges beyond the greatest number of open ones.
+    /// Process ranges beyond the maximum number of open ranges.
     too_many_process_ranges,
-    /// Events from null or from attributes that are too short.
+    /// Events with null attributes or attributes that are too short.
     unreadable_events,
     /// Names that were null, of an unknown type, or of an unknown registered string.
     unknown_names,
-    /// Names that were cut at the longest length.
+    /// Names truncated to the maximum length.
     cut_names,
-    /// Handles of domains, synchronisation objects and counters that are not known.
+    /// Unknown handles of domains, synchronisation objects and counters.
     unknown_handles,
-    /// Domains, strings, categories, schemas and counters beyond their greatest numbers.
+    /// Domains, strings, categories, schemas and counters beyond their maximum numbers.
     refused_objects,
-    /// Payloads of unknown types and schemas, and values of schemas that cannot be read.
+    /// Payloads of unknown types and schemas, and unreadable values of schemas.
     unread_values,
-    /// Events that a thread made while it handled another one, or while it ended.
+    /// Events that a thread made while it handled another event, or while it ended.
     nested_events,
-    /// Panics of this library, which did not reach the program.
+    /// Panics of this library, which were caught before they reached the program.
     panics,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Events and ranges that are missing in the recording.
+/// The number of events and ranges missing from the recording.
 pub(crate) fn lost() -> u64 {
     let missing =
         [&COUNTS.too_deep, &COUNTS.too_many_process_ranges, &COUNTS.nested_events, &COUNTS.panics];

@@ -1,13 +1,15 @@
-//! The library that `gpuprof run` has CUDA and NVTX load into a program that was not changed.
+//! The injection library that `gpuprof run` loads into an unmodified program through CUDA and NVTX.
 //!
-//! CUDA's driver loads the file in `CUDA_INJECTION64_PATH` and calls `InitializeInjection`; each copy of NVTX loads the one in
-//! `NVTX_INJECTION64_PATH` and calls `InitializeInjectionNvtx2`. The library records both to a file of the run folder. It prints
-//! nothing, starts no thread before CUDA's initialisation, handles no signal, and does nothing unless `GPUPROF_RUN` names a folder.
-//! docs/internals/injection.md has the rules.
+//! CUDA's driver loads the file in `CUDA_INJECTION64_PATH` and calls `InitializeInjection`. Each
+//! copy of NVTX loads the file in `NVTX_INJECTION64_PATH` and calls `InitializeInjectionNvtx2`. The
+//! library records both to a file of the run folder. It prints nothing, handles no signal, and
+//! starts no thread before CUDA's initialisation. It does nothing unless `GPUPROF_RUN` names a
+//! folder. docs/internals/injection.md lists the rules.
 //!
-//! As a crate it has nothing to use: its functions are for C. Tests and benches call them.
+//! The crate has no API for Rust callers: its functions have a C interface. Tests and benches call
+//! them.
 
-// Unsafe code is in `sys` alone.
+// Only `sys` contains unsafe code.
 #![deny(unsafe_code)]
 
 mod always_on;
@@ -21,10 +23,11 @@ mod switch;
 #[allow(unsafe_code)]
 mod sys;
 
-/// For the tests of this crate. Not for use by hand; may change at any time.
+/// Internals for the tests of this crate. They may change at any time.
 #[doc(hidden)]
 pub mod __private {
-    /// Has this observer get all events from now on, whatever the environment says. False if another one gets them.
+    /// Sends all events to this observer from now on, regardless of the environment. Returns false
+    /// if another observer is set.
     pub fn observe_with(observer: &'static dyn nvtx::observer::Observer) -> bool {
         let is_set = crate::annotations::observe_with(observer);
         if is_set {
@@ -33,10 +36,10 @@ pub mod __private {
         is_set
     }
 
-    /// Where the library expects the fields of NCCL's events.
+    /// The offsets at which the library expects the fields of NCCL's events.
     pub const NCCL_OFFSETS: &[(&str, usize)] = crate::sys::NCCL_OFFSETS;
 
-    /// What could not be read or kept so far, with names.
+    /// The counters of unread and dropped events that are not 0, with their names.
     pub fn counts() -> Vec<(&'static str, u64)> {
         crate::counts::nonzero()
     }

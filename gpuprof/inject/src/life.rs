@@ -1,5 +1,5 @@
-//! The life of the library in its process: it begins when CUDA is initialised, and ends when the process does, when a program
-//! records itself, or in a forked child.
+//! The life cycle of the library in its process. It begins when CUDA is initialised. It ends when
+//! the process ends, when the program records itself, or in a forked child.
 
 use std::convert::Infallible;
 use std::panic;
@@ -28,65 +28,67 @@ use crate::recorded::Recorded;
 use crate::switch::{self, Switch, Windows};
 use crate::{always_on, annotations, counts, mode};
 
-/// How long CUPTI stays on after a window: ranges that follow each other do not turn it.
+/// The time for which CUPTI stays on after a window, so that consecutive ranges do not toggle it.
 const REST_AFTER: Duration = Duration::from_secs(1);
-/// How long a thread of the program that begins a window waits for the library's own threads.
+/// The time limit for a program thread that begins a window to wait for the library's own threads.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often the report of a process that is always on is written.
+/// The interval at which the report of an always-on process is written.
 const REPORT_AFTER: Duration = Duration::from_secs(10);
-/// How often the manifest follows windows.
+/// The delay from a window's begin or end to the manifest update.
 const DESCRIBE_AFTER: Duration = Duration::from_secs(1);
-/// How long the end of a process waits for the GPU, and for the rest.
+/// The time limits at process exit: for the GPU, and for the remaining work.
 const GPU_AT_EXIT: Duration = Duration::from_secs(10);
 const REST_AT_EXIT: Duration = Duration::from_secs(2);
-/// How long the end of a recording waits for the thread that finds devices. It takes milliseconds.
+/// The time limit for the thread that finds devices when a recording ends. The thread takes
+/// milliseconds.
 const DEVICES_AT_EXIT: Duration = Duration::from_secs(1);
 
-/// What there is of a recording.
+/// The state of a recording.
 struct Life {
     folder: RunFolder,
     options: Options,
-    /// `None` once it has ended.
+    /// `None` after the recording has ended.
     file: RwLock<Option<Recorded>>,
     manifest: Mutex<Process>,
     control: Control,
-    /// Closes the socket.
+    /// Closes the control socket.
     stopper: OnceLock<Stopper>,
     /// Closed once the thread that finds devices has ended.
     search: Mutex<Option<Receiver<Infallible>>>,
 }
 
 static LIFE: OnceLock<Life> = OnceLock::new();
-/// The process that has begun; 0 before.
+/// The pid of the process that has begun a recording; 0 before.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static FOR_TESTS: AtomicBool = AtomicBool::new(false);
 
-/// Has the observer of a test get all events.
+/// Sends all events to the observer of a test.
 pub(crate) fn observe_for_tests() {
     FOR_TESTS.store(true, Ordering::Relaxed);
     mode::turn_on(false);
 }
 
-/// Whether a test observes.
+/// True if a test observes.
 pub(crate) fn is_for_tests() -> bool {
     FOR_TESTS.load(Ordering::Relaxed)
 }
 
-/// Whether events are of use: the process may be observed, and its recording has not ended.
+/// True if events are useful: the process may be observed, and its recording has not ended.
 pub(crate) fn may_observe(is_privileged: fn() -> bool) -> bool {
     static IS_ASKED: OnceLock<bool> = OnceLock::new();
     let is_asked = || !is_privileged() && std::env::var_os(RUN_VARIABLE).is_some();
     *IS_ASKED.get_or_init(is_asked) && !mode::Mode::load().is_off()
 }
 
-/// Begins the recording, once. True if it has begun now, so that the end of the process has to [`exit`].
+/// Begins the recording, once. Returns true if it began in this call, so that the end of the
+/// process must call [`exit`].
 pub(crate) fn begin() -> bool {
     let own = std::process::id();
     if OWNER.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return false;
     }
     cupti::__private::this_is_injected();
-    // Files are written here, on a thread of the program.
+    // This runs on a thread of the program and writes files.
     let Some((life, options_error)) = with_signals_blocked(Life::describe) else {
         mode::turn_off();
         return false;
@@ -111,14 +113,14 @@ pub(crate) fn begin() -> bool {
     }
 }
 
-/// In a forked child: the parent's recording is not its own. Only stores to atomics.
+/// Runs in a forked child, which must not use the parent's recording. Only stores to atomics.
 pub(crate) fn forked() {
     if OWNER.load(Ordering::Relaxed) != 0 {
         mode::turn_off();
     }
 }
 
-/// At the end of the process. Waits for the library's thread, which finishes the file.
+/// Runs at the end of the process. Waits for the library's thread, which finishes the file.
 pub(crate) fn exit() {
     if OWNER.load(Ordering::Relaxed) == std::process::id()
         && let Some(life) = LIFE.get()
@@ -128,9 +130,9 @@ pub(crate) fn exit() {
     }
 }
 
-/// Ends the recording for a program that records itself. True once CUPTI is free.
+/// Ends the recording for a program that records itself. Returns true once CUPTI is free.
 pub(crate) fn yield_to_program() -> bool {
-    // One that has not begun will not.
+    // A recording that has not begun must not begin later.
     let own = std::process::id();
     let _ = OWNER.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire);
     mode::turn_off();
@@ -141,7 +143,8 @@ pub(crate) fn yield_to_program() -> bool {
     LIFE.get().is_none_or(|life| with_signals_blocked(|| finish(life)))
 }
 
-/// Begins a window of the file where sampling has begun one. False if the file has no window: the sums still have it.
+/// Begins a window of the file when sampling has begun a window. Returns false if the file has no
+/// window; the sums still include it.
 fn begin_window() -> bool {
     let Some(file) = LIFE.get().and_then(|life| life.file.try_read_recursive()) else {
         return false;
@@ -159,8 +162,9 @@ fn end_window() {
 
 /// The windows of the recording's file.
 ///
-/// These are called with the switch locked, and others lock that while they read the file: a read must not wait for a writer that
-/// waits for them.
+/// These methods run with the switch locked, and other threads lock the switch while they read the
+/// file. A read must therefore not wait for a writer that waits for those threads. Hence the
+/// recursive read.
 struct OfFile;
 
 impl Windows for OfFile {
@@ -169,7 +173,7 @@ impl Windows for OfFile {
         mode::resume();
         life.control.cancel(Task::Rest);
         if let Some(file) = &*life.file.read_recursive() {
-            // A refusal leaves the session paused; the library's thread tries again.
+            // A refusal leaves the session paused, and the library's thread tries again.
             let begun = with_signals_blocked(|| file.begin_window(PATIENCE));
             if begun.is_err() {
                 life.control.plan(Task::Start, Duration::ZERO);
@@ -197,15 +201,15 @@ impl Windows for OfFile {
 }
 
 impl Life {
-    /// Notes that no window is open. A process that is always on records its calls all the same.
+    /// Records that no window is open. An always-on process still records its calls.
     fn pause_mode(&self) {
         if self.options.always_on.is_none() {
             mode::pause();
         }
     }
 
-    /// Reads the options and claims names in the run folder. `None` where there is nothing to write to; with why the options are
-    /// invalid, if they are.
+    /// Reads the options and claims names in the run folder. Returns `None` if no folder can be
+    /// written. The text states why the options are invalid.
     fn describe() -> Option<(Life, Option<String>)> {
         let (options, why) = match Options::from_environment() {
             Ok(options) => (options?, None),
@@ -261,7 +265,7 @@ impl Life {
     }
 
     fn record(&self, path: &Path, is_on: bool) -> Result<Recorded, String> {
-        // This runs within CUDA's initialisation.
+        // This runs during CUDA's initialisation.
         let library = cupti::Library::open_within_initialisation().map_err(text)?;
         self.find_devices(library.clone());
         let mut config = Config::new().drain_timeout(GPU_AT_EXIT).start_paused(!is_on);
@@ -310,7 +314,8 @@ impl Life {
         Ok(Recorded::File(file))
     }
 
-    /// Finds the devices, in a thread: it waits until the driver is initialised, and then takes milliseconds.
+    /// Finds the devices on another thread. It waits until the driver is initialised, and then
+    /// takes milliseconds.
     fn find_devices(&self, library: cupti::Library) {
         let (ended, search) = mpsc::sync_channel(0);
         let find = move || {
@@ -323,7 +328,7 @@ impl Life {
         }
     }
 
-    /// What has the last part written, and where.
+    /// The triggers that write the last part, and their folder.
     fn triggers(&self) -> Result<FlightRecorder, String> {
         let triggers = &self.options.triggers;
         let stem = self.manifest.lock().stem();
@@ -338,7 +343,7 @@ impl Life {
         Ok(if triggers.on_error { settings.on_error() } else { settings })
     }
 
-    /// Writes what is known of a process that is always on.
+    /// Writes the report of an always-on process.
     fn write_always_on(&self, report: Option<always_on::Report>) {
         let Some(report) = report else { return };
         let process = self.manifest.lock().clone();
@@ -349,7 +354,7 @@ impl Life {
 
     fn spawn_threads(&'static self) {
         if quiet_thread::spawn(Builder::new(), "gpuprof", || self.work()).is_err() {
-            // The file grows all the same, and is cut off at the end of the process.
+            // The file still grows, and is truncated at the end of the process.
             self.control.done();
             self.log("its thread cannot be started");
         }
@@ -372,16 +377,16 @@ impl Life {
         }
     }
 
-    /// Whether what is known changes without windows: sums and files of triggers.
+    /// True if the report changes without windows: it has sums or incident files.
     fn reports_by_time(&self) -> bool {
         self.options.always_on.is_some() || self.options.keep_last.is_some()
     }
 
-    /// The work of the library's thread.
+    /// The loop of the library's thread.
     fn work(&self) {
         loop {
             let task = self.control.next();
-            // A panic in one task is counted, and the thread goes on.
+            // A panic in one task is counted, and the thread continues.
             let done = panic::catch_unwind(panic::AssertUnwindSafe(|| self.perform(task)));
             if done.is_err() {
                 counts::count(&counts::COUNTS.panics);
@@ -399,7 +404,7 @@ impl Life {
             Task::Start => {
                 let was_on = !switch.turn_on();
                 if was_on && let Some(file) = &*self.file.read() {
-                    // The window whose begin was refused.
+                    // Resume the window that was refused at first.
                     let _ = file.resume();
                 }
             }
@@ -422,7 +427,7 @@ impl Life {
         }
     }
 
-    /// Answers a request over the socket.
+    /// Answers a request from the control socket.
     fn answer(&self, request: Request) -> Result<Answer, String> {
         let ended = || "its recording has ended".to_owned();
         let switch = switch::installed().ok_or_else(ended)?;
@@ -468,7 +473,7 @@ impl Life {
         Ok(answer)
     }
 
-    /// The manifest as it is now.
+    /// The current manifest.
     fn described(&self, file: &Recorded) -> Process {
         let mut manifest = self.manifest.lock();
         let (mut is_on, mut windows) = switch::installed().map(Switch::state).unwrap_or_default();
@@ -496,7 +501,7 @@ impl Life {
         }
     }
 
-    /// Ends the recording and describes it, once. True once CUPTI is free.
+    /// Ends the recording and writes its manifest, once. Returns true once CUPTI is free.
     fn finish(&self, yields: Option<&str>) -> bool {
         if self.file.read().is_some() {
             match always_on::finish() {
@@ -538,11 +543,11 @@ impl Life {
             self.log(&error.to_string());
         }
         *self.manifest.lock() = manifest;
-        // Whatever was refused, the collection is over.
+        // The collection is over even if a step failed.
         true
     }
 
-    /// Describes that there is no recording, and why.
+    /// Writes a manifest that states why there is no recording.
     fn fail(&self, why: &str) {
         let mut manifest = self.manifest.lock();
         manifest.set_state(State::Failed, Some(why));

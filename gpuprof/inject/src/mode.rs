@@ -1,23 +1,23 @@
-//! What the library does with events, as one word that each of NVTX's functions reads.
+//! The mode of the library as one atomic byte, which each NVTX function reads.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Nothing was asked of the library yet.
+/// The library has not been called yet.
 const DORMANT: u8 = 0;
-/// There is no recording yet: threads keep the names of their open ranges for its start.
+/// There is no recording yet. Threads retain their open ranges for its start.
 const BEFORE: u8 = 1;
-/// The observer gets events.
+/// The observer receives events.
 const ON: u8 = 2;
-/// The library does nothing any more. Final.
+/// The library ignores all events. Final.
 const OFF: u8 = 4;
-/// Flag beside [`ON`]: names of ranges may start or stop the recording.
+/// Flag beside [`ON`]: range names may start or stop the recording.
 const ARMED: u8 = 8;
 /// Flag beside [`ON`]: no window of the recording is open, and calls are not recorded.
 const PAUSED: u8 = 16;
 
 static MODE: AtomicU8 = AtomicU8::new(DORMANT);
 
-/// The word, as an event read it.
+/// The mode that an event has loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode(u8);
 
@@ -37,13 +37,13 @@ impl Mode {
         self.0 & ARMED != 0
     }
 
-    /// Whether calls are not recorded: events that describe a call are of no use.
+    /// True if calls are not recorded. Events that describe a call are then useless.
     #[inline]
     pub(crate) fn is_paused(self) -> bool {
         self.0 & PAUSED != 0
     }
 
-    /// Whether events are of use at all.
+    /// True if events are useful.
     #[inline]
     pub(crate) fn is_active(self) -> bool {
         self.0 & (BEFORE | ON) != 0
@@ -58,28 +58,28 @@ fn change(to: impl Fn(u8) -> Option<u8>) {
     let _ = MODE.fetch_update(Ordering::AcqRel, Ordering::Acquire, to);
 }
 
-/// Has threads keep the names of their open ranges, unless a recording began or ended.
+/// Makes threads retain their open ranges, unless a recording began or ended.
 pub(crate) fn await_recording() {
     change(|mode| (mode == DORMANT).then_some(BEFORE));
 }
 
-/// Passes events to the observer, unless the library is off.
+/// Sends events to the observer, unless the library is off.
 pub(crate) fn turn_on(is_armed: bool) {
     let on = if is_armed { ON | ARMED } else { ON };
     change(|mode| (mode != OFF).then_some(on | mode & PAUSED));
 }
 
-/// A window of the recording begins.
+/// Marks that a window of the recording is open.
 pub(crate) fn resume() {
     change(|mode| Some(mode & !PAUSED));
 }
 
-/// No window is open until [`resume`].
+/// Marks that no window is open until [`resume`].
 pub(crate) fn pause() {
     change(|mode| (mode != OFF).then_some(mode | PAUSED));
 }
 
-/// Compares no names of ranges any more.
+/// Stops comparing range names.
 pub(crate) fn disarm() {
     change(|mode| Some(mode & !ARMED));
 }

@@ -1,4 +1,4 @@
-//! The session of the recording: everything in a file that grows, or the last part in memory.
+//! The session of the recording: everything in a growing file, or the last part in memory.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub(crate) enum Recorded {
 }
 
 impl Recorded {
-    /// Begins a window on a thread of the program, which waits at most this long for threads of the library. The last part has windows by
-    /// requests and times alone, on threads of the library.
+    /// Begins a window on a thread of the program, which waits at most this long for the library's
+    /// threads. The last part has windows only by requests and times, on threads of the library.
     pub(crate) fn begin_window(&self, patience: Duration) -> Result<(), Error> {
         match self {
             Self::File(file) => file.begin_window(patience),
@@ -22,18 +22,19 @@ impl Recorded {
         }
     }
 
-    /// Ends the window, without a wait. `rest` or `turn_off` follows.
+    /// Ends the window without waiting. A call of `rest` or `turn_off` must follow.
     pub(crate) fn end_window(&self) {
         if let Self::File(file) = self {
             file.end_window();
         }
     }
 
-    /// Turns CUPTI off after a window of the program, if no other has begun since. Waits for the GPU.
+    /// Turns CUPTI off after a window of the program if no other window has begun since. Waits for
+    /// the GPU.
     pub(crate) fn rest(&self) -> Result<(), Error> {
         match self {
             Self::File(file) => file.rest(),
-            // Its windows end by `turn_off` alone.
+            // Windows of the last part end only with `turn_off`.
             Self::Last(_) => Ok(()),
         }
     }
@@ -45,7 +46,7 @@ impl Recorded {
         }
     }
 
-    /// Ends the window, with what has finished in the file. Waits for the GPU.
+    /// Ends the window and writes everything that has completed to the file. Waits for the GPU.
     pub(crate) fn turn_off(&self) -> Result<(), Error> {
         match self {
             Self::File(file) => {
@@ -56,7 +57,7 @@ impl Recorded {
         }
     }
 
-    /// Writes what has finished to the file.
+    /// Writes everything that has completed to the file.
     pub(crate) fn write(&self) -> Result<(), Error> {
         match self {
             Self::File(file) => file.flush(),
@@ -64,7 +65,7 @@ impl Recorded {
         }
     }
 
-    /// Why nothing is written any more.
+    /// The error because of which nothing is written any more.
     pub(crate) fn error(&self) -> Option<Error> {
         match self {
             Self::File(file) => file.error(),
@@ -72,7 +73,7 @@ impl Recorded {
         }
     }
 
-    /// Puts what the file holds into a manifest.
+    /// Copies the totals of the file into a manifest.
     pub(crate) fn describe(&self, process: &mut Process) {
         match self {
             Self::File(file) => {

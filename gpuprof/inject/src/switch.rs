@@ -1,7 +1,8 @@
-//! When the recording is on: from its options, ranges, `cudaProfilerStart`, and requests over the socket.
+//! The switch that turns the recording on and off by options, ranges, `cudaProfilerStart` and
+//! socket requests.
 //!
-//! A window of the recording is open while one of them wants it. Threads of the program begin and end windows here; CUPTI is turned
-//! off later, by the library's own thread.
+//! A window of the recording is open while at least one of them requests it. Threads of the program
+//! begin and end windows here. The library's own thread turns CUPTI off later.
 
 use std::sync::OnceLock;
 
@@ -38,13 +39,14 @@ pub(crate) fn range_ended(instance: Instance) {
     }
 }
 
-/// What a switch does.
+/// The actions of a switch.
 pub(crate) trait Windows: Send + Sync {
-    /// Begins a window, before which CUPTI is turned on if it is off.
+    /// Begins a window. Turns CUPTI on first if it is off.
     fn begin(&self);
     /// Ends the window. Must not wait.
     fn end(&self);
-    /// The last instance of the range that counts has ended: the options start nothing any more.
+    /// Called when the last counted instance of the range has ended. The options start nothing from
+    /// then on.
     fn disarm(&self);
 }
 
@@ -60,20 +62,20 @@ impl Windows for Box<dyn Windows> {
     }
 }
 
-/// Who wants the recording on.
+/// The sources that request the recording.
 #[derive(Debug, Default)]
 struct Wants {
-    /// The options, or a request.
+    /// Requested by the options or a socket request.
     asked: bool,
-    /// The program, by `cudaProfilerStart`.
+    /// Requested by the program with `cudaProfilerStart`.
     program: bool,
-    /// Open instances of the range.
+    /// The number of open instances of the range.
     instances: u64,
-    /// Instances that have ended.
+    /// The number of instances that have ended.
     ended: u64,
-    /// Ranges and the program turn nothing on any more.
+    /// True if ranges and the program can no longer turn the recording on.
     is_over: bool,
-    /// Windows so far.
+    /// The number of windows so far.
     windows: u64,
 }
 
@@ -83,21 +85,21 @@ impl Wants {
     }
 }
 
-/// An open range that counts: the number of its unit, or 0.
+/// An open counted range: the number of its unit, or 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instance(u64);
 
 pub(crate) struct Switch<W> {
     /// The exact name of the range that turns the recording on, in any domain.
     range: Option<Box<str>>,
-    /// After so many instances nothing turns it on any more.
+    /// The number of instances after which neither ranges nor the program turn the recording on.
     instances: Option<u64>,
     wants: Mutex<Wants>,
     windows: W,
 }
 
 impl<W: Windows> Switch<W> {
-    /// A switch that is on if `asked`.
+    /// Creates a switch that is on if `asked`.
     pub(crate) fn new(
         asked: bool,
         range: Option<&str>,
@@ -108,8 +110,8 @@ impl<W: Windows> Switch<W> {
         Switch { range: range.map(Into::into), instances, wants: Mutex::new(wants), windows }
     }
 
-    /// Changes what is wanted, and begins or ends a window where that changes. Threads that want it on wait for the one that turns
-    /// CUPTI on.
+    /// Changes the requests, and begins or ends a window if that changes the result. Other threads
+    /// that request the recording wait for the thread that turns CUPTI on.
     fn change<R>(&self, change: impl FnOnce(&mut Wants) -> R) -> R {
         let mut wants = self.wants.lock();
         let before = wants.is_on();
@@ -153,17 +155,18 @@ impl<W: Windows> Switch<W> {
         }
     }
 
-    /// The program called `cudaProfilerStart` or `cudaProfilerStop`.
+    /// Called when the program calls `cudaProfilerStart` or `cudaProfilerStop`.
     pub(crate) fn program_turns(&self, on: bool) {
         self.change(|wants| wants.program = on && !wants.is_over);
     }
 
-    /// Turns the recording on. False if it was on.
+    /// Turns the recording on. Returns false if it was already on by options or request.
     pub(crate) fn turn_on(&self) -> bool {
         self.change(|wants| !std::mem::replace(&mut wants.asked, true))
     }
 
-    /// Turns the recording off, whoever wants it on; later ranges and calls of the program turn it on again. False if it was off.
+    /// Turns the recording off for all sources. Later ranges and calls of the program turn it on
+    /// again. Returns false if it was already off.
     pub(crate) fn turn_off(&self) -> bool {
         self.change(|wants| {
             let was_on = wants.is_on();
@@ -172,14 +175,14 @@ impl<W: Windows> Switch<W> {
         })
     }
 
-    /// Turns the recording off, and on by a request alone from now on.
+    /// Turns the recording off. From now on only a request turns it on.
     pub(crate) fn end(&self) {
         self.turn_off();
         self.change(|wants| wants.is_over = true);
         self.windows.disarm();
     }
 
-    /// Whether the recording is on, and its windows so far.
+    /// Returns true if the recording is on, and the number of windows so far.
     pub(crate) fn state(&self) -> (bool, u64) {
         let wants = self.wants.lock();
         (wants.is_on(), wants.windows)

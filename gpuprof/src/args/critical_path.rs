@@ -57,7 +57,7 @@ fn change(text: &str) -> Result<WhatIf, String> {
         "host" => with_number().map(|(path, times)| WhatIf::Host { path, times })?,
         "ahead" => {
             let (path, threads) = with_number()?;
-            // CAST: a number of threads; more than 2^32 are as many.
+            // CAST: a thread count; values above 2^32 saturate.
             WhatIf::Ahead { path, threads: threads.max(1.0) as u32 }
         }
         "no-wait" => WhatIf::NoWait { path: path()? },

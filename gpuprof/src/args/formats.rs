@@ -7,7 +7,7 @@ use clap::ValueEnum;
 pub(crate) struct FormatArgs<F: OutputFormat> {
     /// The format [default: for people]; those for programs have nanoseconds
     #[arg(long, value_enum)]
-    // Without a default of clap's: its derive keeps one for all `F`.
+    // No clap default: the derive stores a single default for all `F`.
     format: Option<F>,
     /// As --format json
     #[arg(long, conflicts_with = "format")]

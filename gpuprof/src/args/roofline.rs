@@ -111,7 +111,7 @@ fn amount(key: &str, value: &str) -> Result<u64, String> {
         return Ok(number);
     }
     match value.parse::<f64>() {
-        // CAST: too large numbers become the maximum.
+        // CAST: numbers that are too large saturate at the maximum.
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number.round() as u64),
         _ => Err(format!("{value:?} is no number of {key}")),
     }

@@ -53,7 +53,7 @@ fn target(text: &str) -> Result<(ScoreKind, Target), String> {
         _ => Err(format!("{text:?} is no number")),
     };
     let target = Target::new(number(good)?, number(bad)?);
-    // A share in percent would be a target that everything or nothing meets.
+    // A target in percent would be met by every share or by none.
     let is_share = !matches!(kind, ScoreKind::Health | ScoreKind::Estimate);
     if is_share && (target.good > 1.0 || target.bad > 1.0) {
         return Err(format!("{name} is a share, which counts from 0 to 1: give 0.9 for 90 %"));

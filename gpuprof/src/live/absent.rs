@@ -1,4 +1,4 @@
-//! Why a live process has no control socket, from `/proc`.
+//! Determines from `/proc` why a live process has no control socket.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -11,14 +11,14 @@ use gpuprof_control::{ProcessId, RUN_VARIABLE, RunFolder};
 
 use crate::run::INJECTION_VARIABLE;
 
-/// The folder of sockets of a process whose `XDG_RUNTIME_DIR` is another.
+/// The socket folder of a process that has a different `XDG_RUNTIME_DIR`.
 pub(super) fn folder_of(process: ProcessId) -> Option<Folder> {
     let environment = fs::read(format!("/proc/{}/environ", process.pid)).ok()?;
     let runtime = variable(&environment, "XDG_RUNTIME_DIR")?;
     Folder::open(&Path::new(&runtime).join("gpuprof")).ok()
 }
 
-/// What is wrong with a process that has no open socket, and a remedy.
+/// Describes why a process has no open socket, and the remedy.
 pub(super) fn reason(process: ProcessId) -> String {
     let pid = process.pid;
     if !process.is_alive() {
@@ -93,7 +93,7 @@ fn in_state(process: &Process) -> String {
     }
 }
 
-/// A variable as it was when the process started.
+/// The value of a variable at the start of the process.
 fn variable(environment: &[u8], name: &str) -> Option<OsString> {
     let mut variables = environment.split(|&byte| byte == 0);
     let value =
@@ -101,7 +101,7 @@ fn variable(environment: &[u8], name: &str) -> Option<OsString> {
     value.filter(|value| !value.is_empty()).map(|value| OsString::from_vec(value.to_vec()))
 }
 
-/// Whether a file of this name is mapped; a path counts by its last part.
+/// True if a file with the last component of this name is mapped.
 fn is_mapped(maps: &[u8], file: &OsStr) -> bool {
     let Some(name) = Path::new(file).file_name() else { return false };
     maps.split(|&byte| byte == b'\n').any(|line| {
@@ -110,7 +110,7 @@ fn is_mapped(maps: &[u8], file: &OsStr) -> bool {
     })
 }
 
-/// The first number of a line of `/proc/PID/status`.
+/// The first number on a line of `/proc/PID/status`.
 fn number_of(status: &str, key: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_ascii_whitespace().next()?.parse().ok()

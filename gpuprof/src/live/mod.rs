@@ -1,4 +1,5 @@
-//! `list`, `on`, `off`, `mark`, `snapshot`, `status`: live processes, over their control sockets.
+//! `list`, `on`, `off`, `mark`, `snapshot`, `status`: commands for live processes, sent over their
+//! control sockets.
 
 mod absent;
 
@@ -22,9 +23,9 @@ use crate::input;
 use crate::message::{PROGRAM_WIDTH, note, process_label};
 use crate::output::{Output, write_json};
 
-/// How long a process of `list` may take to answer.
+/// The time limit for each process to answer `list`.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
-/// After how long without an answer it is said whom is waited for.
+/// The time without an answer after which a note names the process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A row of `list` and `status`.
@@ -38,7 +39,7 @@ struct Row {
     run: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<Process>,
-    /// Why the process did not answer.
+    /// The reason why the process did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -68,7 +69,7 @@ impl Row {
         }
     }
 
-    /// How long ago the library started, for live processes of this machine.
+    /// The time since the library started, for live processes of this machine.
     fn age(&self) -> String {
         let since = self.process.as_ref().filter(|_| self.is_alive).map(|process| process.began);
         let now = Moment::now().monotonic_ns;
@@ -105,7 +106,7 @@ fn folders() -> Vec<Folder> {
     folders
 }
 
-/// `gpuprof list`.
+/// Runs `gpuprof list`.
 pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
     let folders = folders();
     let found = sockets(&folders);
@@ -121,7 +122,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for client in &found.clients {
         match client.ask(Request::Status, LIST_TIMEOUT) {
-            // Between the look and the request.
+            // The process ended between the search and the request.
             Err(error) if error.is_gone() || error.is_no_socket() => {}
             answer => rows.push(Row::new(client.process(), answer)),
         }
@@ -144,7 +145,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
     })
 }
 
-/// What the commands act on.
+/// The target of a command.
 enum Target {
     Process(ProcessId),
     Run(RunFolder),
@@ -179,7 +180,7 @@ impl Target {
         }
     }
 
-    /// The live processes, of a run those that still record or may.
+    /// The live processes. For a run, only processes that still record or may start recording.
     fn live(&self) -> Result<Vec<ProcessId>, Failure> {
         let folder = match self {
             Self::Process(process) => return Ok(vec![*process]),
@@ -209,14 +210,15 @@ impl Target {
     }
 }
 
-/// Sends a request to each process and hands on each answer. Fails if one does not answer.
+/// Sends a request to each process and passes each answer to `answered`. Fails if a process does
+/// not answer.
 fn ask(
     args: &LiveArgs,
     request: &Request,
     mut answered: impl FnMut(&Answer),
 ) -> Result<Target, Failure> {
     let timeout = Duration::try_from_secs_f64(args.timeout).unwrap_or(Duration::MAX);
-    // A day is as good as for ever, and can be added to an instant.
+    // A day is long enough, and adding it to an instant cannot overflow.
     let timeout = timeout.min(Duration::from_hours(24));
     let mut folders = folders();
     let target = Target::of(&args.target, &folders)?;
@@ -245,7 +247,8 @@ fn ask(
     }
 }
 
-/// After a second without an answer it says whom it waits for, and how long it will.
+/// Sends a request. After one second without an answer, a note names the process and the time
+/// limit.
 fn ask_with_note(client: &Client, request: &Request, timeout: Duration) -> Result<Answer, Error> {
     let (answered, answer) = mpsc::channel::<Infallible>();
     let pid = client.process().pid;
@@ -256,7 +259,7 @@ fn ask_with_note(client: &Client, request: &Request, timeout: Duration) -> Resul
         }
     };
     std::thread::scope(|scope| {
-        // Without a thread there is no note.
+        // If the thread cannot be started, the note is omitted.
         let _watch =
             (timeout > PATIENCE).then(|| std::thread::Builder::new().spawn_scoped(scope, watch));
         let answer = client.ask(request.clone(), timeout);
@@ -265,7 +268,7 @@ fn ask_with_note(client: &Client, request: &Request, timeout: Duration) -> Resul
     })
 }
 
-/// `gpuprof on`, `off` and `mark`.
+/// Runs `gpuprof on`, `off` and `mark`.
 pub(crate) fn switch(args: &LiveArgs, request: &Request) -> Result<(), Failure> {
     let mut lines = Vec::new();
     let asked = ask(args, request, |answer| {
@@ -283,7 +286,7 @@ pub(crate) fn switch(args: &LiveArgs, request: &Request) -> Result<(), Failure> 
     asked.map(drop)
 }
 
-/// `gpuprof snapshot`.
+/// Runs `gpuprof snapshot`.
 pub(crate) fn snapshot(args: &LiveArgs, report: bool) -> Result<(), Failure> {
     let (mut lines, mut recordings) = (Vec::new(), Vec::new());
     let asked = ask(args, &Request::Snapshot, |answer| {
@@ -330,7 +333,7 @@ fn write_lines(lines: &[String]) -> Result<(), Failure> {
     })
 }
 
-/// `gpuprof status`. Of a run also the processes that have ended.
+/// Runs `gpuprof status`. For a run, processes that have ended are included.
 pub(crate) fn status(args: &LiveArgs, json: bool) -> Result<(), Failure> {
     let mut rows = Vec::new();
     if let Ok(Target::Run(folder)) = Target::of(&args.target, &folders()) {

@@ -1,4 +1,4 @@
-//! The injection library that this program carries, unpacked into the user's cache folder
+//! The embedded injection library, unpacked into the user's cache folder
 //! (docs/decisions/053-the-program-carries-its-library.md).
 
 use std::env;
@@ -13,10 +13,10 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use profiler_base::replace::Replacement;
 
-/// The file name of the injection library, also of one that lies beside the program.
+/// The file name of the injection library, embedded or beside the program.
 pub(super) const FILE: &str = "libgpuprof_inject.so";
 
-/// A library within the program, with its SHA-256.
+/// An embedded library with its SHA-256.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Carried {
     content: &'static [u8],
@@ -32,22 +32,23 @@ const CARRIED: Option<Carried> = Some(Carried {
 const CARRIED: Option<Carried> = None;
 
 impl Carried {
-    /// The library of a build that carries one.
+    /// The embedded library, if this build has one.
     pub(super) fn get() -> Option<Self> {
         CARRIED
     }
 
-    /// The path of the library in the user's cache folder, which has exactly the carried content.
+    /// Unpacks the library into the user's cache folder if necessary. Returns the path of a file
+    /// with exactly the embedded content.
     ///
     /// # Errors
-    /// What prevents it, as a sentence.
+    /// The reason why it cannot be unpacked, as a sentence.
     pub(super) fn unpack(self) -> Result<PathBuf, String> {
         let cache = cache_folder(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))?;
         self.unpack_into(&cache)
     }
 
-    /// Unpacks into `gpuprof/SHA256` of a cache folder: programs of several versions, and their
-    /// processes, each find their own library.
+    /// Unpacks into `gpuprof/SHA256` of a cache folder, so that each version of the program and its
+    /// processes use their own library.
     fn unpack_into(self, cache: &Path) -> Result<PathBuf, String> {
         let failed = |what: &str, path: &Path, error: io::Error| {
             format!("could not {what} {}: {error}", path.display())
@@ -57,7 +58,8 @@ impl Carried {
         let own = cache.join("gpuprof");
         let folder = own.join(self.sha256);
         for folder in [&own, &folder] {
-            // Of this user alone, and no link: nobody else can put a library there.
+            // The folder must belong to this user and not be a link, so that no other user can put
+            // a library there.
             Folder::create_at(folder).map_err(|error| error.to_string())?;
         }
         if is_noexec(&folder).map_err(|error| failed("look at", &folder, error))? {
@@ -78,9 +80,9 @@ impl Carried {
         Ok(path)
     }
 
-    /// Whether the file has the carried content. A link does not count.
+    /// True if the file has the embedded content. A link does not count.
     fn is_at(self, path: &Path) -> bool {
-        // A pipe in its place is not waited for.
+        // Do not wait for the writer if a pipe has replaced the file.
         let opened = File::options().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
         let Ok(mut file) = opened else { return false };
         let length = self.content.len() as u64;
@@ -92,7 +94,8 @@ impl Carried {
     }
 }
 
-/// `$XDG_CACHE_HOME`, or `~/.cache`. Relative paths do not count, as the XDG specification has it.
+/// The folder `$XDG_CACHE_HOME`, or `~/.cache`. Relative paths are ignored, as the XDG
+/// specification requires.
 fn cache_folder(xdg: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, String> {
     let absolute =
         |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());

@@ -1,4 +1,4 @@
-//! The injection library: where it is, and the variables that load it.
+//! The path of the injection library, and the variables that load it.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,17 +10,17 @@ use super::carried::{Carried, FILE};
 use crate::failure::Failure;
 use crate::message::note;
 
-/// The library that the CUDA driver loads in `cuInit`.
+/// The variable with the library that the CUDA driver loads in `cuInit`.
 pub(crate) const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";
-/// The library that each copy of NVTX loads with its first call.
+/// The variable with the library that each copy of NVTX loads at its first call.
 const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
-/// The library that NCCL loads with its first communicator.
+/// The variable with the library that NCCL loads with its first communicator.
 const NCCL_VARIABLE: &str = "NCCL_PROFILER_PLUGIN";
 
-/// The start of a library of 64 bits.
+/// The first bytes of a 64-bit ELF file.
 const ELF64: [u8; 5] = *b"\x7fELF\x02";
 
-/// Refuses where another tool is injected already.
+/// Returns an error if another tool is already injected.
 pub(super) fn refuse_other_tools() -> Result<(), Failure> {
     for variable in [INJECTION_VARIABLE, NVTX_VARIABLE] {
         let Some(tool) = env::var_os(variable).filter(|tool| !tool.is_empty()) else { continue };
@@ -37,7 +37,7 @@ pub(super) fn refuse_other_tools() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The variables that name the library. A profiler plugin of NCCL that the user has chosen stays.
+/// The variables that name the library. An NCCL profiler plugin chosen by the user is not replaced.
 pub(super) fn variables(
     library: &Path,
     quiet: bool,
@@ -54,7 +54,8 @@ pub(super) fn variables(
     names.map(|name| (name, Some(library.into())))
 }
 
-/// The absolute path of the library: the given one, the one that this program carries, or the one beside it.
+/// The absolute path of the library: the given one, the embedded one, or the one beside this
+/// program.
 pub(super) fn find(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
     if let Some(given) = given {
         return usable(&given)
@@ -72,7 +73,7 @@ pub(super) fn find(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
     })?;
     let folder = program.parent().unwrap_or(Path::new("/"));
     let mut places = vec![folder.join(FILE), folder.join("../lib").join(FILE)];
-    // Tests of Cargo are in a folder of the folder with the library.
+    // Cargo places test programs in a subfolder of the folder with the library.
     if folder.ends_with("deps") {
         places.push(folder.join("..").join(FILE));
     }
@@ -90,7 +91,7 @@ pub(super) fn find(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The program would not say why a library is not loaded.
+/// Checks that the library can be loaded, because the program would not report why it is not.
 fn usable(path: &Path) -> Result<PathBuf, String> {
     let absolute = path.canonicalize().map_err(|error| error.to_string())?;
     if !absolute.is_file() {

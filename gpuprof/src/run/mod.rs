@@ -1,4 +1,4 @@
-//! `gpuprof run`: a program with the injection library, and the report of its processes.
+//! `gpuprof run`: runs a program with the injection library and reports its processes.
 
 mod carried;
 mod library;
@@ -24,11 +24,12 @@ use result::Outputs;
 pub(crate) use library::INJECTION_VARIABLE;
 pub(crate) use program::ignored as ignored_signals;
 
-/// From which age of a thread's last launch samples of the host are kept, if --stacks does not say.
+/// The minimum age of a thread's last launch for retaining host samples, if --stacks is not given.
 const SHORTEST_GAP: Duration = Duration::from_micros(20);
-/// The status of a failure before the program started, as `env`, `timeout` and `docker run` use it.
+/// The exit status for a failure before the program started, as in `env`, `timeout` and
+/// `docker run`.
 const NOT_STARTED: u8 = 125;
-/// The most attempts to find a name for a run folder.
+/// The maximum number of names tried for a run folder.
 const MAX_NAMES: u32 = 1000;
 
 pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
@@ -40,7 +41,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     prepared.run()
 }
 
-/// Everything that can fail before the program starts.
+/// The prepared run: every step that can fail before the program starts.
 struct Prepared {
     program: Program,
     outputs: Outputs,
@@ -48,7 +49,7 @@ struct Prepared {
     manifest: Run,
     options: Options,
     library: PathBuf,
-    /// Whether the name of the folder was chosen here.
+    /// True if gpuprof chose the name of the folder.
     is_named: bool,
     quiet: bool,
     wait_children: bool,
@@ -121,7 +122,8 @@ impl Prepared {
         ended.end()
     }
 
-    /// Removes a folder without recordings; one that was there before, or has other files, stays.
+    /// Removes the run folder unless it contains other files. A folder named by the user is removed
+    /// only if the program did not run.
     fn remove_folder(&self) {
         if self.is_named || self.manifest.ended.is_none() {
             let path = self.folder.path();
@@ -132,7 +134,7 @@ impl Prepared {
     }
 }
 
-/// The options of the processes. The path of the run folder is set once the folder exists.
+/// Builds the options of the processes. The path of the run folder is set once the folder exists.
 fn options(args: &mut RunArgs) -> Result<Options, Failure> {
     let usage = |why: &str| Err(Failure::Usage(why.to_owned()));
     let mut options = Options::new("/");
@@ -193,7 +195,7 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// The range that starts recording.
+/// The name of the range that starts recording.
 fn range_of(start: &Start) -> Option<&String> {
     match start {
         Start::Range(name) => Some(name),
@@ -201,7 +203,7 @@ fn range_of(start: &Start) -> Option<&String> {
     }
 }
 
-/// Refuses `--stats REPORT PROGRAM`, in which the report would be the program.
+/// Refuses `--stats REPORT PROGRAM`, which would run the report's name as the program.
 fn check_stats(stats: Option<&str>, program: &[OsString]) -> Result<(), Failure> {
     let first = program.first().and_then(|word| word.to_str()).unwrap_or_default();
     if stats != Some(DEFAULT_STATS) || Path::new(first).exists() {
@@ -215,11 +217,11 @@ fn check_stats(stats: Option<&str>, program: &[OsString]) -> Result<(), Failure>
     }
 }
 
-/// A new folder `PROGRAM-DATE-TIME.gpurun` in the current one.
+/// Creates a folder `PROGRAM-DATE-TIME.gpurun` in the current folder.
 fn named_folder(manifest: &Run) -> Result<RunFolder, Failure> {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let now = now.replace(['-', ':', 'Z'], "").replace('T', "-");
-    // Longer names do not fit into a file name with the rest.
+    // A longer program name would exceed the file name limit.
     let program = &manifest.program[..manifest.program.floor_char_boundary(200)];
     for number in 1..MAX_NAMES {
         let again = if number == 1 { String::new() } else { format!("-{number}") };

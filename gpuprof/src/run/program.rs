@@ -1,4 +1,4 @@
-//! The program of a run: whether it can be run, its start, its signals and its end.
+//! The program of a run: checks, start, signals and end.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -27,11 +27,11 @@ use crate::failure::Failure;
 use crate::message::note;
 use crate::suggest;
 
-/// The statuses of shells for programs that cannot be run, and those that are not found.
+/// The shells' exit statuses for programs that cannot be executed and programs that are not found.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// The signals that are passed on to the program.
+/// The signals forwarded to the program.
 const SIGNALS: [Signal; 6] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -41,14 +41,14 @@ const SIGNALS: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
-/// How often processes that were left behind are looked at.
+/// The polling interval for processes that the program left behind.
 const CHILDREN: Duration = Duration::from_millis(50);
 
-/// How long after the end of the program a signal is still its own: one that ended both arrives here
-/// later.
+/// The time after the program's end during which a signal is attributed to it. A signal that ended
+/// both processes may arrive here later.
 const LATE: Duration = Duration::from_millis(500);
 
-/// There is no such program: it may have been meant for an option.
+/// The failure for a missing program. Its name may have been intended as an option.
 fn not_found(name: &OsStr) -> Failure {
     let word = name.to_string_lossy();
     let Some(option) = word.strip_prefix("--") else {
@@ -67,12 +67,12 @@ fn not_found(name: &OsStr) -> Failure {
 
 pub(super) struct Program {
     words: Vec<OsString>,
-    /// Where it was found.
+    /// The path where the program was found.
     path: PathBuf,
 }
 
 impl Program {
-    /// Finds the program as a shell does, and refuses one that would ignore the library.
+    /// Finds the program as a shell does. Refuses a program that would ignore the library.
     pub(super) fn new(words: Vec<OsString>) -> Result<Self, Failure> {
         let name = words.first().map(OsString::as_os_str).unwrap_or_default();
         let found = find(name).ok_or_else(|| not_found(name))?;
@@ -92,7 +92,7 @@ impl Program {
         &self.path
     }
 
-    /// Runs the program to its end, with these variables set, or removed without a value.
+    /// Runs the program to its end with these variables. A variable without a value is removed.
     pub(super) fn run(
         &self,
         variables: impl Iterator<Item = (&'static str, Option<OsString>)>,
@@ -107,7 +107,7 @@ impl Program {
         let pid = i32::try_from(child.id()).map_err(|error| failed("find", &error))?;
         signals.begin_program(Pid::from_raw(pid));
         reap_until_end(Pid::from_raw(pid), wait_children);
-        // From now on its pid may be that of another process.
+        // The wait below frees the pid, so stop forwarding signals to it first.
         signals.set(Phase::Children(Instant::now()));
         let status = child.wait().map_err(|error| failed("wait for", &error))?;
         if wait_children {
@@ -132,7 +132,7 @@ impl Program {
         let (name, args) =
             self.words.split_first().map_or((OsStr::new(""), &[][..]), |(name, args)| (name, args));
         let spawned = match spawn(name, args) {
-            // A script without an interpreter, which shells run by themselves.
+            // The file may be a script without an interpreter line, which shells run themselves.
             Err(error)
                 if error.raw_os_error() == Some(Errno::ENOEXEC as i32)
                     && !is_binary(&self.path) =>
@@ -158,7 +158,7 @@ impl Program {
     }
 }
 
-/// True for what shells do not take for a script: a zero byte in its first line.
+/// True for a file that shells do not run as a script: its first line contains a zero byte.
 fn is_binary(path: &Path) -> bool {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(256).read_to_end(&mut start));
@@ -170,7 +170,7 @@ fn failed(what: &str, error: &dyn Display) -> Failure {
     Failure::Run(super::NOT_STARTED, format!("could not {what} the program: {error}"))
 }
 
-/// How the program ended.
+/// The outcome of the program.
 pub(super) struct Outcome {
     pub(super) status: ExitStatus,
 }
@@ -180,7 +180,7 @@ impl Outcome {
         self.status.signal()
     }
 
-    /// Ends this process as the program ended: with its status, or by the same signal.
+    /// Ends this process like the program: with its exit status, or by the same signal.
     pub(super) fn end(self) -> Result<(), Failure> {
         let Some(signal) = self.signal() else {
             return match self.status.code().and_then(|code| u8::try_from(code).ok()) {
@@ -188,34 +188,35 @@ impl Outcome {
                 status => Err(Failure::Run(status.unwrap_or(1), String::new())),
             };
         };
-        // The program's core dump is the one of interest.
+        // Only the program's core dump is of interest.
         let _: nix::Result<()> = set_dumpable(false);
         let _: io::Result<()> = emulate_default_handler(signal);
-        // A signal without a default end.
+        // The signal has no default action that ends a process.
         Err(Failure::Run(u8::try_from(128 + signal).unwrap_or(u8::MAX), String::new()))
     }
 }
 
-/// Signals of the user and the system, which are for the program while it runs.
+/// Signals of the user and the system, forwarded to the program while it runs.
 struct Signals {
     phase: Arc<Mutex<Phase>>,
 }
 
-/// What a signal is for. The moment is that of its begin.
+/// The phase of the run, which determines the effect of a signal. Each instant is the start of its
+/// phase.
 enum Phase {
-    /// Held until the program has a process: it may run before this one knows its pid.
+    /// Signals are held until the program's pid is known. The program may already run by then.
     Start(Vec<i32>),
     Program(Pid),
-    /// Ends the wait for the processes that the program left behind.
+    /// A signal ends the wait for the processes that the program left behind.
     Children(Instant),
     Interrupted,
-    /// Ends gpuprof.
+    /// A signal ends gpuprof.
     Report(Instant),
 }
 
 impl Signals {
-    /// Catches the signals, those apart that this process was started to ignore: `nohup` and shells
-    /// without job control do so, and the program inherits it.
+    /// Catches the signals, except those that this process ignored from the start. `nohup` and
+    /// shells without job control ignore signals, and the program inherits that.
     fn catch() -> io::Result<Self> {
         let ignored = ignored();
         let caught = SIGNALS.iter().filter(|signal| ignored >> (**signal as u32 - 1) & 1 == 0);
@@ -224,7 +225,8 @@ impl Signals {
         let shared = phase.clone();
         std::thread::Builder::new().name("gpuprof-signals".to_owned()).spawn(move || {
             for info in signals.forever() {
-                // Those of the terminal go to all processes of the foreground.
+                // The kernel sends terminal signals to all foreground processes, so they are not
+                // forwarded.
                 let is_sent = info.si_code <= 0;
                 caught_in(&mut lock(&shared), info.si_signo, is_sent);
             }
@@ -232,7 +234,7 @@ impl Signals {
         Ok(Self { phase })
     }
 
-    /// Passes on what was sent during the start, and from now on what is sent.
+    /// Forwards the signals held during the start, and all later ones.
     fn begin_program(&self, pid: Pid) {
         let mut phase = lock(&self.phase);
         if let Phase::Start(held) = &*phase {
@@ -265,18 +267,18 @@ fn caught_in(phase: &mut Phase, signal: i32, is_sent: bool) {
 }
 
 fn pass_on(program: Pid, signal: i32) {
-    // It may be a zombie.
+    // The program may be a zombie, so ignore errors.
     let _: nix::Result<()> = kill(program, Signal::try_from(signal).ok());
 }
 
-/// The signals that this process ignores, a bit each.
+/// The signals that this process ignores, one bit each.
 pub(crate) fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Waits for the end of the program and leaves it a zombie, so that its pid stays its own.
+/// Waits for the end of the program and leaves it a zombie, so that its pid cannot be reused.
 fn reap_until_end(program: Pid, all: bool) {
     let of = || if all { Id::All } else { Id::Pid(program) };
     loop {
@@ -290,7 +292,7 @@ fn reap_until_end(program: Pid, all: bool) {
     }
 }
 
-/// Waits for processes that the program left behind, which this process adopted.
+/// Waits for processes that the program left behind and this process adopted.
 fn wait_for_children(signals: &Signals) {
     while !signals.are_interrupted() {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -302,7 +304,7 @@ fn wait_for_children(signals: &Signals) {
     note("interrupted: the report is about what is recorded until now");
 }
 
-/// The file of a program, as `execvp` finds it.
+/// Finds the file of a program as `execvp` does.
 fn find(name: &OsStr) -> Option<PathBuf> {
     if name.as_encoded_bytes().contains(&b'/') {
         return Some(PathBuf::from(name)).filter(|path| path.exists());
@@ -315,11 +317,11 @@ fn find(name: &OsStr) -> Option<PathBuf> {
     let is_executable = |file: &&PathBuf| {
         file.metadata().is_ok_and(|about| about.permissions().mode() & 0o111 != 0)
     };
-    // Without one that can be run, `execvp` fails for one that cannot.
+    // If none is executable, return the first file, on which `execvp` then fails.
     files.iter().find(is_executable).or(files.first()).cloned()
 }
 
-/// Why the loader of this program ignores the library, if it does: it gains rights.
+/// Returns why the dynamic loader ignores the library: the program gains privileges.
 fn ignores_libraries(path: &Path) -> Option<&'static str> {
     let about = path.metadata().ok().filter(fs::Metadata::is_file)?;
     let mut start = [0; 2];

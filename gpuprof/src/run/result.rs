@@ -1,4 +1,4 @@
-//! What a run recorded: notes on its processes, the report, and further outputs.
+//! The results of a run: notes on its processes, the report, and further outputs.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -23,7 +23,7 @@ use crate::output::Output;
 use crate::reports::{self, NamedReport};
 use crate::terminal::{self, Text};
 
-/// What is written beside the report. Files are checked before the program starts.
+/// The outputs beside the report. Their files are checked before the program starts.
 pub(super) struct Outputs {
     stats: Vec<(String, NamedReport)>,
     diagnose: bool,
@@ -52,10 +52,10 @@ impl Outputs {
     }
 }
 
-/// Prints the report to standard error. Failures are notes: the status is the program's. False if
-/// nothing was recorded, and nothing is.
+/// Prints the report to standard error. Failures are printed as notes, because the exit status is
+/// the program's. Returns false if the run folder has no process manifest.
 pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool {
-    // Processes leave their sockets behind; those of ended ones are removed here.
+    // Processes do not remove their sockets, so sockets of ended processes are removed here.
     let _: Sockets<'_> = sockets(&Folder::existing().0);
     let path = folder.path();
     let processes = match folder.processes() {
@@ -66,7 +66,7 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         }
     };
     let found = &processes.found;
-    // It is there if a trigger could have had a file.
+    // The folder exists if a trigger could have written a file. It is removed only if empty.
     let _: io::Result<()> = fs::remove_dir(folder.incidents());
     let mut has_sums = false;
     if !quiet {
@@ -113,7 +113,7 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
     true
 }
 
-/// The files of a process that were written when something happened.
+/// Describes the files written by triggers of a process.
 fn incidents(folder: &RunFolder, process: &Process) -> Option<String> {
     let (count, left_out) = (process.counts.incidents, process.counts.incidents_left_out);
     if count + left_out == 0 {
@@ -128,7 +128,7 @@ fn incidents(folder: &RunFolder, process: &Process) -> Option<String> {
     })
 }
 
-/// Prints the report of a process that was always on. False without one.
+/// Prints the report of an always-on process. Returns false if there is none.
 fn print_always_on(folder: &RunFolder, process: &Process) -> bool {
     let text = match folder.read_always_on(process) {
         Ok(Some(text)) => text,
@@ -152,7 +152,7 @@ fn failed(process: &Process) -> String {
     format!("process {} is not recorded: {}", process_label(process), printable(why))
 }
 
-/// Why a recording is missing, or ends before its process or without its last part.
+/// Describes why a recording is missing, ends before its process, or lacks its last part.
 fn cut(process: &Process) -> Option<String> {
     let label = process_label(process);
     let is_alive = process.id.is_alive();
@@ -177,7 +177,7 @@ fn report(path: &Path, outputs: &Outputs, quiet: bool) -> Result<(), Failure> {
     }
     let profile = input::profile(path)?;
     if !quiet {
-        // A closed standard error is no reason to lose the files.
+        // A closed standard error must not prevent writing the files.
         let _: Result<(), Failure> = print_tables(&profile, outputs);
     }
     if let Some(html) = &outputs.html {
@@ -208,7 +208,7 @@ fn print_tables(profile: &Profile, outputs: &Outputs) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// Relative to the current folder where it is in it.
+/// The path relative to the current folder, if it is inside.
 fn shown(path: &Path) -> String {
     let current = std::env::current_dir().and_then(|current| current.canonicalize());
     let inner = current.ok().and_then(|current| path.strip_prefix(current).ok());

@@ -1,4 +1,4 @@
-//! The client of live processes.
+//! The client of the control sockets of live processes.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -18,7 +18,7 @@ use crate::error::{Error, Kind};
 use crate::manifest::Check as _;
 use crate::process::ProcessId;
 
-/// How long a client waits before it tries a socket with a full queue again.
+/// The delay before a client retries a socket with a full queue.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// A live process with a socket.
@@ -28,21 +28,23 @@ pub struct Client<'a> {
     process: ProcessId,
 }
 
-/// The live processes with a socket in these folders, without those that cannot be read.
+/// The live processes with a socket in these folders, and what could not be examined.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Sockets<'a> {
-    /// A client for each.
+    /// One client per process.
     pub clients: Vec<Client<'a>>,
-    /// The sockets that were removed: their process has ended.
+    /// The number of removed sockets whose processes had ended.
     pub removed: usize,
-    /// The sockets of processes that are not visible here, as in another container.
+    /// The number of sockets of processes that are not visible here, such as those in another
+    /// container.
     pub foreign: usize,
-    /// Folders that cannot be read, and stale sockets that cannot be removed.
+    /// Errors of folders and processes that cannot be read, and of stale sockets that cannot be
+    /// removed.
     pub errors: Vec<Error>,
 }
 
-/// Finds the live processes with a socket, and removes the sockets of those that have ended.
+/// Finds the live processes with a socket, and removes the sockets of processes that have ended.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -70,9 +72,9 @@ pub fn sockets(folders: &[Folder]) -> Sockets<'_> {
                     sockets.clients.push(Client { folder, process });
                 }
                 Err(error) if !error.is_gone() => sockets.errors.push(error),
-                // A server in another pid namespace: its process has another pid here.
+                // The server is in another pid namespace, where its process has another pid.
                 _ if UnixStream::connect(folder.inner(process)).is_ok() => sockets.foreign += 1,
-                // Pid and start time do not come back, so no server comes to this path.
+                // A pair of pid and start time never recurs, so no server can take this path later.
                 _ => match fs::remove_file(folder.inner(process)) {
                     Ok(()) => sockets.removed += 1,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -88,7 +90,7 @@ pub fn sockets(folders: &[Folder]) -> Sockets<'_> {
 }
 
 impl<'a> Client<'a> {
-    /// A client of this process, if a folder has its socket.
+    /// Creates a client of this process if a folder contains its socket.
     ///
     /// # Errors
     /// [`Error::is_no_socket`] without a socket.
@@ -105,17 +107,18 @@ impl<'a> Client<'a> {
         self.process
     }
 
-    /// Sends a request and waits for the answer, in all at most this long.
+    /// Sends a request and waits for the answer. Both together take at most this long.
     ///
     /// # Errors
-    /// See the predicates of [`Error`]: the process has ended, has closed its socket, does not
-    /// answer in time, refused the request; or the other end is of another user or process.
+    /// The predicates of [`Error`] distinguish them. The process has ended, has closed its socket,
+    /// did not answer in time, or refused the request. The other end belongs to another user or
+    /// process.
     pub fn ask(&self, request: Request, timeout: Duration) -> Result<Answer, Error> {
         let line = super::request_line(request)?;
         let deadline = Instant::now() + timeout;
         let stream = self.connected(deadline)?;
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        // An error may be that of a server that answered already; that answer has the reason.
+        // A send may fail because the server already answered. That answer contains the reason.
         let sent = send(stream.as_raw_fd(), &line, flags);
         let answer = self.received(&stream, deadline);
         match (sent, answer) {
@@ -135,7 +138,7 @@ impl<'a> Client<'a> {
         loop {
             match connect(socket.as_raw_fd(), &address) {
                 Ok(()) => break,
-                // Its queue is full.
+                // The queue of the socket is full.
                 Err(Errno::EAGAIN) if Instant::now() < deadline => std::thread::sleep(RETRY),
                 Err(Errno::EAGAIN) => return Err(Error::new(Kind::TimedOut(self.process.pid))),
                 Err(Errno::EINTR) => {}

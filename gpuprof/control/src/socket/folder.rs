@@ -1,4 +1,4 @@
-//! Folders that one user alone can enter, and that of the control sockets.
+//! Private folders of a user, including the folder of the control sockets.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -16,8 +16,8 @@ const SUFFIX: &str = ".sock";
 
 /// An open folder that this user owns and nobody else can enter.
 ///
-/// Files in it are reached through its descriptor: what is renamed or linked to its path later has
-/// no effect, and the length of the path does not count.
+/// Files are reached through the folder's descriptor. Later renames or links at its path have no
+/// effect, and the length of the path does not matter.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -25,11 +25,12 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder for a server: `$XDG_RUNTIME_DIR/gpuprof` where that variable names a folder
-    /// of this user alone, else `/tmp/gpuprof-UID`. Creates it with mode 0700.
+    /// Opens the folder for a server, and creates it with mode 0700 if it is missing. The path is
+    /// `$XDG_RUNTIME_DIR/gpuprof` if that variable names a folder that only this user can write.
+    /// The fallback is `/tmp/gpuprof-UID`.
     ///
     /// # Errors
-    /// Neither can be used; the message is about the last one.
+    /// Neither folder can be used; the message describes the last one.
     pub fn create() -> Result<Self, Error> {
         let mut last = None;
         for path in places(std::env::var_os("XDG_RUNTIME_DIR").as_deref().map(Path::new), false) {
@@ -44,7 +45,7 @@ impl Folder {
     /// Creates the folder at this path with mode 0700 if it is missing, and opens it.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// See [`open`](Self::open).
     pub fn create_at(path: &Path) -> Result<Self, Error> {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -54,9 +55,9 @@ impl Folder {
         }
     }
 
-    /// The existing folders in which a server of this user may have its socket:
-    /// `$XDG_RUNTIME_DIR/gpuprof`, `/run/user/UID/gpuprof`, `/tmp/gpuprof-UID`; and why others are
-    /// not used.
+    /// Returns the existing folders that may contain a socket of this user's processes:
+    /// `$XDG_RUNTIME_DIR/gpuprof`, `/run/user/UID/gpuprof`, `/tmp/gpuprof-UID`. The errors state
+    /// why a folder is not used.
     pub fn existing() -> (Vec<Self>, Vec<Error>) {
         let (mut folders, mut errors) = (Vec::new(), Vec::new());
         for path in places(std::env::var_os("XDG_RUNTIME_DIR").as_deref().map(Path::new), true) {
@@ -72,8 +73,8 @@ impl Folder {
     /// Opens the folder at this path.
     ///
     /// # Errors
-    /// It is missing ([`Error::is_not_found`]), a link, no folder, of another user, or open to
-    /// others.
+    /// The path is missing ([`Error::is_not_found`]), a link, no folder, owned by another user, or
+    /// accessible to others.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let mut options = File::options();
         let opened = options.read(true).custom_flags(O_DIRECTORY | O_NOFOLLOW).open(path);
@@ -99,7 +100,7 @@ impl Folder {
         }
     }
 
-    /// The path by which it was opened.
+    /// The path by which the folder was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -112,7 +113,7 @@ impl Folder {
     fn by_descriptor(&self) -> PathBuf {
         match self.descriptor.get() {
             Some(folder) => format!("/proc/self/fd/{}", folder.as_raw_fd()).into(),
-            // The program closed it: only the path is left.
+            // The program closed the descriptor, so only the path remains.
             None => self.path.clone(),
         }
     }
@@ -122,7 +123,7 @@ impl Folder {
         self.by_descriptor().join(format!("{process}{SUFFIX}"))
     }
 
-    /// The processes with a socket in it, live or not, in order.
+    /// The processes with a socket in the folder, live or not, sorted.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -139,8 +140,8 @@ impl Folder {
     }
 }
 
-/// The folders in order. A runtime folder counts only if this user owns it and others cannot write
-/// to it.
+/// The candidate folders in order. A runtime folder counts only if this user owns it and others
+/// cannot write to it.
 fn places(runtime: Option<&Path>, for_client: bool) -> Vec<PathBuf> {
     let uid = geteuid().as_raw();
     let is_usable = |path: &Path| {

@@ -1,9 +1,9 @@
-//! The control socket of a live process: one request a connection, a line of JSON, answered by a
-//! line of JSON.
+//! The control socket of a live process. Each connection carries one request and one answer, each
+//! as a line of JSON.
 //!
-//! The socket is `PID-START.sock` in a [`Folder`] that its user alone can enter. Server and client
-//! both check by the credentials of the kernel that the other end is of the same user; the client
-//! also checks the pid.
+//! The socket is `PID-START.sock` in a [`Folder`] that only its user can enter. Server and client
+//! both check the kernel's credentials: the other end must belong to the same user. The client also
+//! checks the pid.
 //!
 //! ```text
 //! {"protocol":1,"request":"mark","text":"epoch 3"}
@@ -26,33 +26,33 @@ pub use client::{Client, Sockets, sockets};
 pub use folder::Folder;
 pub use server::{Server, Stopper};
 
-/// The version of requests and answers.
+/// The version of the request and answer format.
 pub const PROTOCOL: u32 = 1;
-/// The longest text of a mark, in bytes.
+/// The maximum length of the text of a mark, in bytes.
 pub const MAX_MARK: usize = 1024;
 
-/// The longest request in bytes, with its line feed.
+/// The maximum length of a request in bytes, including its line feed.
 const MAX_REQUEST: usize = 8 << 10;
-/// The longest answer in bytes. The socket's buffer takes it whole.
+/// The maximum length of an answer in bytes. The socket's buffer holds a whole answer.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// What a live process can do.
+/// A request to a live process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Request {
-    /// Answers only.
+    /// Returns the manifest and changes nothing.
     Status,
-    /// Opens a window of recording.
+    /// Opens a recording window.
     On,
-    /// Closes the window of recording.
+    /// Closes the recording window.
     Off,
     /// Records a mark.
     Mark {
-        /// Its text, at most [`MAX_MARK`] bytes.
+        /// The text of the mark, at most [`MAX_MARK`] bytes.
         text: String,
     },
-    /// Writes everything that has finished to the recording before it answers.
+    /// Writes everything that has completed to the recording before answering.
     Snapshot,
 }
 
@@ -70,21 +70,21 @@ impl Request {
     }
 }
 
-/// The process after a request.
+/// The answer to a request, with the state after it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Answer {
-    /// Its manifest, up to date.
+    /// The current manifest of the process.
     pub process: Process,
     /// The absolute path of its run folder.
     pub run: String,
-    /// Whether the request changed anything: false for `on` while recording is on.
+    /// True if the request changed the state; false for `on` while recording is on.
     #[serde(default)]
     pub changed: bool,
 }
 
 impl Answer {
-    /// An answer that changed nothing.
+    /// Creates an answer to a request that changed nothing.
     pub fn new(process: Process, run: impl Into<String>) -> Self {
         Self { process, run: run.into(), changed: false }
     }
@@ -107,18 +107,18 @@ struct AnswerLine {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome {
-    // Boxed: it is 300 bytes, an error 24.
+    // Boxed because an answer has 300 bytes and an error 24.
     Answer(Box<Answer>),
     Error(String),
 }
 
-/// The version of a message, which is read before the rest.
+/// The version of a message, read before the rest.
 #[derive(Deserialize)]
 struct Versioned {
     protocol: u32,
 }
 
-/// A message as a line.
+/// Serializes a message as a line.
 fn line(message: &impl Serialize, limit: usize) -> Result<Vec<u8>, String> {
     let mut line = serde_json::to_vec(message).map_err(|error| error.to_string())?;
     line.push(b'\n');
@@ -128,7 +128,7 @@ fn line(message: &impl Serialize, limit: usize) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A message of this protocol from a line.
+/// Parses a message of this protocol from a line.
 fn message<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
     let invalid = |error| format!("it is no message: {error}");
     let Versioned { protocol } = serde_json::from_slice(line).map_err(invalid)?;

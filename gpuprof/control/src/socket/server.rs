@@ -1,4 +1,4 @@
-//! The server of one process.
+//! The control socket server of this process.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -21,17 +21,18 @@ use super::{
 };
 use crate::{Error, ProcessId};
 
-/// How long a client may take to send its request.
+/// The time limit for a client to send its request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The most clients whose requests are awaited; others wait in the queue of the socket.
+/// The maximum number of clients served concurrently. Further clients wait in the queue of the
+/// socket.
 const MAX_CLIENTS: usize = 64;
-/// How long no client is accepted after the system refused one for lack of descriptors.
+/// The time for which no client is accepted after the system ran out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The control socket of this process. A thread of the caller [serves](Self::serve) it.
+/// The control socket of this process. The caller provides a thread that [serves](Self::serve) it.
 ///
-/// Dropping the server or its [`Stopper`] closes and removes the socket; a forked child that does
-/// so has no effect.
+/// Dropping the server or its [`Stopper`] closes and removes the socket. Dropping either in a
+/// forked child has no effect.
 #[derive(Debug)]
 pub struct Server {
     socket: Arc<Socket>,
@@ -58,11 +59,11 @@ impl Server {
         Self::bind_in(Folder::create()?)
     }
 
-    /// Opens the socket of this process in this folder. One that an earlier image of the process
-    /// left behind, before an exec, is replaced.
+    /// Opens the socket of this process in this folder. Replaces a socket that an earlier image of
+    /// the process left behind before an exec.
     ///
     /// # Errors
-    /// The process already serves its socket, or the system refuses it.
+    /// The process already serves its socket, or the system refuses the socket.
     pub fn bind_in(folder: Folder) -> Result<Self, Error> {
         let process = ProcessId::current()?;
         let (inner, path) = (folder.inner(process), folder.socket(process));
@@ -86,17 +87,17 @@ impl Server {
         self.socket.folder.socket(self.socket.process)
     }
 
-    /// What ends [`serve`](Self::serve).
+    /// Returns a handle that ends [`serve`](Self::serve).
     pub fn stopper(&self) -> Stopper {
         Stopper(self.socket.clone())
     }
 
-    /// Answers requests on this thread until a [`Stopper`] ends it. Sleeps without clients; raises
-    /// no SIGPIPE. The handler sees one request at a time; an error of it is the text for the
-    /// client.
+    /// Answers requests on the calling thread until a [`Stopper`] ends it. The thread sleeps while
+    /// there are no clients and raises no SIGPIPE. The handler receives one request at a time; its
+    /// error is sent to the client as text.
     ///
     /// # Errors
-    /// The system cannot wait for clients. What is wrong with one client ends that one alone.
+    /// The system cannot wait for clients. An error of one client ends only that connection.
     pub fn serve(
         &self,
         mut handler: impl FnMut(Request) -> Result<Answer, String>,
@@ -131,7 +132,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether the listener, then each client, is ready.
+    /// Returns the readiness of the listener, then of each client.
     fn wait(
         &self,
         listener: &UnixListener,
@@ -139,14 +140,14 @@ impl Server {
         accepts: bool,
         wake: Option<Instant>,
     ) -> Result<Vec<bool>, Error> {
-        // Without flags, the end of the listener is reported all the same.
+        // Even without flags, poll reports that the listener was shut down.
         let flags = if accepts { PollFlags::POLLIN } else { PollFlags::empty() };
         let mut polled = vec![PollFd::new(listener.as_fd(), flags)];
         let streams =
             clients.iter().filter_map(|client| client.stream.get()).map(UnixStream::as_fd);
         polled.extend(streams.map(|stream| PollFd::new(stream, PollFlags::POLLIN)));
         let timeout = wake.map_or(Ok(PollTimeout::NONE), |wake| {
-            // Rounded up, so that the deadline has passed at the end.
+            // Round up so that the deadline has passed when poll returns.
             let left = wake.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             left.try_into()
         });
@@ -158,7 +159,7 @@ impl Server {
     }
 
     fn accept(&self, listener: &UnixListener) -> Accepted {
-        // The program may have closed the number while this thread waited.
+        // The program may have closed the descriptor while this thread waited.
         if self.socket.listener.get().is_none() {
             return Accepted::Nobody;
         }
@@ -220,7 +221,7 @@ impl Socket {
 enum Accepted {
     Client(Client),
     Nobody,
-    /// The process or the system has no descriptor or memory left.
+    /// The process or the system is out of descriptors or memory.
     Exhausted,
 }
 
@@ -231,7 +232,8 @@ struct Client {
 }
 
 impl Client {
-    /// Reads what has arrived, and answers a complete request. False if the client is done.
+    /// Reads the available bytes and answers a complete request. Returns false if the client is
+    /// finished.
     fn receive(&mut self, handler: &mut impl FnMut(Request) -> Result<Answer, String>) -> bool {
         let mut bytes = [0; 1 << 10];
         let Some(mut stream) = self.stream.get() else { return false };
@@ -270,7 +272,7 @@ impl Client {
     }
 }
 
-/// Sends an answer. A client that does not read loses it.
+/// Sends an answer. A client that does not read loses the answer.
 fn answer(stream: &UnixStream, result: Outcome) {
     let answered = AnswerLine { protocol: PROTOCOL, result };
     let line = super::line(&answered, MAX_ANSWER).or_else(|why| {

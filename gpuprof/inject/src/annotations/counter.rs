@@ -1,4 +1,4 @@
-//! Counters of programs and their samples.
+//! Counters of the program and their samples.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,20 +16,20 @@ use crate::mode::Mode;
 
 const FIRST_STATIC: u64 = 1 << 24;
 const FIRST_DYNAMIC: u64 = 1 << 32;
-/// The most counters.
+/// The maximum number of counters.
 const MOST: usize = 1 << 16;
 
-/// NVTX's types of a counter without a schema.
+/// NVTX's type ids for a counter without a schema.
 const I64: u64 = 17;
 const F64: u64 = 44;
 
-/// `nvtxCounterAttr_t`, as far as it can be read.
+/// The readable part of `nvtxCounterAttr_t`.
 #[derive(Debug, Default)]
 pub(crate) struct CounterDescription {
     pub(crate) schema: u64,
     pub(crate) name: String,
     pub(crate) unit: String,
-    /// The id that the program chose, or 0.
+    /// The id chosen by the program, or 0.
     pub(crate) id: u64,
 }
 
@@ -44,14 +44,14 @@ struct Counter {
 enum Content {
     I64,
     F64,
-    /// The names of a group's counters, each behind that of the group.
+    /// The names of a group's counters, each with the group's name as prefix.
     Group(&'static Schema, Vec<String>),
     Unknown,
 }
 
 type Counters = FxHashMap<(u32, u64), Arc<Counter>>;
 
-/// By domain and id; ids of the library's own are of domain 0.
+/// Counters by domain number and id. Ids assigned by the library use domain 0.
 static COUNTERS: RwLock<Counters> = RwLock::new(Counters::with_hasher(FxBuildHasher));
 static NEXT: AtomicU64 = AtomicU64::new(FIRST_DYNAMIC);
 
@@ -59,7 +59,7 @@ fn key(domain: &Domain, id: u64) -> (u32, u64) {
     (if id < FIRST_DYNAMIC { domain.number } else { 0 }, id)
 }
 
-/// Registers a counter or group, and returns its id; 0 if it is refused.
+/// Registers a counter or group and returns its id, or 0 if it is refused.
 pub(crate) fn register(domain: usize, description: &CounterDescription) -> u64 {
     if !Mode::load().is_active() {
         return 0;
@@ -109,12 +109,12 @@ fn observed(domain: &Domain, counter: &Counter, time: Option<i64>, value: Counte
     observer().counter(&sample);
 }
 
-/// Passes a sample on.
+/// Passes a sample to the observer.
 pub(crate) fn sample(domain: usize, id: u64, value: CounterValue<'_>) {
     with_counter(domain, id, |domain, counter| observed(domain, counter, None, value));
 }
 
-/// Passes on that there is no value, for the reason of this number.
+/// Reports a missing value with this reason code.
 pub(crate) fn no_value(domain: usize, id: u64, reason: u8) {
     let missing = match reason {
         0 => Missing::Zero,
@@ -124,12 +124,12 @@ pub(crate) fn no_value(domain: usize, id: u64, reason: u8) {
     sample(domain, id, CounterValue::Missing(missing));
 }
 
-/// Passes a sample on that is given as bytes.
+/// Passes a sample to the observer, given as bytes.
 pub(crate) fn sample_bytes(domain: usize, id: u64, bytes: &[u8]) {
     with_counter(domain, id, |domain, counter| read(domain, counter, None, bytes));
 }
 
-/// Passes samples on that lie one behind the other. Each has a time, if there are as many.
+/// Passes contiguous samples to the observer. Each has a timestamp if `times` has the same count.
 pub(crate) fn batch(domain: usize, id: u64, samples: &[u8], times: &[i64]) {
     with_counter(domain, id, |domain, counter| {
         let size = match &counter.content {
@@ -143,7 +143,7 @@ pub(crate) fn batch(domain: usize, id: u64, samples: &[u8], times: &[i64]) {
         }
         let has_times = times.len() == samples.len() / size;
         if !has_times && !times.is_empty() {
-            // A start and an interval, or a mistake.
+            // The times are a start and an interval, or a mistake of the program.
             count(&COUNTS.unread_values);
         }
         for (at, sample) in samples.chunks_exact(size).enumerate() {
@@ -168,7 +168,7 @@ fn read(domain: &Domain, counter: &Counter, time: Option<i64>, bytes: &[u8]) {
                     Some(FieldValue::F64(number)) => CounterValue::F64(number),
                     Some(FieldValue::U64(number)) => match i64::try_from(number) {
                         Ok(number) => CounterValue::I64(number),
-                        // CAST: the nearest.
+                        // CAST: rounds to the nearest.
                         Err(_) => CounterValue::F64(number as f64),
                     },
                     _ => {

@@ -1,4 +1,4 @@
-//! Events that programs report after they happened, with times of their own.
+//! Events that programs report later, with their own timestamps.
 
 use nvtx::observer::DeferredEvent;
 use nvtx::time::Clock;
@@ -11,7 +11,7 @@ use super::schema::{Kind, Purpose, Schema};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
-/// Passes one event on.
+/// Passes one event to the observer.
 pub(crate) fn submit(domain: usize, block: Block<'_>) {
     if !Mode::load().is_on() {
         return;
@@ -23,7 +23,7 @@ pub(crate) fn submit(domain: usize, block: Block<'_>) {
     }
 }
 
-/// Passes the events of a batch on, which lie one behind the other.
+/// Passes a batch of contiguous events to the observer.
 pub(crate) fn batch(domain: usize, block: Block<'_>) {
     if !Mode::load().is_on() {
         return;
@@ -34,7 +34,7 @@ pub(crate) fn batch(domain: usize, block: Block<'_>) {
             let events = block.bytes.chunks_exact(schema.size);
             events.for_each(|event| one(domain, schema, event));
         }
-        // Where an event ends, only its content would show.
+        // Without a fixed record size, the end of an event cannot be determined.
         _ => count(&COUNTS.unread_values),
     }
 }
@@ -44,7 +44,7 @@ fn one(domain: &Domain, schema: &Schema, record: &[u8]) {
     let (mut category, mut color) = (None, None);
     for value in &schema.values {
         let Some(content) = value.read(record) else {
-            // A mark or range without a name has the handle 0.
+            // An unreadable value is skipped: an unnamed mark or range has the string handle 0.
             continue;
         };
         let time = match content {

@@ -1,4 +1,4 @@
-//! Domains, and the names of their categories.
+//! Domains and the names of their categories.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,28 +11,29 @@ use super::names::{self, Kind};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
-/// The most domains besides the default one. Those that were destroyed are used again for their name.
+/// The maximum number of domains besides the default one. A destroyed domain is reused for a new
+/// one with the same name.
 const MOST_DOMAINS: usize = 1 << 16;
-/// The most names of categories of a domain, changes included.
+/// The maximum number of category names in a domain, including renames.
 const MOST_CATEGORIES: usize = 1 << 12;
 
-/// A domain. It is never freed, since events may name it after its end.
+/// A domain. It is never freed, because events may refer to it after its end.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    /// 0 for the default domain.
+    /// The number of the domain; 0 for the default domain.
     pub(crate) number: u32,
     /// `None` for the default domain.
     pub(crate) name: Option<&'static str>,
     is_live: AtomicBool,
-    /// Numbers and names in the order of their registration: the last name of a number applies.
+    /// Numbers and names in order of registration. The last name of a number applies.
     categories: boxcar::Vec<Category>,
-    /// The ids of schemas that the program chose, with their places among all schemas.
+    /// The schema ids chosen by the program, with their indices among all schemas.
     pub(crate) schemas: boxcar::Vec<(u64, usize)>,
 }
 
 static DEFAULT: Domain = Domain::new(0, None);
 static DOMAINS: boxcar::Vec<Domain> = boxcar::Vec::new();
-/// The domains that have ended, by their names.
+/// The indices of destroyed domains, by name.
 static ENDED: Mutex<FxHashMap<&str, Vec<usize>>> =
     Mutex::new(FxHashMap::with_hasher(FxBuildHasher));
 
@@ -47,7 +48,8 @@ impl Domain {
         }
     }
 
-    /// The domain of a handle. 0 names the default domain, and so does an unknown handle, which is counted.
+    /// The domain of a handle. Handle 0 is the default domain. An unknown handle is counted and
+    /// also returns the default domain.
     #[inline]
     pub(crate) fn of(handle: usize) -> &'static Domain {
         if handle == 0 { &DEFAULT } else { Domain::other(handle) }
@@ -61,7 +63,7 @@ impl Domain {
         })
     }
 
-    /// Creates a domain and returns its handle; 0 if there are too many.
+    /// Creates a domain and returns its handle, or 0 if there are too many.
     pub(crate) fn create(name: &str) -> usize {
         if !Mode::load().is_active() {
             return 0;
@@ -82,7 +84,7 @@ impl Domain {
         names::handle(Kind::Domain, index)
     }
 
-    /// Ends a domain, whose handle the next domain of its name gets.
+    /// Destroys a domain. The next domain with its name reuses the handle.
     pub(crate) fn destroy(handle: usize) {
         if handle == 0 || !Mode::load().is_active() {
             return;
@@ -112,7 +114,8 @@ impl Domain {
         self.categories.push(Category::from_parts(id, names::kept(name)));
     }
 
-    /// The category of an event, if it has one. Without a name the number is the name, as tools show it.
+    /// The category of an event, or `None` for id 0. An unnamed category gets its number as its
+    /// name, as in other tools.
     #[inline]
     pub(crate) fn category(&self, id: u32) -> Option<Category> {
         if id == 0 {

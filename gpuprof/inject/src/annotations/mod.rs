@@ -1,7 +1,7 @@
-//! NVTX's calls as events of the observer: which domain, name, category, colour, payload.
+//! Translation of NVTX calls to events of the observer: domain, name, category, colour, payload.
 //!
-//! Pushes and pops take no lock and allocate nothing once their thread and domain are known; only a name in wide characters, or one
-//! that is not UTF-8, is converted.
+//! Once the thread and the domain are known, pushes and pops take no lock and allocate nothing.
+//! Only a wide-character name, or one that is not valid UTF-8, is converted.
 
 mod counter;
 mod deferred;
@@ -39,8 +39,8 @@ pub(crate) use self::sync::{create as create_sync, destroy as destroy_sync, step
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
-/// Held while tables of names and objects change. A fork waits for it, so that a child finds them whole: of the standard library,
-/// whose locks survive that.
+/// Held while tables of names and objects change. A fork waits for it, so that the child has
+/// consistent tables. This lock is from the standard library, whose locks survive a fork.
 static CHANGES: Mutex<()> = Mutex::new(());
 
 fn changing() -> MutexGuard<'static, ()> {
@@ -49,39 +49,39 @@ fn changing() -> MutexGuard<'static, ()> {
 
 thread_local!(static FORKS: Cell<Option<MutexGuard<'static, ()>>> = const { Cell::new(None) });
 
-/// Keeps the tables as they are while this thread forks.
+/// Prevents changes to the tables while this thread forks.
 pub(crate) fn before_fork() {
     let _ = FORKS.try_with(|forks| forks.set(Some(changing())));
 }
 
-/// In the parent and in the child.
+/// Releases the tables, in the parent and in the child.
 pub(crate) fn after_fork() {
     let _ = FORKS.try_with(Cell::take);
 }
 
 static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new();
 
-/// Has another observer get the events, for tests. False once there is one.
+/// Sends the events to another observer, for tests. Returns false if an observer is already set.
 pub(crate) fn observe_with(observer: &'static dyn Observer) -> bool {
     OBSERVER.set(observer).is_ok()
 }
 
-/// The observer of the events: the recorder of `profiler-core`.
+/// The observer of the events. The default is the recorder of `profiler-core`.
 #[inline]
 pub(crate) fn observer() -> &'static dyn Observer {
     *OBSERVER.get_or_init(profiler_core::session::range_recorder)
 }
 
-/// A text of the program.
+/// A text owned by the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Text<'a> {
     Bytes(&'a [u8]),
-    /// Characters of `wchar_t`.
+    /// A text of `wchar_t` characters.
     Wide(&'a [u32]),
 }
 
 impl<'a> Text<'a> {
-    /// The text as UTF-8. What is not a character is replaced.
+    /// Decodes the text to UTF-8. Invalid characters are replaced.
     #[inline]
     pub(crate) fn decoded(self) -> Cow<'a, str> {
         match self {
@@ -100,22 +100,22 @@ pub(crate) enum Name<'a> {
     Text(Text<'a>),
     /// The handle of a registered string.
     Registered(usize),
-    /// There is none, or none that can be read.
+    /// The event has no name, or its name cannot be read.
     None,
 }
 
-/// Bytes of a payload with the number of their schema.
+/// The bytes of a payload with the id of their schema.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block<'a> {
     pub(crate) schema: u64,
     pub(crate) bytes: &'a [u8],
 }
 
-/// `nvtxEventAttributes_t`, as far as it can be read.
+/// The readable part of `nvtxEventAttributes_t`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event<'a> {
     pub(crate) name: Name<'a>,
-    /// The category's number; 0 without one.
+    /// The category number; 0 if none.
     pub(crate) category: u32,
     pub(crate) color: Option<u32>,
     pub(crate) payload: Option<Payload>,
@@ -128,7 +128,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Calls `with` on a name as text; on an empty one if there is none, which is counted.
+/// Calls `with` with a name as text. A missing name is passed as an empty text and counted.
 #[inline]
 fn with_name<R>(name: Name<'_>, with: impl FnOnce(&str) -> R) -> R {
     let known = match name {
@@ -142,7 +142,7 @@ fn with_name<R>(name: Name<'_>, with: impl FnOnce(&str) -> R) -> R {
     with(known.unwrap_or(""))
 }
 
-/// Calls `with` on an event as the observer gets it.
+/// Calls `with` with an event in the observer's format.
 #[inline]
 fn with_start<R>(domain: &Domain, event: &Event<'_>, with: impl FnOnce(&RangeStart<'_>) -> R) -> R {
     if !event.blocks.is_empty() {
@@ -166,7 +166,7 @@ fn start<'a>(
     start
 }
 
-/// As [`with_start`], with the values of payloads by their schemas as fields.
+/// Like [`with_start`], and reads the values of payloads as fields, by their schemas.
 #[inline(never)]
 fn with_blocks<R>(
     domain: &Domain,
@@ -197,14 +197,14 @@ pub(crate) fn push(domain: usize, event: &Event<'_>) -> i32 {
     with_start(domain, event, |start| thread::push(mode, domain, start))
 }
 
-/// Starts the ranges of the process, and those of this thread, that were opened before the recording began. Other threads do so
-/// with their next event.
+/// Starts the process ranges, and this thread's ranges, that were opened before the recording
+/// began. Other threads do so at their next event.
 pub(crate) fn start_waiting() {
     process_ranges::start_waiting();
     thread::start_waiting();
 }
 
-/// What NVTX returns for ranges that no tool tracks.
+/// NVTX's result for ranges that no tool tracks.
 const NO_TRACKING: i32 = -2;
 
 /// Ends the innermost range of this thread and domain, and returns its level.
@@ -217,7 +217,7 @@ pub(crate) fn pop(domain: usize) -> i32 {
     thread::pop(mode, Domain::of(domain))
 }
 
-/// Starts a range of the process and returns its number; 0 if it is not recorded.
+/// Starts a process range and returns its number, or 0 if it is not recorded.
 pub(crate) fn start_process_range(domain: usize, event: &Event<'_>) -> u64 {
     let mode = Mode::load();
     if !mode.is_active() {
@@ -227,7 +227,7 @@ pub(crate) fn start_process_range(domain: usize, event: &Event<'_>) -> u64 {
     with_start(domain, event, |start| process_ranges::start(mode, domain, start))
 }
 
-/// Ends a range of the process.
+/// Ends a process range.
 pub(crate) fn end_process_range(number: u64) {
     let mode = Mode::load();
     if mode.is_active() {
@@ -241,7 +241,7 @@ pub(crate) fn mark(domain: usize, event: &Event<'_>) {
     }
 }
 
-/// Registers a string and returns its handle; 0 if there are too many.
+/// Registers a string and returns its handle, or 0 if there are too many.
 pub(crate) fn register_string(text: Text<'_>) -> usize {
     if !Mode::load().is_active() {
         return 0;
@@ -252,14 +252,14 @@ pub(crate) fn register_string(text: Text<'_>) -> usize {
     index.map_or(0, |index| names::handle(names::Kind::Text, index))
 }
 
-/// Passes the name of an object on.
+/// Passes the name of an object to the observer.
 pub(crate) fn name_object(object: &Named<'_>, name: Name<'_>) {
     if Mode::load().is_on() {
         with_name(name, |name| observer().named(object, name));
     }
 }
 
-/// Names an object of a domain, and returns a handle, by which nothing is found later.
+/// Names an object of a domain. The returned handle identifies nothing later.
 pub(crate) fn create_resource(domain: usize, id: ResourceId, name: Name<'_>) -> usize {
     name_object(&Named::Resource { id, domain: Domain::of(domain).name }, name);
     names::handle(names::Kind::Resource, 0)

@@ -1,17 +1,17 @@
-//! Texts that are kept until the process ends, and the handles by which programs name objects.
+//! Texts retained until the process ends, and the handles by which programs refer to objects.
 //!
-//! A handle is a number with a tag, not an address: a wrong one is found out and never dereferenced.
+//! A handle is a tagged number, not an address. A wrong handle is detected and never dereferenced.
 
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::counts::{COUNTS, count};
 
-/// The most texts, and the most bytes of them.
+/// The maximum number of texts, and the maximum total of their bytes.
 const MOST_TEXTS: usize = 1 << 20;
 const MOST_BYTES: usize = 64 << 20;
 
-/// The kind of the object that a handle names.
+/// The kind of object that a handle identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Kind {
@@ -28,7 +28,7 @@ pub(crate) const fn handle(kind: Kind, index: usize) -> usize {
     (index + 1) << KIND_BITS | kind as usize
 }
 
-/// The index of the object that a handle names; `None` if the handle is of another kind.
+/// The index of the object that a handle identifies; `None` if the handle is of another kind.
 #[inline]
 pub(crate) const fn index(kind: Kind, handle: usize) -> Option<usize> {
     if handle & ((1 << KIND_BITS) - 1) == kind as usize {
@@ -38,7 +38,7 @@ pub(crate) const fn index(kind: Kind, handle: usize) -> Option<usize> {
     }
 }
 
-/// The kept texts. Reading one takes no lock.
+/// The retained texts. Reading one takes no lock.
 static TEXTS: boxcar::Vec<&'static str> = boxcar::Vec::new();
 
 struct Known {
@@ -49,7 +49,8 @@ struct Known {
 static KNOWN: Mutex<Known> =
     Mutex::new(Known { by_text: FxHashMap::with_hasher(FxBuildHasher), bytes: 0 });
 
-/// Keeps a text and returns its index, the same for equal texts; called while tables [change](super::changing). `None` if there is no room for it, which is counted.
+/// Stores a text and returns its index. Equal texts have the same index. Called while tables
+/// [change](super::changing). Returns `None` if there is no room, and counts that.
 pub(crate) fn keep(text: &str) -> Option<usize> {
     let mut known = KNOWN.lock();
     if let Some(&index) = known.by_text.get(text) {
@@ -66,13 +67,13 @@ pub(crate) fn keep(text: &str) -> Option<usize> {
     Some(index)
 }
 
-/// The kept text at this index.
+/// The text at this index.
 #[inline]
 pub(crate) fn text(index: usize) -> Option<&'static str> {
     TEXTS.get(index).copied()
 }
 
-/// A kept copy of a text; empty if there is no room for it.
+/// Stores a text and returns the stored copy; empty if there is no room.
 pub(crate) fn kept(text: &str) -> &'static str {
     keep(text).and_then(self::text).unwrap_or("")
 }

@@ -1,7 +1,8 @@
 //! NCCL's collectives, sends and receives as marks of the thread that enqueues them.
 //!
-//! A mark is in the domain [`COLLECTIVES_DOMAIN`]; its fields have the names that `Profile::collectives` reads. NCCL reports a
-//! collective right after the launch of its kernel, on the same thread, so that the mark follows the launch call.
+//! A mark is in the domain [`COLLECTIVES_DOMAIN`], with the field names that `Profile::collectives`
+//! reads. NCCL reports a collective right after launching its kernel, on the same thread. The mark
+//! therefore follows the launch call.
 
 use std::cell::Cell;
 
@@ -17,12 +18,13 @@ use super::{Text, observer};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
-/// The most communicators of a process; events of further ones are not requested.
+/// The maximum number of communicators in a process. Events of further communicators are not
+/// requested.
 const MOST: usize = 1 << 16;
-/// The longest name of a communicator in bytes.
+/// The maximum length of a communicator's name in bytes.
 const LONGEST_NAME: usize = 256;
 
-/// A communicator as NCCL describes it.
+/// NCCL's description of a communicator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommunicatorDescription<'a> {
     pub(crate) hash: u64,
@@ -31,16 +33,17 @@ pub(crate) struct CommunicatorDescription<'a> {
     pub(crate) name: Option<Text<'a>>,
 }
 
-/// A collective, send or receive as NCCL describes it.
+/// NCCL's description of a collective, send or receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Collective<'a> {
     pub(crate) function: Text<'a>,
-    /// Its number among those of its function in its communicator. `None` for sends and receives.
+    /// The sequence number among calls of the same function in the communicator. `None` for sends
+    /// and receives.
     pub(crate) sequence: Option<u64>,
-    /// In elements.
+    /// The number of elements.
     pub(crate) count: u64,
     pub(crate) datatype: Text<'a>,
-    /// The root of a collective that has one, or the peer.
+    /// The root of a rooted collective, or the peer of a send or receive.
     pub(crate) other_rank: i32,
     pub(crate) channels: u8,
     pub(crate) algorithm: Option<Text<'a>>,
@@ -52,12 +55,12 @@ struct Communicator {
     ranks: u64,
     rank: u64,
     name: Box<str>,
-    /// How many sends and receives there were, by peer.
+    /// The number of sends and receives so far, by direction and peer.
     exchanges: Mutex<FxHashMap<(bool, i32), u64>>,
 }
 
 impl Communicator {
-    /// The number of a send or receive among those of its direction with its peer.
+    /// The sequence number of a send or receive among those with the same direction and peer.
     fn next_exchange(&self, exchange: &Collective<'_>) -> u64 {
         let is_send = matches!(exchange.function, Text::Bytes(b"Send"));
         let mut exchanges = self.exchanges.lock();
@@ -70,11 +73,12 @@ impl Communicator {
 static COMMUNICATORS: boxcar::Vec<Communicator> = boxcar::Vec::new();
 
 thread_local! {
-    /// The communicator whose kernel this thread launched last, and when that launch began.
+    /// The communicator whose kernel this thread launched last, and the start of that launch in
+    /// nanoseconds.
     static LAUNCH: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Names and element sizes of NCCL's types.
+/// The names and element sizes of NCCL's types: NCCL's name, our name, bytes per element.
 const TYPES: [(&[u8], &str, u64); 11] = [
     (b"ncclInt8", "int8", 1),
     (b"ncclInt32", "int32", 4),
@@ -89,7 +93,8 @@ const TYPES: [(&[u8], &str, u64); 11] = [
     (b"ncclFloat8e5m2", "float8e5m2", 1),
 ];
 
-/// Keeps a communicator and returns its handle, which is not 0. `None` without a recording and beyond the greatest number.
+/// Registers a communicator and returns its handle, which is not 0. Returns `None` without a
+/// recording, or if there are too many communicators.
 pub(crate) fn register(described: &CommunicatorDescription<'_>) -> Option<usize> {
     if !Mode::load().is_on() {
         return None;
@@ -121,7 +126,7 @@ fn communicator(handle: usize) -> Option<&'static Communicator> {
     found
 }
 
-/// This thread is about to launch a kernel of a communicator.
+/// Called when this thread is about to launch a kernel of a communicator.
 pub(crate) fn begin_launch(handle: usize) {
     let mode = Mode::load();
     if mode.is_on() && !mode.is_paused() {
@@ -129,8 +134,8 @@ pub(crate) fn begin_launch(handle: usize) {
     }
 }
 
-/// Records a collective, whose kernel this thread has launched. Of one whose launch is not recorded, since the recording is paused, only
-/// the number is counted.
+/// Records a collective whose kernel this thread has launched. While the recording is paused, the
+/// launch is not recorded, and only the sequence number is counted.
 pub(crate) fn record(handle: usize, collective: &Collective<'_>) {
     let mode = Mode::load();
     if !mode.is_on() {
@@ -146,7 +151,8 @@ pub(crate) fn record(handle: usize, collective: &Collective<'_>) {
         count(&COUNTS.unreadable_events);
         return;
     }
-    // NCCL reports work of graphs, and of programs that block on launches, on a thread of the driver.
+    // For graphs and for programs that block on launches, NCCL reports work on a driver thread.
+    // That thread has no launch.
     let launch = LAUNCH.try_with(Cell::get).ok();
     let launch_ns = launch.filter(|launch| launch.0 == handle).map(|launch| launch.1);
     let kind = match collective.datatype {

@@ -1,4 +1,4 @@
-//! Ranges of the process, which end on any thread by their number.
+//! Process ranges, which any thread can end by number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,17 +13,18 @@ use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 use crate::switch::{self, Instance};
 
-/// The most open ranges, and of these that wait for the recording to begin. Further ones are counted, and their ends are ignored.
+/// The maximum number of open ranges, and of open ranges before the recording begins. Further
+/// ranges are counted, and their ends are ignored.
 const MOST_OPEN: usize = 1 << 20;
 const MOST_WAITING: usize = 1 << 10;
-/// Locks for them: threads with different numbers mostly take different ones.
+/// The number of locks. Threads with different range numbers mostly take different locks.
 const SHARDS: usize = 16;
 
 #[derive(Debug)]
 enum Open {
-    /// The observer knows it, by its token if it wants the end.
+    /// The observer has started the range. The token is present if the observer needs the end.
     Started(Option<Token>, Option<Instance>),
-    /// It was started before the recording began.
+    /// The range was started before the recording began.
     Waiting(Box<Waiting>),
 }
 
@@ -38,10 +39,10 @@ fn shard(number: u64) -> &'static Shard {
     &SHARD[(number % SHARDS as u64) as usize]
 }
 
-/// Starts a range and returns its number; 0 if it is not recorded.
+/// Starts a range and returns its number, or 0 if it is not recorded.
 pub(crate) fn start(mode: Mode, domain: &Domain, start: &RangeStart<'_>) -> u64 {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // A child that is forked off before the recording has to find the shards unlocked.
+    // A child that is forked before the recording begins must find the shards unlocked.
     let _changes = (!mode.is_on()).then(changing);
     let most = if mode.is_on() { MOST_OPEN } else { MOST_WAITING };
     if shard(number).lock().len() >= most / SHARDS {
@@ -58,9 +59,9 @@ pub(crate) fn start(mode: Mode, domain: &Domain, start: &RangeStart<'_>) -> u64 
     number
 }
 
-/// Ends the range of this number.
+/// Ends the range with this number.
 pub(crate) fn end(mode: Mode, number: u64) {
-    // That of a range that was not recorded.
+    // Number 0 is a range that was not recorded.
     if number == 0 {
         return;
     }
@@ -79,7 +80,7 @@ pub(crate) fn end(mode: Mode, number: u64) {
     }
 }
 
-/// Starts the ranges that were started before the recording began.
+/// Starts the ranges that were opened before the recording began.
 pub(crate) fn start_waiting() {
     for shard in &SHARD {
         for open in shard.lock().values_mut() {

@@ -1,7 +1,8 @@
-//! Schemas of payloads: which values lie where in the bytes, as named fields of events.
+//! Payload schemas: the layout of values in the bytes of a payload, as named fields of events.
 //!
-//! A schema is flattened when it is registered, so that an event only copies numbers. What cannot be read is counted with each
-//! payload: pointers, arrays of unknown length, long arrays, unions, and types without a Rust equivalent.
+//! A schema is flattened when it is registered, so that an event only copies numbers. Unreadable
+//! values are counted with each payload: pointers, arrays of unknown length, long arrays, unions,
+//! and types without a Rust equivalent.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -15,16 +16,16 @@ use super::{Block, Name, Text, changing, names};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
-/// Ids from here on are schemas; smaller ones are types.
+/// The first schema id; smaller ids are types.
 const FIRST_SCHEMA: u64 = 1 << 24;
-/// Ids from here on are chosen by the tool.
+/// The first id chosen by the tool.
 const FIRST_DYNAMIC: u64 = 1 << 32;
 const MOST_SCHEMAS: usize = 1 << 16;
 const MOST_OF_DOMAIN: usize = 1 << 12;
-/// The most values of a schema, and the most fields of an event.
+/// The maximum number of values in a schema, and of fields in an event.
 const MOST_VALUES: usize = 64;
 const MOST_FIELDS: usize = 32;
-/// Arrays up to this length are fields, one for each element.
+/// The maximum length of an array that is read. Each element becomes a field.
 const LONGEST_ARRAY: u64 = 8;
 
 mod flag {
@@ -40,34 +41,34 @@ mod flag {
     pub(super) const MARK: u64 = 3 << 12;
 }
 
-/// `nvtxPayloadSchemaAttr_t`, as far as it can be read.
+/// The readable part of `nvtxPayloadSchemaAttr_t`.
 #[derive(Debug, Default)]
 pub(crate) struct SchemaDescription {
     pub(crate) name: String,
-    /// 1 for a structure of C; others vary in size or are unions.
+    /// 1 for a C structure; others vary in size or are unions.
     pub(crate) kind: u64,
     pub(crate) entries: Vec<EntryDescription>,
-    /// The bytes of a record; 0 if not stated.
+    /// The size of a record in bytes; 0 if not stated.
     pub(crate) size: usize,
     pub(crate) pack_align: usize,
-    /// The id that the program chose, or 0.
+    /// The id chosen by the program, or 0.
     pub(crate) id: u64,
 }
 
-/// `nvtxPayloadSchemaEntry_t`, as far as it can be read.
+/// The readable part of `nvtxPayloadSchemaEntry_t`.
 #[derive(Debug, Default)]
 pub(crate) struct EntryDescription {
     pub(crate) flags: u64,
     pub(crate) kind: u64,
     pub(crate) name: String,
-    /// Of an array or a text.
+    /// The length of an array or a text.
     pub(crate) length: u64,
     pub(crate) offset: u64,
     pub(crate) clock: Option<u64>,
     pub(crate) unit: String,
 }
 
-/// `nvtxPayloadEnumAttr_t`, as far as it can be read.
+/// The readable part of `nvtxPayloadEnumAttr_t`.
 #[derive(Debug, Default)]
 pub(crate) struct EnumDescription {
     pub(crate) values: Vec<(String, u64)>,
@@ -75,26 +76,26 @@ pub(crate) struct EnumDescription {
     pub(crate) id: u64,
 }
 
-/// How a value lies in the bytes.
+/// The encoding of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// Bytes of the number.
+    /// A signed number with its size in bytes.
     Signed(usize),
     Unsigned(usize),
     F16,
     Bf16,
     F32,
     F64,
-    /// The most bytes of the text.
+    /// A text with its maximum size in bytes.
     Text(usize),
-    /// A registered string's handle.
+    /// The handle of a registered string.
     Registered,
     Enum(&'static Schema),
     Category,
     Color,
 }
 
-/// What a value is for besides being shown.
+/// The special role of a value in its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     None,
@@ -116,29 +117,29 @@ pub(super) struct Value {
     is_hidden: bool,
 }
 
-/// A schema, or an enum. Never freed, since events may name it at any time.
+/// A schema or an enum. It is never freed, because events may refer to it at any time.
 #[derive(Debug)]
 pub(crate) struct Schema {
     name: &'static str,
     pub(super) values: Vec<Value>,
-    /// The bytes of a record; 0 if they vary.
+    /// The size of a record in bytes; 0 if it varies.
     pub(super) size: usize,
     align: usize,
-    /// Entries that cannot be read.
+    /// The number of entries that cannot be read.
     unread: u64,
-    /// Of an enum: the names of its numbers.
+    /// For an enum: the names of its numbers.
     names: Vec<(u64, &'static str)>,
     is_enum: bool,
 }
 
 static SCHEMAS: boxcar::Vec<&'static Schema> = boxcar::Vec::new();
 
-/// A schema that the program numbers, as a thread found it last.
+/// The schema that a thread last found by an id chosen by the program.
 #[derive(Clone, Copy)]
 struct Found {
     domain: u32,
     id: u64,
-    /// How many schemas the domain had: a later one may have the same number.
+    /// The number of schemas in the domain at that time. A later schema may have the same id.
     known: usize,
     schema: &'static Schema,
 }
@@ -146,7 +147,7 @@ struct Found {
 thread_local!(static FOUND: Cell<Option<Found>> = const { Cell::new(None) });
 
 impl Schema {
-    /// The schema of an id in a domain.
+    /// Finds the schema of an id in a domain.
     pub(super) fn of(domain: &Domain, id: u64) -> Option<&'static Schema> {
         if let Some(index) = id.checked_sub(FIRST_DYNAMIC) {
             return SCHEMAS.get(usize::try_from(index).ok()?).copied();
@@ -167,7 +168,7 @@ impl Schema {
     }
 }
 
-/// Keeps a schema and returns its id; 0 if it is refused.
+/// Stores a schema and returns its id, or 0 if it is refused.
 fn keep(domain: &Domain, id: u64, schema: Schema) -> u64 {
     let is_static = id != 0;
     let is_valid = !is_static || (FIRST_SCHEMA..FIRST_DYNAMIC).contains(&id);
@@ -186,7 +187,7 @@ fn keep(domain: &Domain, id: u64, schema: Schema) -> u64 {
     FIRST_DYNAMIC + index as u64
 }
 
-/// Registers an enum, and returns its id.
+/// Registers an enum and returns its id.
 pub(crate) fn register_enum(domain: usize, description: &EnumDescription) -> u64 {
     if !Mode::load().is_active() {
         return 0;
@@ -205,7 +206,7 @@ pub(crate) fn register_enum(domain: usize, description: &EnumDescription) -> u64
     keep(Domain::of(domain), description.id, schema)
 }
 
-/// Registers a schema, and returns its id.
+/// Registers a schema and returns its id.
 pub(crate) fn register(domain: usize, description: &SchemaDescription) -> u64 {
     if !Mode::load().is_active() {
         return 0;
@@ -216,7 +217,7 @@ pub(crate) fn register(domain: usize, description: &SchemaDescription) -> u64 {
     keep(domain, description.id, schema)
 }
 
-/// Where the values of a schema lie.
+/// Computes the layout of a schema's values.
 fn flattened(domain: &Domain, description: &SchemaDescription) -> Schema {
     const STRUCTURE: u64 = 1;
     const OF_VARYING_SIZE: u64 = 2;
@@ -236,7 +237,8 @@ fn flattened(domain: &Domain, description: &SchemaDescription) -> Schema {
     let mut next = Some(0);
     for (at, entry) in description.entries.iter().enumerate() {
         let Some(layout) = Layout::of(domain, entry) else {
-            // Its size is unknown, and so is where later entries lie that do not state it.
+            // The size of the entry is unknown. Later entries without a stated offset have no known
+            // position either.
             schema.unread += 1;
             next = None;
             continue;
@@ -263,13 +265,13 @@ fn flattened(domain: &Domain, description: &SchemaDescription) -> Schema {
     schema
 }
 
-/// The space of an entry.
+/// The layout of an entry.
 struct Layout {
     size: usize,
     align: usize,
     /// `None` if the value cannot be read.
     content: Option<Content>,
-    /// The elements of an array; 1 for others.
+    /// The number of array elements; 1 if the entry is not an array.
     elements: u64,
     element_size: usize,
 }
@@ -285,7 +287,7 @@ impl Layout {
         let unread =
             |size| Layout { size, align: size, content: None, elements: 1, element_size: size };
         if entry.flags & flag::POINTER != 0 {
-            // A pointer to the value, or an offset of an unknown type.
+            // The entry is a pointer to the value, or an offset of an unknown type.
             return (entry.flags & flag::POINTER == 1 << 1).then(|| unread(POINTER));
         }
         let (content, size, align) = match content(domain, entry)? {
@@ -320,7 +322,7 @@ impl Layout {
     }
 }
 
-/// What an entry's type is, and its bytes. `None` if they are unknown.
+/// The content of an entry by its type, and its size in bytes. `None` if they are unknown.
 fn content(domain: &Domain, entry: &EntryDescription) -> Option<(Option<Content>, usize)> {
     let value = |kind, size| Some((Some(Content::Value(kind)), size));
     let unread = |size| Some((None, size));
@@ -347,7 +349,7 @@ fn content(domain: &Domain, entry: &EntryDescription) -> Option<(Option<Content>
         69 => value(Kind::Color, 4),
         75 | 76 => match usize::try_from(entry.length).ok()? {
             0 => unread(size_of::<usize>()),
-            // The unit, which is the alignment.
+            // The second value is the unit, which is the alignment.
             length => value(Kind::Text(length), 1),
         },
         77 | 78 if entry.length == 0 => unread(size_of::<usize>()),
@@ -420,7 +422,7 @@ fn purpose(flags: u64) -> Purpose {
     }
 }
 
-/// The unit of a value. Those of declared work are known by their names.
+/// The unit of a value. Values of declared work have units fixed by their names.
 fn unit(name: &str, stated: &str) -> &'static str {
     match name {
         _ if !stated.is_empty() => names::kept(stated),
@@ -431,7 +433,8 @@ fn unit(name: &str, stated: &str) -> &'static str {
 }
 
 impl Kind {
-    /// The value at the start of these bytes; `None` if they are too few, or hold no text.
+    /// Reads the value at the start of these bytes. Returns `None` if there are too few bytes or
+    /// the text is invalid.
     pub(super) fn read(self, bytes: &[u8]) -> Option<FieldValue<'_>> {
         Some(match self {
             Kind::Signed(size) => FieldValue::I64(signed(bytes.get(..size)?)),
@@ -456,7 +459,7 @@ impl Kind {
     }
 }
 
-/// An unsigned number of 1 to 8 bytes.
+/// Reads an unsigned number of 1 to 8 bytes.
 fn unsigned(bytes: &[u8]) -> u64 {
     let mut all = [0; 8];
     let start = if cfg!(target_endian = "big") { 8 - bytes.len().min(8) } else { 0 };
@@ -464,14 +467,14 @@ fn unsigned(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(all)
 }
 
-/// A signed number of 1 to 8 bytes.
+/// Reads a signed number of 1 to 8 bytes.
 fn signed(bytes: &[u8]) -> i64 {
     // CAST: at most 64.
     let unused = 64 - 8 * bytes.len().clamp(1, 8) as u32;
     (unsigned(bytes) << unused).cast_signed() >> unused
 }
 
-/// A number of 16 bits: sign, 5 bits of exponent, 10 of fraction.
+/// Converts a 16-bit float: sign, 5 exponent bits, 10 fraction bits.
 fn f16(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
     let size = match exponent {
@@ -483,7 +486,7 @@ fn f16(bits: u16) -> f64 {
     if bits >> 15 == 0 { size } else { -size }
 }
 
-/// The text up to a NUL.
+/// Reads the text up to a NUL.
 fn text(bytes: &[u8]) -> Option<&str> {
     let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     std::str::from_utf8(&bytes[..length]).ok()
@@ -495,17 +498,17 @@ pub(super) fn registered(bytes: &[u8]) -> Option<&'static str> {
 }
 
 impl Value {
-    /// The value in a record.
+    /// Reads the value from a record.
     pub(super) fn read<'a>(&self, record: &'a [u8]) -> Option<FieldValue<'a>> {
         self.kind.read(record.get(self.offset..)?)
     }
 }
 
-/// What the payloads of an event hold.
+/// The values in an event's payloads.
 pub(super) struct Values<'a> {
     fields: ArrayVec<Field<'a>, MOST_FIELDS>,
     payload: Option<Payload>,
-    /// Whether the event has a name of its own.
+    /// True if the event has its own name.
     has_name: bool,
     name: Option<&'a str>,
     schema_name: Option<&'static str>,
@@ -538,14 +541,14 @@ impl<'a> Values<'a> {
                 FieldValue::Str(name) if value.purpose == Purpose::Message && !self.has_name => {
                     self.name = Some(name);
                 }
-                // What a program does not declare is sent as zero.
+                // Undeclared values are sent as zero.
                 FieldValue::F64(0.0) | FieldValue::Str("") if is_work => {}
                 _ => self.add(value.name, content, value.unit),
             }
         }
     }
 
-    /// A number or text without a schema. The first number is the event's payload.
+    /// Reads a number or text without a schema. The first number is the event's payload.
     fn read_plain(&mut self, block: Block<'a>) {
         let bytes = block.bytes;
         let low = || unsigned(&bytes[..bytes.len().min(8)]);
@@ -559,7 +562,7 @@ impl<'a> Values<'a> {
             _ => 0,
         };
         if self.payload.is_none() && kind != 0 {
-            // Members of 32 bits are at the start of the 64.
+            // On big-endian machines, 32-bit union members are in the upper half of the 64 bits.
             let bits =
                 if bytes.len() == 4 && cfg!(target_endian = "big") { low() << 32 } else { low() };
             self.payload = Payload::from_raw(kind, bits);
@@ -584,7 +587,7 @@ impl<'a> Values<'a> {
         self.payload
     }
 
-    /// The name of an event without a name of its own: that in its payload, or that of the schema.
+    /// The name for an event without its own name: the name in its payload, or the schema's name.
     pub(super) fn name(&self) -> Name<'a> {
         let name = self.name.or(self.schema_name.filter(|name| !name.is_empty()));
         name.map_or(Name::None, |name| Name::Text(Text::Bytes(name.as_bytes())))

@@ -1,4 +1,4 @@
-//! Synchronisation objects of programs.
+//! Synchronisation objects of the program.
 
 use nvtx::observer::SyncStep;
 use parking_lot::RwLock;
@@ -10,7 +10,7 @@ use super::{Name, changing, observer, with_name};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
-/// The most objects at a time.
+/// The maximum number of objects at a time.
 const MOST: usize = 1 << 16;
 
 struct Objects {
@@ -21,7 +21,7 @@ struct Objects {
 static OBJECTS: RwLock<Objects> =
     RwLock::new(Objects { by_number: FxHashMap::with_hasher(FxBuildHasher), next: 0 });
 
-/// Keeps an object and returns its handle; 0 if there are too many.
+/// Registers an object and returns its handle, or 0 if there are too many.
 pub(crate) fn create(domain: usize, name: Name<'_>) -> usize {
     if !Mode::load().is_active() {
         return 0;
@@ -50,7 +50,7 @@ pub(crate) fn destroy(handle: usize) {
     }
 }
 
-/// Passes on what this thread did with an object.
+/// Passes this thread's operation on an object to the observer.
 pub(crate) fn step(handle: usize, step: SyncStep) {
     if !Mode::load().is_on() {
         return;

@@ -1,6 +1,7 @@
 //! The open push/pop ranges of each thread.
 //!
-//! Ranges of several domains and of several copies of NVTX share one stack, in which a pop ends the innermost range of its domain.
+//! Ranges of several domains and several copies of NVTX share one stack. A pop ends the innermost
+//! range of its domain.
 
 use std::cell::RefCell;
 
@@ -13,39 +14,40 @@ use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 use crate::switch::{self, Instance};
 
-/// The most open ranges of a thread. Further ones are counted, and their pops are ignored.
+/// The maximum number of open ranges in a thread. Further ranges are counted, and their pops are
+/// ignored.
 const DEEPEST: usize = 1 << 14;
-/// As [`DEEPEST`], of those that wait for the recording to begin.
+/// The limit for ranges that are opened before the recording begins, instead of [`DEEPEST`].
 const DEEPEST_WAITING: usize = 1 << 10;
-/// What NVTX returns where levels are not known.
+/// NVTX's result if the level is unknown.
 const NO_LEVEL: i32 = -2;
-/// What a pop without a range returns.
+/// The result of a pop without an open range.
 const UNBALANCED: i32 = -1;
 
 thread_local!(static THREAD: RefCell<Thread> = const { RefCell::new(Thread::new()) });
 
 struct Thread {
-    /// Outermost first.
+    /// The open ranges, outermost first.
     open: Vec<Open>,
-    /// How many ranges wait for the recording to begin.
+    /// The number of ranges opened before the recording began.
     waiting: usize,
-    /// How many ranges of a domain lie beyond [`DEEPEST`].
+    /// The number of ranges beyond [`DEEPEST`], by domain.
     beyond: Vec<(u32, u32)>,
 }
 
 struct Open {
-    /// The domain's number.
+    /// The number of the domain.
     domain: u32,
-    /// The level in its domain, from 0.
+    /// The level in the domain, from 0.
     level: i32,
     state: State,
     instance: Option<Instance>,
 }
 
 enum State {
-    /// The observer knows it.
+    /// The observer has started the range.
     Started(Token),
-    /// It was opened before the recording began.
+    /// The range was opened before the recording began.
     Waiting(Box<Waiting>),
 }
 
@@ -69,7 +71,8 @@ impl Thread {
             if self.waiting != 0 {
                 self.start_waiting();
             }
-            // First: the recording that a range starts has the range's first call.
+            // Begin the window first, so that the recording started by this range includes the
+            // range's first call.
             let instance = if mode.is_armed() { switch::range_begins(start.name) } else { None };
             (State::Started(observer().range_start(start)), instance)
         } else {
@@ -137,7 +140,8 @@ impl Thread {
     }
 }
 
-/// Calls `with` on this thread's ranges. `None` on a thread that is in here already or has ended, which is counted.
+/// Calls `with` with this thread's ranges. Returns `None` on reentry and on a thread that has
+/// ended, and counts that.
 #[inline]
 fn with_thread<R>(with: impl FnOnce(&mut Thread) -> R) -> Option<R> {
     let result = THREAD.try_with(|thread| Some(with(&mut *thread.try_borrow_mut().ok()?)));
@@ -153,7 +157,8 @@ pub(crate) fn push(mode: Mode, domain: &Domain, start: &RangeStart<'_>) -> i32 {
     with_thread(|thread| thread.push(mode, domain, start)).unwrap_or(NO_LEVEL)
 }
 
-/// Ends the innermost range of this thread and domain, and returns its level; negative without one.
+/// Ends the innermost range of this thread and domain, and returns its level, or a negative number
+/// without such a range.
 #[inline]
 pub(crate) fn pop(mode: Mode, domain: &Domain) -> i32 {
     with_thread(|thread| thread.pop(mode, domain)).unwrap_or(NO_LEVEL)

@@ -1,12 +1,12 @@
-//! Ranges that are open before the recording begins, as copies.
+//! Copies of ranges that are opened before the recording begins.
 
 use nvtx::observer::RangeStart;
 use nvtx::{Category, Color, Payload};
 
-/// The most bytes of a name.
+/// The maximum length of a name in bytes.
 const LONGEST_WAITING: usize = 1 << 10;
 
-/// A range as it is started when the recording begins.
+/// A copy of a range that is started when the recording begins.
 #[derive(Debug)]
 pub(super) struct Waiting {
     name: Box<str>,
@@ -17,7 +17,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// `domain` is the name of the event's domain, which is never freed.
+    /// Copies a range. `domain` is the name of the event's domain, which is never freed.
     pub(super) fn of(start: &RangeStart<'_>, domain: Option<&'static str>) -> Box<Waiting> {
         Box::new(Waiting {
             name: start.name[..start.name.floor_char_boundary(LONGEST_WAITING)].into(),

@@ -1,4 +1,4 @@
-//! The exported functions.
+//! The exported C functions.
 #![allow(non_snake_case, reason = "CUDA and NVTX look for these names")]
 
 use std::ffi::c_int;
@@ -8,12 +8,12 @@ use nvtx::abi::{GetExportTable, ModuleInfo};
 use super::{extensions, guarded, process, tables};
 use crate::{life, mode};
 
-/// What CUDA and NVTX get from a library that may go on.
+/// The result that lets CUDA continue.
 const DONE: c_int = 1;
-/// What NVTX gets from a library that is no tool here.
+/// The result for NVTX if the library is not used as a tool.
 const NO_TOOL: c_int = 0;
 
-/// Whether the process is to be observed; prepares it for that.
+/// Returns true if the process may be observed, and prepares it in that case.
 fn may_observe() -> bool {
     if life::is_for_tests() {
         return true;
@@ -25,7 +25,8 @@ fn may_observe() -> bool {
     may
 }
 
-/// Called by the driver when it has initialised, on the thread that called `cuInit`. The result never keeps a program from going on.
+/// Called by the driver after its initialisation, on the thread that called `cuInit`. The result
+/// always lets the program continue.
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn InitializeInjection() -> c_int {
     guarded((), || {
@@ -50,7 +51,7 @@ pub(super) unsafe extern "C" fn InitializeInjectionNvtx2(export: Option<GetExpor
     })
 }
 
-/// Called by each copy of an extension of NVTX.
+/// Called by each copy of an NVTX extension.
 ///
 /// # Safety
 /// `info` is null or describes the extension, and lives through the call.
@@ -65,9 +66,10 @@ pub(super) unsafe extern "C" fn InitializeInjectionNvtxExtension(info: *mut Modu
     })
 }
 
-/// Ends this library's recording, so that the program can record itself. Returns 1 once CUPTI is free.
+/// Ends this library's recording, so that the program can record itself. Returns 1 once CUPTI is
+/// free.
 ///
-/// The first version of this function. A later one gets another name, and this one stays.
+/// Version 1 of this function. A later version gets another name, and this one remains.
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn gpuprof_inject_v1() -> c_int {
     guarded(0, || c_int::from(life::yield_to_program()))

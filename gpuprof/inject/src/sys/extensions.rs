@@ -1,4 +1,4 @@
-//! The functions that a copy of NVTX gets for its extensions: payloads with schemas, and counters.
+//! The tool functions for NVTX's extensions: payloads with schemas, and counters.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -15,17 +15,17 @@ use super::{Entry, functions};
 use crate::annotations::{self, Block, Event, Name};
 use crate::mode::Mode;
 
-/// What a push or pop returns after a panic.
+/// The result of a push or pop after a panic.
 const NO_LEVEL: c_int = -2;
-/// The least id that a tool chooses.
+/// The smallest id chosen by a tool.
 const FIRST_DYNAMIC: u64 = 1 << 32;
 
 type Blocks<'a> = *const PayloadData<'a>;
 
-/// Calls `with` on an event that payloads alone describe.
+/// Calls `with` with an event described only by payloads.
 ///
 /// # Safety
-/// As for [`with_blocks`].
+/// See [`with_blocks`].
 unsafe fn with_event<R>(first: Blocks<'_>, blocks: usize, with: impl FnOnce(&Event<'_>) -> R) -> R {
     let named = |blocks: &[Block<'_>]| with(&Event { blocks, ..Event::named(Name::None) });
     // SAFETY: the caller's promise.
@@ -52,7 +52,7 @@ functions! {
         // SAFETY: as above.
         unsafe { with_event(first, blocks, |event| annotations::push(domain, event)) }
     }
-    // What a range ends with has no place in the observer's recording.
+    // The observer's recording has no field for payloads at the end of a range.
     slot::pop_payloads => pop(domain: usize, _first: Blocks<'_>, _blocks: usize) -> c_int, NO_LEVEL; {
         annotations::pop(domain)
     }
@@ -67,7 +67,8 @@ functions! {
         u8::from(Mode::load().is_active())
     }
     slot::timestamp_get => timestamp() -> i64, 0; { i64::try_from(now_ns()).unwrap_or(i64::MAX) }
-    // Clocks and scopes get ids, and are not kept: times are passed on with the number of their clock.
+    // Clocks and scopes get ids but are not stored. Times are passed on with the number of their
+    // clock.
     slot::time_domain_register => time_domain(_domain: usize, attributes: *const TimeDomainAttributes) -> u64, 0; {
         // SAFETY: NVTX passes null or attributes that live through the call.
         let attributes = unsafe { values(attributes, 1) };
@@ -129,14 +130,14 @@ functions! {
     }
 }
 
-/// The id that the program chose, or a new one.
+/// Returns the id chosen by the program, or a new one.
 fn id_or_next(id: u64) -> u64 {
     use std::sync::atomic::AtomicU64;
     static NEXT: AtomicU64 = AtomicU64::new(FIRST_DYNAMIC);
     if id == 0 { NEXT.fetch_add(1, Ordering::Relaxed) } else { id }
 }
 
-/// Fills the table of an extension of a copy of NVTX. False for an extension that is not read.
+/// Fills the table of an NVTX extension. Returns false for an unsupported extension.
 ///
 /// # Safety
 /// `info` is null or what NVTX passes to a tool's entry point for extensions.
@@ -153,7 +154,8 @@ pub(super) unsafe fn fill(info: *mut ModuleInfo) -> bool {
     // Slots continue from one segment to the next.
     let mut first = 0;
     for segment in segments {
-        // SAFETY: a segment has as many slots, which NVTX never frees and in which a tool may store its functions.
+        // SAFETY: a segment has as many slots, which NVTX never frees and in which a tool may store
+        // its functions.
         let slots = unsafe { values(segment.slots, segment.slot_count) };
         let functions: Vec<Entry> = all();
         for (place, function) in functions.iter().filter(|(place, _)| place.module == module) {

@@ -1,7 +1,9 @@
-//! The C boundary: what CUDA, NVTX and programs that record themselves call, and the only unsafe code of the crate.
+//! The C boundary: the functions called by CUDA, NVTX and programs that record themselves, and the
+//! only unsafe code of the crate.
 //!
-//! [`entry`] has the exported functions, [`tables`] and [`extensions`] the functions that a copy of NVTX gets, and [`read`] makes safe
-//! values of their arguments. [`nccl`] is the plugin that NCCL loads. [`process`] has what is asked of the process.
+//! [`entry`] has the exported functions. [`tables`] and [`extensions`] have the functions given to
+//! a copy of NVTX, and [`read`] converts their arguments to safe values. [`nccl`] is the plugin
+//! that NCCL loads. [`process`] queries the process and registers its hooks.
 
 mod entry;
 mod extensions;
@@ -21,7 +23,7 @@ use crate::counts::{COUNTS, count};
 /// A function of a table, with its slot.
 type Entry = (Place, *mut c_void);
 
-/// Runs the code behind a function of C. A panic in it is counted and gives `failed`.
+/// Runs the code behind a C function. A panic is counted, and `failed` is returned.
 #[inline]
 fn guarded<R>(failed: R, work: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(work)) {
@@ -35,7 +37,8 @@ fn guarded<R>(failed: R, work: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Declares functions of C, each with its slot and what it returns after a panic. A function without a result has `()` there.
+/// Declares C functions, each with its slot and its result after a panic. A function without a
+/// result uses `()`.
 macro_rules! functions {
     ($table:ident: $($place:expr => $name:ident($($argument:ident: $type:ty),*) -> $result:ty, $failed:expr; $body:block)*) => {
         $(

@@ -1,7 +1,8 @@
 //! The profiler plugin that NCCL finds by name: interfaces v5 and v4.
 //!
-//! NCCL looks for `ncclProfiler_v5`, then for older versions, in the library that `NCCL_PROFILER_PLUGIN` names. Every function returns
-//! success: a failure would end the program's collective. Handles are numbers, which are never dereferenced.
+//! NCCL searches for `ncclProfiler_v5`, then for older versions, in the library that
+//! `NCCL_PROFILER_PLUGIN` names. Every function returns success, because a failure would end the
+//! program's collective. Handles are numbers that are never dereferenced.
 #![allow(non_upper_case_globals, reason = "NCCL looks for these names")]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -15,17 +16,18 @@ use crate::counts::{COUNTS, count};
 /// `ncclSuccess`.
 const SUCCESS: c_int = 0;
 
-/// Bits of event types, in the mask that NCCL asks for and in each event.
+/// Bits of event types, in the mask that NCCL requests and in each event.
 const COLLECTIVE: u64 = 1 << 1;
 const POINT_TO_POINT: u64 = 1 << 2;
 const KERNEL_LAUNCH: u64 = 1 << 11;
 
-/// The events of each interface. Events of channels, proxies and networks, which cost up to 13 % of small collectives, stay off.
+/// The requested events of each interface. Events of channels, proxies and networks are off,
+/// because they cost up to 13 % of small collectives.
 const EVENTS_V5: c_int = (COLLECTIVE | POINT_TO_POINT | KERNEL_LAUNCH) as c_int;
 const EVENTS_V4: c_int = (COLLECTIVE | POINT_TO_POINT) as c_int;
 
 type Start = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *const c_void) -> c_int;
-// Handles and arguments that are not read are numbers here.
+// Handles and arguments that are not read are declared as numbers.
 type Stop = extern "C" fn(usize) -> c_int;
 type RecordState = extern "C" fn(usize, c_int, usize) -> c_int;
 type InitV5 = unsafe extern "C" fn(
@@ -49,7 +51,8 @@ type InitV4 = unsafe extern "C" fn(
     *const c_void,
 ) -> c_int;
 
-/// `ncclProfiler_v5_t` and `ncclProfiler_v4_t`, which differ in the order of the first function's arguments.
+/// The types `ncclProfiler_v5_t` and `ncclProfiler_v4_t`, which differ in the argument order of the
+/// first function.
 #[repr(C)]
 pub(super) struct Plugin<Init> {
     name: *const c_char,
@@ -83,7 +86,8 @@ pub(super) static ncclProfiler_v4: Plugin<InitV4> = Plugin {
     finalize: succeed,
 };
 
-/// The start of `ncclProfilerEventDescr_v5_t`. Version 4 has one byte of the type, and padding behind it.
+/// The start of `ncclProfilerEventDescr_v5_t`. In version 4 the type is one byte followed by
+/// padding.
 #[repr(C)]
 struct Header {
     kind: MaybeUninit<u64>,
@@ -91,7 +95,7 @@ struct Header {
     rank: c_int,
 }
 
-/// The description of a collective, as both versions begin it.
+/// The common start of a collective's description in both versions.
 #[repr(C)]
 struct CollectiveEvent {
     header: Header,
@@ -108,7 +112,7 @@ struct CollectiveEvent {
     protocol: *const c_char,
 }
 
-/// The description of a send or receive, as both versions begin it.
+/// The common start of a send's or receive's description in both versions.
 #[repr(C)]
 struct PointToPointEvent {
     header: Header,
@@ -120,7 +124,8 @@ struct PointToPointEvent {
     channels: u8,
 }
 
-/// Where NCCL's headers of both versions have the fields that are read; a test compares them with a header.
+/// The offsets of the fields that are read, in NCCL's headers of both versions. A test compares
+/// them with a header.
 pub(crate) const OFFSETS: &[(&str, usize)] = &[
     ("parentObj", std::mem::offset_of!(Header, parent)),
     ("rank", std::mem::offset_of!(Header, rank)),
@@ -147,10 +152,10 @@ extern "C" fn record_event_state(_event: usize, _state: c_int, _arguments: usize
     SUCCESS
 }
 
-/// Registers a communicator and asks for its events; for none in a process that is not recorded.
+/// Registers a communicator and requests its events. Requests none if the process is not recorded.
 ///
 /// # Safety
-/// `context` and `mask` are null or may be written. `name` is null or a text of C.
+/// `context` and `mask` are null or may be written. `name` is null or a C string.
 unsafe fn init(
     context: *mut *mut c_void,
     mask: *mut c_int,
@@ -167,12 +172,13 @@ unsafe fn init(
         let name = unsafe { read::text(name) };
         let communicator = CommunicatorDescription { hash, ranks, rank, name };
         let handle = annotations::register_communicator(&communicator);
-        // Without a handle, NCCL calls the other functions with null.
+        // Without a handle, NCCL passes null to the other functions.
         let handle = handle.map_or(ptr::null_mut(), ptr::without_provenance_mut);
         // SAFETY: not null; the caller promises that it may be written.
         unsafe { context.write(handle) };
         if !handle.is_null() {
-            // SAFETY: as above. The mask holds for all communicators, so that one without a handle leaves it.
+            // SAFETY: as above. The mask holds for all communicators, so that one without a handle
+            // leaves it.
             unsafe { mask.write(events) };
         }
     });
@@ -189,7 +195,7 @@ unsafe extern "C" fn init_v5(
     rank: c_int,
     _log: *const c_void,
 ) -> c_int {
-    // SAFETY: NCCL passes places of its own and null or a text of C.
+    // SAFETY: NCCL passes locations of its own, and null or a C string.
     unsafe { init(context, mask, name, (hash, ranks, rank), EVENTS_V5) }
 }
 
@@ -203,7 +209,7 @@ unsafe extern "C" fn init_v4(
     rank: c_int,
     _log: *const c_void,
 ) -> c_int {
-    // SAFETY: NCCL passes places of its own and null or a text of C.
+    // SAFETY: NCCL passes locations of its own, and null or a C string.
     unsafe { init(context, mask, name, (hash, ranks, rank), EVENTS_V4) }
 }
 
@@ -214,7 +220,7 @@ unsafe extern "C" fn start_v5(
 ) -> c_int {
     // SAFETY: NCCL passes null or a description, whose type has eight bytes.
     let kind = || unsafe { described.cast::<u64>().read_unaligned() };
-    // SAFETY: NCCL passes a place for the handle, and the description lives through the call.
+    // SAFETY: NCCL passes a location for the handle, and the description lives through the call.
     unsafe { start(context, event, described, kind) }
 }
 
@@ -225,14 +231,15 @@ unsafe extern "C" fn start_v4(
 ) -> c_int {
     // SAFETY: NCCL passes null or a description, whose type has one byte.
     let kind = || u64::from(unsafe { described.cast::<u8>().read() });
-    // SAFETY: NCCL passes a place for the handle, and the description lives through the call.
+    // SAFETY: NCCL passes a location for the handle, and the description lives through the call.
     unsafe { start(context, event, described, kind) }
 }
 
 /// Records an event. Its handle is null, so that NCCL does not report its end.
 ///
 /// # Safety
-/// `event` is null or may be written. `described` is null or a description of the type that `kind` reads from it.
+/// `event` is null or may be written. `described` is null or a description of the type that `kind`
+/// reads from it.
 unsafe fn start(
     context: *mut c_void,
     event: *mut *mut c_void,
@@ -261,17 +268,17 @@ unsafe fn start(
                 let collective = unsafe { point_to_point(described.cast()) };
                 annotations::record_collective(communicator, &collective);
             }
-            // Groups and calls of the program, which NCCL reports with any mask.
+            // NCCL reports groups and calls of the program with any mask.
             _ => {}
         }
     });
     SUCCESS
 }
 
-/// A text that lives as long as NCCL; empty for null.
+/// A text that lives as long as NCCL's; empty for null.
 ///
 /// # Safety
-/// As for [`read::text`].
+/// See [`read::text`].
 unsafe fn text<'a>(text: *const c_char) -> Text<'a> {
     // SAFETY: the caller's promise.
     unsafe { read::text(text) }.unwrap_or(Text::Bytes(b""))

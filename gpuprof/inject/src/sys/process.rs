@@ -1,4 +1,4 @@
-//! What is asked of the process: whether it may be observed, its forks and its end.
+//! Queries of the process: permission to observe it, its forks and its end.
 
 use std::ffi::c_ulong;
 use std::panic;
@@ -9,14 +9,16 @@ use cupti::__private::stay_loaded;
 use super::guarded;
 use crate::{annotations, life};
 
-/// Whether the process has more rights than its starter, who must not choose what it writes.
+/// True if the process has more privileges than its starter. The starter must not choose what it
+/// writes.
 pub(super) fn is_privileged() -> bool {
     const AT_SECURE: c_ulong = libc::AT_SECURE;
-    // SAFETY: looks a number up in what the kernel gave the process.
+    // SAFETY: looks up a number that the kernel passed to the process.
     unsafe { libc::getauxval(AT_SECURE) != 0 }
 }
 
-/// Keeps the library mapped and silent, and children from using what is their parent's. Once.
+/// Prepares the process, once. Keeps the library mapped, silences its panics, and prevents forked
+/// children from using their parent's recording.
 pub(super) fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(prepare_once);
@@ -33,15 +35,15 @@ fn prepare_once() {
         life::forked();
         guarded((), annotations::after_fork);
     }
-    // A panic of this library is counted and goes nowhere: neither does its message.
+    // Panics of this library are counted, and their messages must not be printed.
     panic::set_hook(Box::new(|_| {}));
     stay_loaded();
-    // SAFETY: the functions take and return nothing, and their library stays mapped. That of the child stores to atomics and
-    // releases a lock that its thread holds.
+    // SAFETY: the functions take and return nothing, and their library stays mapped. The child's
+    // function stores to atomics and releases a lock that its thread holds.
     let _ = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// Has `life` end before the process does.
+/// Ends `life` before the process ends.
 pub(super) fn end_at_exit() {
     extern "C" fn at_exit() {
         guarded((), life::exit);

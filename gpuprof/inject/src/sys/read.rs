@@ -1,7 +1,8 @@
-//! Arguments of NVTX's functions as safe values.
+//! Conversion of the arguments of NVTX's functions to safe values.
 //!
-//! That an address which is not null leads to what NVTX's function takes is the program's promise. Sizes, lengths, types and handles
-//! are checked: they bound what is read, and what does not fit is counted.
+//! The program promises that a non-null address leads to the type that NVTX's function takes.
+//! Sizes, lengths, types and handles are checked: they bound what is read, and invalid ones are
+//! counted.
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -22,18 +23,18 @@ use crate::annotations::{
 };
 use crate::counts::{COUNTS, count};
 
-/// The longest text in characters; longer ones are cut.
+/// The maximum length of a text in characters. Longer texts are truncated.
 const LONGEST_TEXT: usize = 1 << 16;
-/// The most bytes of a payload or batch.
+/// The maximum size of a payload or batch in bytes.
 const MOST_BYTES: usize = 1 << 28;
-/// The most payloads of an event.
+/// The maximum number of payloads in an event.
 const MOST_BLOCKS: usize = 16;
-/// The most entries of a schema or enum.
+/// The maximum number of entries in a schema or enum.
 const MOST_ENTRIES: usize = 1 << 12;
-/// The longest chain of semantics.
+/// The maximum length of a chain of semantics.
 const MOST_SEMANTICS: usize = 16;
 
-/// A structure of NVTX that consists of numbers and addresses.
+/// An NVTX structure that consists of numbers and addresses.
 ///
 /// # Safety
 /// Any bytes are a value of the type.
@@ -63,8 +64,8 @@ plain! {
     usize,
 }
 
-/// The structure at an address, of which `size` bytes are there; the others are zero, and so is an address that is not whole.
-/// `None` for null.
+/// Reads the first `size` bytes of the structure at an address. The others are zero, and so is an
+/// address that is incomplete. Returns `None` for null.
 ///
 /// # Safety
 /// `address` is null, or `size` bytes may be read there.
@@ -78,7 +79,7 @@ unsafe fn structure<T: Plain>(address: *const T, size: usize) -> Option<T> {
         return Some(unsafe { address.read_unaligned() });
     }
     let mut all = MaybeUninit::<T>::zeroed();
-    // C aligns addresses to their size.
+    // C aligns addresses to their size, so drop an incomplete address.
     let size = size / size_of::<usize>() * size_of::<usize>();
     // SAFETY: the caller promises the bytes to read; `all` has more, and is another place.
     unsafe { ptr::copy_nonoverlapping(address.cast::<u8>(), all.as_mut_ptr().cast::<u8>(), size) };
@@ -86,7 +87,7 @@ unsafe fn structure<T: Plain>(address: *const T, size: usize) -> Option<T> {
     Some(unsafe { all.assume_init() })
 }
 
-/// As [`structure`], with all of its bytes.
+/// Like [`structure`], and reads all bytes of the type.
 ///
 /// # Safety
 /// `address` is null, or leads to a `T`, aligned or not.
@@ -95,7 +96,7 @@ unsafe fn whole<T: Plain>(address: *const T) -> Option<T> {
     unsafe { structure(address, size_of::<T>()) }
 }
 
-/// The values at an address; none for null, for an address that is not aligned, and for too many.
+/// The values at an address. Empty for null, for an unaligned address, and for too many values.
 ///
 /// # Safety
 /// `address` is null, or `count` values lie there until `'a` ends.
@@ -104,7 +105,8 @@ pub(super) unsafe fn values<'a, T>(address: *const T, count: usize) -> &'a [T] {
     if address.is_null() || count == 0 || !address.is_aligned() || !fits {
         return &[];
     }
-    // SAFETY: not null, aligned and of a bounded size; the caller promises the values and their life.
+    // SAFETY: not null, aligned and of a bounded size; the caller promises the values and their
+    // life.
     unsafe { slice::from_raw_parts(address, count) }
 }
 
@@ -126,7 +128,7 @@ pub(super) unsafe fn text<'a>(text: *const c_char) -> Option<Text<'a>> {
     Some(Text::Bytes(unsafe { slice::from_raw_parts(text.cast(), length) }))
 }
 
-/// A text of wide characters; `None` for null.
+/// A text of wide characters; `None` for null and for an unaligned address.
 ///
 /// # Safety
 /// `text` is null, or characters up to a NUL lie there until `'a` ends.
@@ -150,16 +152,16 @@ pub(super) unsafe fn wide_text<'a>(text: *const u32) -> Option<Text<'a>> {
     Some(Text::Wide(unsafe { slice::from_raw_parts(text, length) }))
 }
 
-/// A name that is given by an address alone.
+/// A name given only by an address.
 #[inline]
 pub(super) fn name(text: Option<Text<'_>>) -> Name<'_> {
     text.map_or(Name::None, Name::Text)
 }
 
-/// A text as it is kept; empty for null.
+/// An owned copy of a text; empty for null.
 ///
 /// # Safety
-/// As for [`text`].
+/// See [`text`].
 unsafe fn owned(address: *const c_char) -> String {
     // SAFETY: the caller's promise.
     let text = unsafe { text(address) };
@@ -183,7 +185,7 @@ unsafe fn message<'a>(kind: i32, message: RawMessage<'_>) -> Name<'a> {
     }
 }
 
-/// The size that a structure states behind its version, both of two bytes; 0 for null.
+/// The size that a structure states after its version, each of two bytes. 0 for null.
 ///
 /// # Safety
 /// `address` is null, or leads to these four bytes.
@@ -197,12 +199,12 @@ unsafe fn stated_size<T>(address: *const T) -> usize {
     usize::from(unsafe { size.read_unaligned() })
 }
 
-/// Calls `with` on an event. Null, and attributes without a readable message, are an event without a name, so that a range's end
-/// finds its start.
+/// Calls `with` with an event. Null, and attributes without a readable message, are an event
+/// without a name, so that the end of a range finds its start.
 ///
 /// # Safety
-/// `address` is null or leads to an `nvtxEventAttributes_t` of the size that it states, whose message and payloads are readable for
-/// the call.
+/// `address` is null or leads to an `nvtxEventAttributes_t` of the size that it states, whose
+/// message and payloads are readable for the call.
 #[inline]
 pub(super) unsafe fn with_event<R>(
     address: *const EventAttributes<'_>,
@@ -210,7 +212,7 @@ pub(super) unsafe fn with_event<R>(
 ) -> R {
     // SAFETY: the caller's promise.
     let size = unsafe { stated_size(address) };
-    // SAFETY: so many bytes are there by the structure's own word.
+    // SAFETY: this many bytes are there, as the structure states.
     let Some(raw) = (unsafe { structure(address, size) }) else {
         count(&COUNTS.unreadable_events);
         return with(&Event::named(Name::None));
@@ -230,7 +232,8 @@ pub(super) unsafe fn with_event<R>(
             // CAST: an address.
             let first = ptr::with_exposed_provenance::<PayloadData<'_>>(raw.payload as usize);
             let blocks = usize::try_from(raw.reserved).unwrap_or(0);
-            // SAFETY: a payload of this type is as many structures at this address, by the caller's promise.
+            // SAFETY: a payload of this type is this many structures at this address, by the
+            // caller's promise.
             unsafe { with_blocks(first, blocks, |blocks| with(&Event { blocks, ..event })) }
         }
         kind => {
@@ -243,7 +246,8 @@ pub(super) unsafe fn with_event<R>(
     }
 }
 
-/// Calls `with` on payloads. Those beyond the most of an event, and those without readable bytes, are counted.
+/// Calls `with` with payloads. Payloads beyond the maximum of an event, and payloads without
+/// readable bytes, are counted.
 ///
 /// # Safety
 /// `first` is null, or `blocks` structures lie there, whose bytes are readable for the call.
@@ -256,8 +260,8 @@ pub(super) unsafe fn with_blocks<R>(
     let mut length = 0;
     // SAFETY: the caller's promise.
     for data in unsafe { values(first, blocks.min(MOST_BLOCKS)) } {
-        // SAFETY: each leads to as many bytes as it states, by the caller's promise. A size that says "up to the end mark" is too
-        // much, so that nothing is read.
+        // SAFETY: each leads to as many bytes as it states, by the caller's promise. A size that
+        // means "up to the end mark" exceeds the limit, so that nothing is read.
         let bytes = unsafe { values(data.payload, data.size) };
         if bytes.is_empty() {
             count(&COUNTS.unread_values);
@@ -272,39 +276,40 @@ pub(super) unsafe fn with_blocks<R>(
     with(all.get(..length).unwrap_or_default())
 }
 
-/// The kind, the value and the name of an object.
+/// Reads the kind, the value and the name of an object.
 ///
 /// # Safety
-/// As for [`with_event`], with an `nvtxResourceAttributes_t` until `'a` ends.
+/// The same as for [`with_event`], with an `nvtxResourceAttributes_t` until `'a` ends.
 pub(super) unsafe fn resource<'a>(
     address: *const ResourceAttributes<'_>,
 ) -> Option<(u32, u64, Name<'a>)> {
     // SAFETY: the caller's promise.
     let size = unsafe { stated_size(address) };
-    // SAFETY: so many bytes are there by the structure's own word.
+    // SAFETY: this many bytes are there, as the structure states.
     let raw = unsafe { structure(address, size) }?;
     // SAFETY: the caller's promise for a message that is there; one that is not has type 0.
     let name = unsafe { message(raw.message_type, raw.message) };
     Some((raw.identifier_type.cast_unsigned(), raw.identifier, name))
 }
 
-/// The name of a synchronisation object.
+/// Reads the name of a synchronisation object.
 ///
 /// # Safety
-/// As for [`with_event`], with an `nvtxSyncUserAttributes_t` until `'a` ends.
+/// The same as for [`with_event`], with an `nvtxSyncUserAttributes_t` until `'a` ends.
 pub(super) unsafe fn sync<'a>(address: *const SyncAttributes<'_>) -> Name<'a> {
     // SAFETY: the caller's promise.
     let size = unsafe { stated_size(address) };
-    // SAFETY: so many bytes are there by the structure's own word.
+    // SAFETY: this many bytes are there, as the structure states.
     let raw = unsafe { structure(address, size) };
     // SAFETY: the caller's promise for a message that is there; one that is not has type 0.
     raw.map_or(Name::None, |raw| unsafe { message(raw.message_type, raw.message) })
 }
 
-/// The clock and the unit in a chain of semantics.
+/// Reads the clock and the unit from a chain of semantics.
 ///
 /// # Safety
-/// The address is null or leads to semantics of the sizes that they state, each with the address of the next one or null.
+/// The address is null or leads to semantics of the sizes that they state, each with the address of
+/// the next one or null.
 unsafe fn semantics(semantics: Semantics<'_>) -> (Option<u64>, String) {
     let (mut clock, mut unit) = (None, String::new());
     let mut next: *const c_void = semantics.address();
@@ -315,12 +320,12 @@ unsafe fn semantics(semantics: Semantics<'_>) -> (Option<u64>, String) {
         let size = header.size as usize;
         match header.id {
             SEMANTICS_TIME => {
-                // SAFETY: so many bytes are there by the structure's own word.
+                // SAFETY: this many bytes are there, as the structure states.
                 let time = unsafe { structure(next.cast::<TimeSemantics>(), size) };
                 clock = time.map(|time| time.time_domain);
             }
             SEMANTICS_COUNTER => {
-                // SAFETY: so many bytes are there by the structure's own word.
+                // SAFETY: this many bytes are there, as the structure states.
                 let counter = unsafe { structure(next.cast::<CounterSemantics<'_>>(), size) };
                 if let Some(counter) = counter {
                     // SAFETY: the unit is null or a text, as NVTX defines.
@@ -334,10 +339,11 @@ unsafe fn semantics(semantics: Semantics<'_>) -> (Option<u64>, String) {
     (clock, unit)
 }
 
-/// A schema, as far as it can be read.
+/// Reads the readable part of a schema.
 ///
 /// # Safety
-/// `address` is null or leads to an `nvtxPayloadSchemaAttr_t`, in which what its mask names is as NVTX defines.
+/// `address` is null or leads to an `nvtxPayloadSchemaAttr_t`, in which what its mask names is as
+/// NVTX defines.
 pub(super) unsafe fn schema(address: *const SchemaAttributes<'_>) -> Option<SchemaDescription> {
     const NAME: u64 = 1 << 1;
     const KIND: u64 = 1 << 2;
@@ -378,10 +384,10 @@ pub(super) unsafe fn schema(address: *const SchemaAttributes<'_>) -> Option<Sche
     Some(described)
 }
 
-/// An enum, as far as it can be read.
+/// Reads the readable part of an enum.
 ///
 /// # Safety
-/// As for [`schema`], with an `nvtxPayloadEnumAttr_t`.
+/// The same as for [`schema`], with an `nvtxPayloadEnumAttr_t`.
 pub(super) unsafe fn enumeration(address: *const EnumAttributes<'_>) -> Option<EnumDescription> {
     const ENTRIES: u64 = 1 << 2 | 1 << 3;
     const SIZE: u64 = 1 << 4;
@@ -404,14 +410,15 @@ pub(super) unsafe fn enumeration(address: *const EnumAttributes<'_>) -> Option<E
     Some(described)
 }
 
-/// A counter, as far as it can be read.
+/// Reads the readable part of a counter.
 ///
 /// # Safety
-/// `address` is null or leads to an `nvtxCounterAttr_t` of the size that it states, with texts and semantics as NVTX defines.
+/// `address` is null or leads to an `nvtxCounterAttr_t` of the size that it states, with texts and
+/// semantics as NVTX defines.
 pub(super) unsafe fn counter(address: *const CounterAttributes<'_>) -> Option<CounterDescription> {
     // SAFETY: the size is its first field, and the caller promises so much.
     let size = unsafe { whole(address.cast::<usize>()) }?;
-    // SAFETY: so many bytes are there by the structure's own word.
+    // SAFETY: this many bytes are there, as the structure states.
     let raw = unsafe { structure(address, size) }?;
     // SAFETY: semantics are as NVTX defines, by the caller's promise.
     let (_, unit) = unsafe { semantics(raw.semantics) };
@@ -420,10 +427,11 @@ pub(super) unsafe fn counter(address: *const CounterAttributes<'_>) -> Option<Co
     Some(CounterDescription { schema: raw.schema, name, unit, id: raw.counter })
 }
 
-/// A counter's id, and the bytes and times of its samples.
+/// Reads a counter's id, and the bytes and times of its samples.
 ///
 /// # Safety
-/// `address` is null or leads to an `nvtxCounterBatch_t`, whose arrays have the sizes that it states until `'a` ends.
+/// `address` is null or leads to an `nvtxCounterBatch_t`, whose arrays have the sizes that it
+/// states until `'a` ends.
 pub(super) unsafe fn counter_batch<'a>(
     address: *const CounterBatch<'_>,
 ) -> Option<(u64, &'a [u8], &'a [i64])> {
@@ -436,10 +444,11 @@ pub(super) unsafe fn counter_batch<'a>(
     Some((raw.counter, samples, times))
 }
 
-/// The schema and the bytes of a batch of events.
+/// Reads the schema and the bytes of a batch of events.
 ///
 /// # Safety
-/// `address` is null or leads to an `nvtxEventBatch_t`, whose events have the size that it states until `'a` ends.
+/// `address` is null or leads to an `nvtxEventBatch_t`, whose events have the size that it states
+/// until `'a` ends.
 pub(super) unsafe fn event_batch<'a>(address: *const EventBatch<'_>) -> Option<Block<'a>> {
     // SAFETY: the caller's promise.
     let raw = unsafe { whole(address) }?;

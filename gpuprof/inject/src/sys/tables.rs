@@ -1,4 +1,4 @@
-//! The functions that a copy of NVTX gets for its own modules, and how they get there.
+//! The tool functions for NVTX's own modules, and their installation.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
@@ -15,12 +15,12 @@ use super::read::{name, resource, sync, text, wide_text, with_event};
 use super::{Entry, functions};
 use crate::annotations::{self, Domain, Event, Text};
 
-/// What a push or pop returns after a panic.
+/// The result of a push or pop after a panic.
 const NO_LEVEL: c_int = -2;
 
 type Attributes<'a> = *const EventAttributes<'a>;
 
-/// An event with a name alone.
+/// An event that has only a name.
 #[inline]
 fn named(text: Option<Text<'_>>) -> Event<'_> {
     Event::named(name(text))
@@ -36,7 +36,7 @@ fn name_object(object: &Named<'_>, text: Option<Text<'_>>) {
     annotations::name_object(object, name(text));
 }
 
-/// Functions that take a text, once of bytes and once of wide characters.
+/// Functions that take a text, in a byte and a wide-character variant.
 macro_rules! functions_of_text {
     ($($place:ident => $bytes:ident, $wide:ident($($argument:ident: $type:ty),*; $text:ident) -> $result:ty, $failed:expr; $body:block)*) => {
         functions! {
@@ -136,7 +136,7 @@ functions! {
         // SAFETY: NVTX passes null or attributes that live through the call.
         let described = unsafe { resource(attributes) };
         described.map_or(0, |(kind, value, name)| {
-            // CAST: the two halves of the number.
+            // CAST: the two halves of the 32-bit number.
             let id = ResourceId::other((kind >> 16) as u16, kind as u16, value);
             annotations::create_resource(domain, id, name)
         })
@@ -164,7 +164,8 @@ functions! {
     }
 }
 
-/// Fills the tables of a copy of NVTX. False if it is none that this library knows.
+/// Fills the tables of a copy of NVTX. Returns false if it does not have NVTX's core module in a
+/// known form.
 ///
 /// # Safety
 /// `export` is the function that NVTX passes to a tool's entry point.
@@ -173,7 +174,8 @@ pub(super) unsafe fn fill(export: GetExportTable) -> bool {
     if callbacks.is_null() {
         return false;
     }
-    // SAFETY: of this number NVTX returns this structure, which is constant; its size is the first field.
+    // SAFETY: for this number NVTX returns this structure, which is constant; its size is the first
+    // field.
     let size = unsafe { callbacks.cast::<usize>().read() };
     if size < size_of::<Callbacks>() {
         return false;
@@ -184,10 +186,10 @@ pub(super) unsafe fn fill(export: GetExportTable) -> bool {
     let mut is_known = false;
     for module in [Module::CORE, Module::CORE2, Module::CUDA, Module::CUDART, Module::SYNC] {
         let (mut table, mut slots) = (ptr::null(), 0);
-        // SAFETY: NVTX defines this function, which writes to the two live places.
+        // SAFETY: NVTX defines this function, which writes to the two live variables.
         if unsafe { module_table(module.number(), &mut table, &mut slots) } == 0 || table.is_null()
         {
-            // An older copy does not have all modules.
+            // An older copy lacks some modules.
             continue;
         }
         for (place, function) in functions.iter().filter(|(place, _)| place.module == module) {
@@ -197,7 +199,8 @@ pub(super) unsafe fn fill(export: GetExportTable) -> bool {
             }
             // SAFETY: the table has as many entries, and this one is among them.
             let address = unsafe { table.wrapping_add(place.slot).read() };
-            // SAFETY: an entry is null or leads to a slot, which NVTX never frees and of which a tool may store its function.
+            // SAFETY: an entry is null or leads to a slot, which NVTX never frees and in which a
+            // tool may store its function.
             if let Some(slot) = unsafe { address.0.as_ref() } {
                 slot.store(*function, Ordering::Release);
                 is_known |= module == Module::CORE;
