@@ -69,6 +69,7 @@ mod response;
 #[cfg(test)]
 mod tests;
 mod text;
+mod what_if;
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -82,12 +83,13 @@ use excerpt::MOST_POINTS;
 use graph::Graph;
 pub use intervention::Intervention;
 pub use path::{CriticalPath, PathKind, PathRow, Segment};
-pub use predict::{NoPrediction, Prediction, WhatIf};
+pub use predict::{NoPrediction, Prediction};
 use profiler_core::profile::{Profile, Range, RangeNode};
 use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{CallId, Interval, OperationId, RangeId, ThreadId};
 pub use replay::ReplayError;
 pub use response::{Agreement, ModelConfidence, Response};
+pub use what_if::WhatIf;
 
 /// Counts of inferences in the graph, and of records that did not fit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
