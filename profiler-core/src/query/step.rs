@@ -160,9 +160,10 @@ impl<'a> Steps<'a> {
     }
 
     /// The number of warm-up steps at the beginning, at most half of all steps. Warm-up ends at the
-    /// first step with a usual host time from which on three of four steps have a usual host time.
-    /// A usual time is at most the median of the later half plus 5 standard deviations (estimated
-    /// by the median absolute deviation), or plus a tenth if that is more.
+    /// first usual step from which on at least three of four consecutive steps are usual. A step is
+    /// usual if its host time is not far above the median of the later half. The limit is 5
+    /// standard deviations (estimated by the median absolute deviation) above it, or a tenth if
+    /// that is more.
     pub fn warm_up(&self) -> usize {
         let times: Vec<u64> = self.steps.iter().map(|step| ns(step.host_time())).collect();
         statistics::warm_up(&times)
