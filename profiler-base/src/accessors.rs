@@ -1,7 +1,8 @@
-//! Macros that declare methods which only return what a field holds, or change a field.
+//! Macros that declare methods which only return or change a field.
 
-/// Declares methods that return a field, or what one of its methods returns: `name: Type = path.of.the.field;` or
-/// `name: Type = field.method();`. A reference without a lifetime borrows it.
+/// Declares methods that return a field, or the result of one of its methods: `name: Type =
+/// path.of.the.field;` or `name: Type = field.method();`. A reference without a lifetime borrows
+/// it.
 #[macro_export]
 macro_rules! getters {
     () => {};
@@ -39,8 +40,8 @@ macro_rules! getters {
     };
 }
 
-/// Declares methods of a builder that set a field, `name(argument: Type) path.of.the.field = value;`, or add to a list:
-/// `name(argument: Type) path.of.the.list += value;`.
+/// Declares methods of a builder that set a field, `name(argument: Type) path.of.the.field =
+/// value;`, or add to a list: `name(argument: Type) path.of.the.list += value;`.
 #[macro_export]
 macro_rules! setters {
     () => {};

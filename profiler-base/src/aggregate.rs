@@ -1,6 +1,6 @@
 //! Durations summed by key: the number, bytes, share and statistics of each key's members.
 //!
-//! [`Aggregate`] is what every sum by name uses: queries, reports, the page and `gpuprof top`.
+//! Every sum by name uses [`Aggregate`]: queries, reports, the page and `gpuprof top`.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::table::{Layout, Table};
 use crate::units::{self, percent, time};
 use crate::{getters, iterate, order};
 
-/// Groups by time, then by count, then in order of first appearance.
+/// Groups by descending time, then by count, then in order of first appearance.
 #[derive(Debug, Clone)]
 pub struct Groups<K> {
     groups: Vec<Group<K>>,
@@ -52,14 +52,14 @@ impl<K> Group<K> {
     /// [Bytes](Self::bytes) per time in GB/s (10^9 bytes per second). `None` if either is 0.
     pub fn bandwidth(&self) -> Option<f64> {
         let (bytes, ns) = self.timed_bytes;
-        // A byte a nanosecond is a GB/s.
+        // One byte per nanosecond equals one GB/s.
         (bytes != 0 && ns != 0).then(|| bytes as f64 / ns as f64)
     }
 }
 
 impl<K> Groups<K> {
-    /// The smallest set of groups with this share of the total time: those with the most time.
-    /// Empty if no time was spent.
+    /// The smallest set of groups with this share of the total time, by descending time. Empty if
+    /// no time was spent.
     pub fn top_share(&self, share: f64) -> &[Group<K>] {
         let total: f64 = self.groups.iter().map(|group| group.time().as_secs_f64()).sum();
         // Sums of shares are inexact in the last digits.
@@ -186,7 +186,7 @@ impl<K: Eq + Hash> Keys<K> {
 #[derive(Debug)]
 pub struct Aggregate<K> {
     keys: Keys<K>,
-    /// By the number of the key.
+    /// The sums by the number of their key.
     sums: Vec<Sum>,
 }
 
@@ -211,7 +211,8 @@ impl Sum {
     }
 }
 
-/// The sums with their numbers, shares and statistics, in the order of the keys. Not generic: compiled once for all keys.
+/// The sums with their numbers, shares and statistics, in the order of the keys. Not generic:
+/// compiled once for all keys.
 fn summed(sums: Vec<Sum>) -> Vec<(usize, Sum, f64, Statistics)> {
     let with_statistics = |(index, mut sum): (usize, Sum)| {
         let times = Statistics::of_ns(std::mem::take(&mut sum.times));
@@ -232,7 +233,7 @@ impl<K: Eq + Hash> Default for Aggregate<K> {
 }
 
 impl<K: Eq + Hash> Aggregate<K> {
-    /// Adds a member: its duration, if it has one, and the bytes that it moved. Returns the number of the key.
+    /// Adds a member: its duration, if it has one, and its bytes. Returns the number of the key.
     #[inline]
     pub fn add(&mut self, key: K, ns: Option<u64>, bytes: u64) -> usize {
         let index = self.keys.index(key);
@@ -257,7 +258,7 @@ impl<K: Eq + Hash> Aggregate<K> {
         Self::with_keys(self.keys, summed(self.sums))
     }
 
-    /// The groups with the most time first.
+    /// The groups by descending time.
     pub fn ranked(self) -> Groups<K> {
         let mut summed = summed(self.sums);
         order::sort_by_key(&mut summed, |(_, sum, _, times)| Reverse((times.sum(), sum.count)));

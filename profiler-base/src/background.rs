@@ -1,4 +1,5 @@
-//! Background threads: the one place that spawns them for sessions, without signals, and counts what goes wrong in them.
+//! Background threads: the only module that spawns them for sessions. Signals are blocked in them,
+//! and their failures are counted.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +9,7 @@ use std::thread::{Builder, JoinHandle};
 
 use cupti::quiet_thread;
 
-/// Counts threads that could not be spawned, and panics in those that were.
+/// Counts threads that could not be spawned, and panics in spawned threads.
 #[derive(Debug, Clone, Default)]
 pub struct Background {
     failures: Arc<AtomicU64>,
@@ -18,7 +19,7 @@ impl Background {
     /// Spawns a thread. A failure is counted.
     ///
     /// # Errors
-    /// The thread cannot be made.
+    /// The thread cannot be created.
     pub fn spawn(
         &self,
         name: &str,
@@ -42,7 +43,8 @@ impl Background {
         thread
     }
 
-    /// Runs a step of a thread that goes on after a panic in it. A panic is counted and gives `None`.
+    /// Runs a step of a thread that continues after a panic in it. A panic is counted and returns
+    /// `None`.
     pub fn catch<R>(&self, step: impl FnOnce() -> R) -> Option<R> {
         match catch_unwind(AssertUnwindSafe(step)) {
             Ok(result) => Some(result),

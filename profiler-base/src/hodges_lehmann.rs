@@ -1,16 +1,16 @@
 //! The factor by which times changed, with distribution-free bounds.
 //!
-//! The estimate is that of Hodges and Lehmann (Annals of Mathematical Statistics 34, 1963): the
-//! median of all ratios of a later to an earlier time. The bounds are the ratios at the ranks that
-//! the exact distribution of the statistic of Mann and Whitney gives (Annals of Mathematical
-//! Statistics 18, 1947). They hold at the requested confidence or more, ties included, if the times
-//! of both sides are independent and differ by a factor only.
+//! The estimate is the Hodges-Lehmann estimate (Annals of Mathematical Statistics 34, 1963): the
+//! median of all ratios of a later to an earlier time. The bounds are ratios at ranks from the
+//! exact distribution of the Mann-Whitney statistic (Annals of Mathematical Statistics 18, 1947).
+//! They hold at the requested confidence or more, ties included, if the times of both sides are
+//! independent and differ only by a factor.
 
 use std::collections::HashMap;
 
 pub use crate::statistics::median;
 
-/// Beyond this number, times of a side are combined into blocks.
+/// Above this number, times of a side are combined into blocks.
 pub const MOST: usize = 64;
 
 /// All ratios of a later to an earlier time, sorted.
@@ -22,7 +22,8 @@ pub struct Ratios {
 }
 
 impl Ratios {
-    /// Ratios of times in nanoseconds, of at least one each. Costs their product: see [`blocks`].
+    /// Ratios of times in nanoseconds, with at least one on each side. The cost is proportional to
+    /// the product of their numbers: see [`blocks`].
     pub fn of(before: &[f64], after: &[f64]) -> Self {
         let pairs = after
             .iter()
@@ -55,7 +56,7 @@ impl Ratios {
 /// The factor between the times of two sides, with its bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Factor {
-    /// Times of the second side by those of the first.
+    /// Times of the second side divided by times of the first.
     pub ratio: f64,
     /// 0 with too few times.
     pub low: f64,
@@ -64,9 +65,9 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// The factor exceeds each bound with a probability of at most `tail`. Paired times are compared
-    /// by position, which needs as many on each side: the median of their ratios, with bounds by
-    /// order statistics. `None` without times.
+    /// Estimates the factor, which exceeds each bound with a probability of at most `tail`. Paired
+    /// times are compared by position, which requires equal numbers on both sides. The result is
+    /// then the median of their ratios, with bounds by order statistics. `None` without times.
     pub fn of(sides: [&[f64]; 2], paired: bool, tail: f64, ranks: &mut Ranks) -> Option<Self> {
         let [before, after] = sides;
         if !paired {
@@ -87,8 +88,8 @@ impl Factor {
         Some(Self { ratio: median(&ratios)?, low, high })
     }
 
-    /// The factor with the extreme ratios as bounds, widened by an assumed variation: for too few times
-    /// to show theirs.
+    /// The factor with the extreme ratios as bounds, widened by an assumed variation: for too few
+    /// times to measure it.
     pub fn assuming(self, sides: [&[f64]; 2], variation: f64) -> Self {
         match Ratios::of(sides[0], sides[1]).extremes() {
             Some((low, high)) => Self { low, high, ..self }.widened_by(1.0 + variation),
@@ -101,35 +102,35 @@ impl Factor {
         Self { low: self.low / factor, high: self.high * factor, ..self }
     }
 
-    /// True if the second side certainly takes longer by more than this part.
+    /// True if the second side certainly takes longer by more than this share.
     pub fn is_slower(&self, margin: f64) -> bool {
         self.low > 1.0 + margin
     }
 
-    /// True if the second side certainly takes less time by more than this part.
+    /// True if the second side certainly takes less time by more than this share.
     pub fn is_faster(&self, margin: f64) -> bool {
         self.high < 1.0 - margin
     }
 
-    /// True if the second side certainly takes at most this part longer.
+    /// True if the second side certainly takes at most this share longer.
     pub fn is_within(&self, margin: f64) -> bool {
         self.high < 1.0 + margin
     }
 
-    /// True if both sides certainly differ by at most this part.
+    /// True if both sides certainly differ by at most this share.
     pub fn is_same(&self, margin: f64) -> bool {
         let within = 1.0 - margin..=1.0 + margin;
         within.contains(&self.low) && within.contains(&self.high)
     }
 
-    /// The same with bounds that are so many times as far from it, as ratios are.
+    /// Widens the bounds by a factor, on a log scale.
     pub fn widened(self, times: f64) -> Self {
         let Self { ratio, low, high } = self;
         let far = |bound: f64| ratio * (bound / ratio).powf(times);
         Self { ratio, low: far(low), high: far(high) }
     }
 
-    /// The fewest times a side that have bounds; `None` if [`MOST`] have none.
+    /// The minimum number of times per side for finite bounds; `None` if even [`MOST`] are too few.
     pub fn fewest(paired: bool, tail: f64, ranks: &mut Ranks) -> Option<usize> {
         (1..=MOST).find(|&count| match paired {
             true => bound_rank(count, tail).is_some(),

@@ -1,4 +1,4 @@
-//! Descriptors that stay ours in a program that closes all of its own.
+//! Descriptors that remain valid for us in a program that closes all of its descriptors.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Which file something is, whatever its path and descriptor.
+/// The identity of a file, independent of its path and descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     device: u64,
@@ -15,23 +15,23 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of the file that this metadata is of.
+    /// Returns the identity of the file with this metadata.
     pub fn of(metadata: &Metadata) -> Self {
         Self { device: metadata.dev(), inode: metadata.ino() }
     }
 
-    /// Of the file at this path; of a link, its own.
+    /// Returns the identity of the file at this path; for a link, of the link itself.
     ///
     /// # Errors
-    /// There is none, or it cannot be looked at.
+    /// There is no file, or it cannot be accessed.
     pub fn at(path: &Path) -> io::Result<Self> {
         std::fs::symlink_metadata(path).map(|metadata| Self::of(&metadata))
     }
 }
 
-/// What has a descriptor of which the identity can be found.
+/// A value with a descriptor whose identity can be read.
 pub trait Descriptor: IntoRawFd + AsRawFd {
-    /// The identity of what the descriptor names now.
+    /// Returns the identity of the file that the descriptor now refers to.
     ///
     /// # Errors
     /// The descriptor is closed.
@@ -44,7 +44,7 @@ impl Descriptor for File {
     }
 }
 
-/// The identity of a socket, of which std has no metadata.
+/// Returns the identity of a socket, for which std has no metadata.
 fn of_socket(socket: &impl AsRawFd) -> io::Result<Identity> {
     let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
     std::fs::metadata(path).map(|metadata| Identity::of(&metadata))
@@ -64,32 +64,33 @@ impl Descriptor for UnixStream {
 
 /// An open file or socket in a program that is not ours.
 ///
-/// Some programs close every number, as daemons do, and open files of their own, which get the same numbers. What was ours is
-/// then the program's, and must neither be written to nor closed. Each use looks first; a look costs a system call.
+/// Some programs, such as daemons, close every descriptor and open files of their own, which get
+/// the same numbers. Our number then belongs to the program, and must neither be written to nor
+/// closed. Each use checks this first, at the cost of one system call.
 #[derive(Debug)]
 pub struct Kept<T: Descriptor> {
-    /// `None` while it is dropped.
+    /// `None` while the value is being dropped.
     inner: Option<T>,
     identity: Identity,
 }
 
 impl<T: Descriptor> Kept<T> {
-    /// Keeps it.
+    /// Stores the value with its identity.
     ///
     /// # Errors
-    /// The descriptor cannot be looked at.
+    /// The descriptor cannot be accessed.
     pub fn new(inner: T) -> io::Result<Self> {
         let identity = inner.identity()?;
         Ok(Self { inner: Some(inner), identity })
     }
 
-    /// It, if the program has not closed its descriptor.
+    /// Returns the value, if the program has not closed its descriptor.
     pub fn get(&self) -> Option<&T> {
         let inner = self.inner.as_ref()?;
         inner.identity().is_ok_and(|identity| identity == self.identity).then_some(inner)
     }
 
-    /// Which file it is.
+    /// The identity of the file or socket.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -98,13 +99,15 @@ impl<T: Descriptor> Kept<T> {
 impl<T: Descriptor> Drop for Kept<T> {
     fn drop(&mut self) {
         if self.get().is_none() {
-            // Closed or the program's: neither is ours to close.
+            // The descriptor is closed or belongs to the program; in both cases we must not close
+            // it.
             let _ = self.inner.take().map(IntoRawFd::into_raw_fd);
         }
     }
 }
 
-/// A file that is written to for long. If the program closes its descriptor it is opened again.
+/// A file that is written over a long time. If the program closes its descriptor, the file is
+/// opened again.
 #[derive(Debug)]
 pub struct KeptFile {
     kept: Kept<File>,
@@ -112,15 +115,15 @@ pub struct KeptFile {
 }
 
 impl KeptFile {
-    /// Keeps a file that is at this path.
+    /// Stores a file at this path.
     ///
     /// # Errors
-    /// The descriptor cannot be kept.
+    /// The descriptor cannot be accessed.
     pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
         Ok(Self { kept: Kept::new(file)?, path })
     }
 
-    /// Which file it is.
+    /// The identity of the file.
     pub fn identity(&self) -> Identity {
         self.kept.identity
     }
@@ -128,7 +131,8 @@ impl KeptFile {
     /// Calls `write` with the file.
     ///
     /// # Errors
-    /// Those of `write`; the program closed the descriptor, and the file is no longer at its path.
+    /// Errors of `write`; also if the program closed the descriptor, and the file is no longer at
+    /// its path.
     pub fn write(&mut self, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         if let Some(file) = self.kept.get() {
             return write(file);
@@ -137,7 +141,7 @@ impl KeptFile {
             let why = "the program closed its descriptor, and it is no longer at its path";
             io::Error::new(io::ErrorKind::NotFound, why)
         };
-        // Looked at before it is opened: a pipe there would block.
+        // Checked before it is opened: opening a pipe would block.
         if Identity::at(&self.path).map_err(|_| gone())? != self.kept.identity {
             return Err(gone());
         }

@@ -39,7 +39,7 @@ pub fn demangled(name: &str) -> String {
     demangled_with(name, cpp_demangle::DemangleOptions::new().no_params().no_return_type())
 }
 
-/// The name that reports show: without parameters, from the `demangled` name if there is one.
+/// The name in reports: without parameters, from the `demangled` name if there is one.
 pub fn displayed(name: &str, demangled_name: Option<&str>) -> String {
     demangled_name.map_or_else(|| demangled(name), without_parameters)
 }
@@ -55,8 +55,8 @@ pub fn label(name: &str, demangled_name: Option<&str>, is_overloaded: bool) -> S
     full.find(&shown).map_or(shown, |start| full[start..].to_owned())
 }
 
-/// The keys of functions that differ from others in their parameters alone. Kernels are given by key,
-/// name and demangled name.
+/// The keys of functions that differ from others only in their parameters. Kernels are given by
+/// key, name and demangled name.
 pub fn overloaded<'n, K: Copy + Eq + Hash>(
     kernels: impl Iterator<Item = (K, &'n str, Option<&'n str>)>,
 ) -> FxHashSet<K> {
@@ -148,10 +148,10 @@ pub fn without_arguments(name: &str) -> String {
     text
 }
 
-/// Names kept at the start and the end of a long path.
+/// The number of names included from the start and the end of a long path.
 pub const KEPT: usize = 64;
 
-/// The position of a row in a tree, as needed for its path.
+/// The position of a row in a tree, for its path.
 #[derive(Debug, Clone, Copy)]
 pub struct Level {
     /// The number of ancestors.
@@ -182,9 +182,9 @@ impl Level {
         self.head
     }
 
-    /// The names of a row's path, outermost first: beyond twice [`KEPT`], the first and last with
-    /// the number omitted between them, `…(7 more)…`. `names_from` returns a row's name, then those
-    /// of its ancestors.
+    /// The names of a row's path, outermost first. Beyond twice [`KEPT`], only the first and last
+    /// are included, with the number of omitted ones between them, `…(7 more)…`. `names_from`
+    /// returns a row's name, then the names of its ancestors.
     pub fn names<'n, N: Iterator<Item = &'n str>>(
         self,
         row: usize,
@@ -213,12 +213,13 @@ impl Level {
     }
 }
 
-/// Whether a name or path is the pattern, in which `*` matches any text. Other characters match themselves.
+/// Returns true if a name or path matches the pattern, in which `*` matches any text. Other
+/// characters match themselves.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };
     let (parts, end) = rest.rsplit_once('*').unwrap_or(("", rest));
-    // The first place of a part leaves the most for those after it.
+    // The first match of a part leaves the most text for the following parts.
     parts.split('*').all(|part| match after(name, part) {
         Some(after) => {
             name = after;
@@ -231,7 +232,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 /// Bytes of a part up to which a search without preparation is faster.
 const SHORT: usize = 32;
 
-/// The text behind the first place of a part.
+/// The text after the first match of a part.
 fn after<'n>(name: &'n str, part: &str) -> Option<&'n str> {
     let [first, rest @ ..] = part.as_bytes() else { return Some(name) };
     if part.len() > SHORT {
@@ -246,12 +247,13 @@ fn after<'n>(name: &'n str, part: &str) -> Option<&'n str> {
     }
 }
 
-/// The ASCII characters of a text, a bit each: to skip patterns with characters that a name does not have.
+/// The ASCII characters of a text, one bit each: to skip patterns with characters that a name does
+/// not have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Characters(u128);
 
 impl Characters {
-    /// Those of a name, or of a pattern without its stars.
+    /// Returns the characters of a name, or of a pattern without its stars.
     pub const fn of(text: &str) -> Self {
         let (bytes, mut at, mut all) = (text.as_bytes(), 0, 0);
         // Constant functions have no iterators.
@@ -265,7 +267,7 @@ impl Characters {
         Self(all)
     }
 
-    /// True if a pattern with these can match a name with those.
+    /// True if a pattern with these characters can match a name with the characters `name`.
     pub fn can_match(self, name: Self) -> bool {
         self.0 & !name.0 == 0
     }
@@ -280,7 +282,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// A pattern of names, in which `*` stands for any text.
+    /// Creates a pattern of names, in which `*` matches any text.
     pub fn new(text: &str) -> Self {
         let characters = Characters::of(text);
         Self { text: text.to_owned(), has_stars: text.contains('*'), characters }
@@ -296,9 +298,9 @@ impl Pattern {
         matches(&self.text, name)
     }
 
-    /// For each row of a tree, whether its name, or a path that ends with it, matches. Rows are
-    /// given as parent and name, parents first. Names may contain slashes. Costs the bytes of the
-    /// names once, however deep the tree is.
+    /// For each row of a tree, true if its name, or a path that ends with it, matches. Rows are
+    /// given as parent and name, parents first. Names may contain slashes. The cost is proportional
+    /// to the bytes of the names, however deep the tree is.
     pub fn matching<'n>(&self, rows: impl Iterator<Item = (Option<usize>, &'n str)>) -> Vec<bool> {
         let whole = self.text.len();
         // For each row, the lengths of the pattern that paths ending with it match.
@@ -336,7 +338,8 @@ impl Pattern {
         matched
     }
 
-    /// Adds a position, and those after stars there, which match empty text. Keeps the order.
+    /// Adds a position, and the positions after stars there, which match empty text. Preserves the
+    /// order.
     fn add(&self, matched: &mut Vec<usize>, mut at: usize) {
         loop {
             if let Err(place) = matched.binary_search(&at) {
@@ -349,7 +352,7 @@ impl Pattern {
         }
     }
 
-    /// The pattern as it was given.
+    /// The text of the pattern.
     pub fn text(&self) -> &str {
         &self.text
     }

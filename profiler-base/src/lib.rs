@@ -1,6 +1,7 @@
-//! What the crates of gpuprof share: statistics, tables, text, files and threads.
+//! Code shared by the crates of gpuprof: statistics, tables, text, files and threads.
 //!
-//! It has no stable interface: each release of profiler-core and gpuprof uses the one it was made with.
+//! It has no stable interface: each release of profiler-core and gpuprof uses the version it was
+//! built with.
 
 #[doc(hidden)]
 pub use serde_core;

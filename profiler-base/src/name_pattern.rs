@@ -1,16 +1,16 @@
-//! Numbers in names: where they are, and the pattern of names that differ in them.
+//! Numbers in names: their positions, and the pattern of names that differ in them.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 /// Bytes of a UUID in text, and the lengths of its groups.
 const UUID: (usize, [usize; 5]) = (36, [8, 4, 4, 4, 12]);
-/// The fewest digits of a hexadecimal number without `0x`, and of an address after it.
+/// The minimum number of digits of a hexadecimal number without `0x`, and of an address after it.
 const LONG: usize = 8;
 
-/// The byte ranges of the numbers in a name, in order: decimal numbers, also within words, UUIDs,
-/// and hexadecimal numbers (`0x7f12`, or eight digits and more with a letter). Costs the name's
-/// bytes.
+/// The byte ranges of the numbers in a name, in order. They are decimal numbers, also within words,
+/// UUIDs, and hexadecimal numbers (`0x7f12`, or at least eight digits with a letter). The cost is
+/// proportional to the name's bytes.
 pub fn numbers(name: &str) -> Numbers<'_> {
     Numbers { name, at: 0 }
 }
@@ -51,12 +51,13 @@ impl Iterator for Numbers<'_> {
     }
 }
 
-/// The length of a UUID or hexadecimal number that the text begins with and that a word ends with.
+/// The length of a UUID or hexadecimal number at the start of the text, if it ends at the end of a
+/// word.
 fn whole_word(text: &[u8]) -> Option<usize> {
     if text.len() >= UUID.0 && is_uuid(&text[..UUID.0]) && ends_word(text, UUID.0) {
         return Some(UUID.0);
     }
-    // A longer word is none of these: its bytes are not read again and again.
+    // A longer word is none of these: its bytes are not read repeatedly.
     let word = text.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
     let (digits, fewest) = match text.strip_prefix(b"0x") {
         Some(_) => (&text[2..word], 1),
@@ -80,13 +81,13 @@ fn is_uuid(text: &[u8]) -> bool {
     UUID.1.into_iter().all(|length| is_group(length, groups.next())) && groups.next().is_none()
 }
 
-/// True for an address, such as `0x7f12a4000000`: another process has another one.
+/// True for an address, such as `0x7f12a4000000`, which differs between processes.
 pub fn is_address(number: &str) -> bool {
     number.strip_prefix("0x").is_some_and(|digits| digits.len() >= LONG)
 }
 
-/// The name with `*` in place of the numbers for which `is_replaced` is true, by their index.
-/// Borrowed without any.
+/// The name with `*` instead of the numbers for which `is_replaced` is true, by their index.
+/// Borrowed if nothing is replaced.
 pub fn with_stars(name: &str, is_replaced: impl Fn(usize) -> bool) -> Cow<'_, str> {
     let mut text = String::new();
     let mut end = 0;

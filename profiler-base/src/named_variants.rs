@@ -1,7 +1,8 @@
-//! Enums whose variants have a fixed text each.
+//! Enums with a fixed text for each variant.
 
-/// Declares an enum with the text of each variant behind it. `Display` pads and writes the text; the method behind
-/// `with` returns it, and the constant behind `in` holds all variants. `second_text` returns the text behind `and`.
+/// Declares an enum with the text of each variant behind it. `Display` pads and writes the text.
+/// The method behind `with` returns it, and the constant behind `in` has all variants.
+/// `second_text` returns the text behind `and`.
 #[macro_export]
 macro_rules! named_variants {
     ($(#[$attribute:meta])* pub enum $type:ident $(with $method:ident)? $(in $all:ident)? {
@@ -14,7 +15,7 @@ macro_rules! named_variants {
 
         impl $type {
             $(
-                /// All of them.
+                /// All variants.
                 pub const $all: [Self; Self::VARIANTS.len()] = Self::VARIANTS;
             )?
 
@@ -22,7 +23,7 @@ macro_rules! named_variants {
             const VARIANTS: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant),+];
 
             $(
-                /// The text that messages, tables and files have for it.
+                /// The text in messages, tables and files.
                 #[must_use]
                 pub const fn $method(self) -> &'static str {
                     self.variant_text()

@@ -1,11 +1,12 @@
-//! Sorts rows by their positions, so that all types of rows share one instance of the standard library's sort. `slice::sort` is
-//! compiled anew for each type and order, with some 2,500 lines of LLVM: in a debug build that was a fifth of the crate's code.
-//! Vectors of plain numbers stay with `slice`. Loops, since each iterator adapter would be compiled per type, too.
+//! Sorts rows by their positions, so that all types of rows share one instance of the standard
+//! library's sort. `slice::sort` is compiled separately for each type and order, with some 2,500
+//! lines of LLVM. In a debug build that was a fifth of the crate's code. Vectors of plain numbers
+//! use `slice`. The code uses loops, since each iterator adapter would be compiled per type, too.
 
 use std::cmp::Ordering;
 
-/// Sorts rows by a number, stably. Rows in order are left alone. Takes at most as long as `slice::sort_by_key`
-/// (docs/measurements/exports-and-sizes.md).
+/// Sorts rows by a number, stably. Sorted rows are not moved. Takes at most as long as
+/// `slice::sort_by_key` (docs/measurements/exports-and-sizes.md).
 pub fn sort_by_number<T>(rows: &mut [T], number: impl Fn(&T) -> u64) {
     let (mut is_sorted, mut last) = (true, 0);
     for row in &*rows {
@@ -28,7 +29,8 @@ fn positions(mut numbers: Vec<(u64, usize)>) -> Vec<usize> {
     numbers.into_iter().map(|(_, at)| at).collect()
 }
 
-/// Sorts rows by a key, stably, and makes each key once. Takes up to twice as long as [`sort_by_number`].
+/// Sorts rows by a key, stably, and computes each key once. Takes up to twice as long as
+/// [`sort_by_number`].
 pub fn sort_by_key<T, K: Ord>(rows: &mut [T], key: impl Fn(&T) -> K) {
     let mut keys = Vec::with_capacity(rows.len());
     for row in &*rows {
@@ -38,7 +40,7 @@ pub fn sort_by_key<T, K: Ord>(rows: &mut [T], key: impl Fn(&T) -> K) {
     swap_into(order, &mut |a, b| rows.swap(a, b));
 }
 
-/// Sorts rows by a comparison, stably. Not for millions of rows: compares through a pointer.
+/// Sorts rows by a comparison, stably. Unsuitable for millions of rows: compares through a pointer.
 pub fn sort_by<T>(rows: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let order = sorted_positions(rows.len(), &|a, b| compare(&rows[a], &rows[b]));
     swap_into(order, &mut |a, b| rows.swap(a, b));
@@ -50,11 +52,11 @@ fn sorted_positions(len: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> V
     positions
 }
 
-/// Moves each row to its place: the row for place `i` is at `order[i]`.
+/// Moves each row to its position: the row for position `i` is at `order[i]`.
 fn swap_into(mut order: Vec<usize>, swap: &mut dyn FnMut(usize, usize)) {
     for start in 0..order.len() {
         let mut place = start;
-        // One cycle of the permutation; a place that is done names itself.
+        // Processes one cycle of the permutation; a finished position refers to itself.
         while order[place] != start {
             let from = std::mem::replace(&mut order[place], place);
             swap(place, from);

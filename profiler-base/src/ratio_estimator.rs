@@ -1,9 +1,10 @@
 //! Totals estimated from a sample of units, with their confidence interval.
 
-/// Estimates a total from units that were drawn at random, each with a known probability of its own.
+/// Estimates a total from units that were drawn at random, each with a known probability of its
+/// own.
 ///
-/// Of every drawn unit an amount is known, and a size that is known of all units too: of a step, its GPU
-/// time and its launches. The total is the total size times the ratio of the weighted sums.
+/// Each drawn unit has a known amount, and every unit has a known size: for a step, its GPU time
+/// and its launches. The estimate is the total size times the ratio of the weighted sums.
 ///
 /// ```
 /// use profiler_base::ratio_estimator::RatioEstimator;
@@ -16,27 +17,32 @@
 /// assert!(total.low < 5.0e6 && total.high > 5.0e6);
 /// ```
 ///
-/// The method is the ratio estimator under Poisson sampling with its linearised variance: Särndal, Swensson and
-/// Wretman, *Model Assisted Survey Sampling* (1992), sections 3.5, 5.6 and 7.3. Each squared residual is enlarged by
-/// twice the unit's share of the weighted size, as the jackknife does to first order: Royall and Cumberland,
-/// *An empirical study of the ratio estimator and estimators of its variance* (1981). The interval is that of
-/// Student's t, with the degrees of freedom that the fourth powers of the residuals give (Satterthwaite 1946).
+/// The method is the ratio estimator under Poisson sampling with its linearised variance: Särndal,
+/// Swensson and Wretman, *Model Assisted Survey Sampling* (1992), sections 3.5, 5.6 and 7.3. Each
+/// squared residual is enlarged by twice the unit's share of the weighted size, as the jackknife
+/// does to first order: Royall and Cumberland, *An empirical study of the ratio estimator and
+/// estimators of its variance* (1981). The interval uses Student's t, with degrees of freedom from
+/// the fourth powers of the residuals (Satterthwaite 1946).
 ///
-/// Where the sizes of drawn units, each divided by its probability, add up to less than the total size, some units could not be
-/// drawn. They count as units that were left out at random, so that each probability is times this share. A unit with probability 1 adds
-/// no variance if all could be drawn. It holds sums alone, however many units are added.
+/// If the sizes of drawn units, each divided by its probability, add up to less than the total
+/// size, some units could not be drawn. They are treated as omitted at random, so that each
+/// probability is multiplied by this share. A unit with probability 1 adds no variance if all units
+/// could be drawn. The estimator stores only sums, however many units are added.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RatioEstimator {
     units: u64,
-    /// The ratio of the first unit. Sums are of differences from it, so that rounding does not hide small residuals.
+    /// The ratio of the first unit with a size. Sums are of differences from it, so that rounding
+    /// does not hide small residuals.
     pilot: f64,
     size: f64,
     amount: f64,
-    /// Sums of products, size with size, size with amount, amount with amount: over the square of the probability, and over the probability.
+    /// Sums of products, size with size, size with amount, amount with amount: over the square of
+    /// the probability, and over the probability.
     squares: [[f64; 3]; 2],
-    /// The same, each times the size of its unit over its probability.
+    /// Sums as in `squares`, each product times the size of its unit over its probability.
     leverages: [[f64; 3]; 2],
-    /// Sums of products of four, from the fourth power of size to that of amount: over the fourth, third and second power of the probability.
+    /// Sums of products of four, from the fourth power of size to the fourth power of amount: over
+    /// the fourth, third and second power of the probability.
     fourths: [[f64; 5]; 3],
 }
 
@@ -50,7 +56,7 @@ pub struct Estimate {
     pub low: f64,
     /// The upper bound; infinite for a single unit that was not certain to be drawn.
     pub high: f64,
-    /// The number of units it rests on: those with a size or an amount.
+    /// The number of units in the estimate: units with a size or an amount.
     pub units: u64,
 }
 
@@ -64,15 +70,15 @@ crate::serialize_fields! {
 }
 
 impl RatioEstimator {
-    /// Adds a drawn unit. A probability outside of (0, 1] counts as 1. A unit without size and amount has no part in the estimate: it
-    /// says nothing about the ratio.
+    /// Adds a drawn unit. A probability outside of (0, 1] is treated as 1. A unit without size and
+    /// amount is ignored, since it does not affect the ratio.
     pub fn add(&mut self, probability: f64, size: f64, amount: f64) {
         if size == 0.0 && amount == 0.0 {
             return;
         }
         let probability = if probability > 0.0 && probability <= 1.0 { probability } else { 1.0 };
         if self.size == 0.0 && size > 0.0 {
-            // All units before had no size.
+            // All earlier units had no size.
             self.pilot = amount / size;
         }
         let amount = amount - self.pilot * size;
@@ -101,8 +107,8 @@ impl RatioEstimator {
         self.units
     }
 
-    /// Estimates the total amount of units whose sizes add up to `total_size`. `None` without a drawn unit
-    /// of a size above 0.
+    /// Estimates the total amount of units whose sizes add up to `total_size`. `None` without a
+    /// drawn unit of a size above 0.
     pub fn estimate(&self, total_size: f64) -> Option<Estimate> {
         if self.size <= 0.0 || self.units == 0 {
             return None;
@@ -129,7 +135,8 @@ impl RatioEstimator {
         Some(Estimate { value, low, high: value + half, units: self.units })
     }
 
-    /// The quantile of Student's t. For equal weights and normal residuals the degrees of freedom are about the units.
+    /// The quantile of Student's t. For equal weights and normal residuals the degrees of freedom
+    /// are about the number of units.
     fn quantile(&self, ratio: f64, share: f64, squares: f64) -> f64 {
         const BINOMIAL: [f64; 5] = [1.0, -4.0, 6.0, -4.0, 1.0];
         let [full, mixed, finite] = self.fourths;
@@ -144,8 +151,8 @@ impl RatioEstimator {
     }
 }
 
-/// The 97.5 % quantile of Student's t, within 0.001: exact values up to 8 degrees of freedom, above them the
-/// expansion 26.7.5 of Abramowitz and Stegun.
+/// The 97.5 % quantile of Student's t, within 0.001: exact values up to 8 degrees of freedom, above
+/// them the expansion 26.7.5 of Abramowitz and Stegun.
 fn t_975(degrees: u64) -> f64 {
     const FEW: [f64; 8] = [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060];
     const Z: f64 = 1.959_964;

@@ -23,7 +23,7 @@ impl Target {
     /// Follows links, including those to missing files.
     ///
     /// # Errors
-    /// The target is a directory, or the links form a circle.
+    /// The target is a directory, or the links form a cycle.
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..LINKS {
@@ -54,10 +54,10 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Replaces the file at a path, or appends to its stream. After an error nothing changed.
+/// Replaces the file at a path, or appends to its stream. After an error the file is unchanged.
 ///
 /// # Errors
-/// The file cannot be made or replaced, or those of `content`.
+/// The file cannot be created or replaced; also errors of `content`.
 pub fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     match Target::of(path)? {
         Target::File(to) => {
@@ -72,7 +72,7 @@ pub fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::
 /// [`write()`] with the complete content.
 ///
 /// # Errors
-/// The file cannot be made, written or replaced.
+/// The file cannot be created, written or replaced.
 pub fn write_all(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     write(path, |mut file| file.write_all(content.as_ref()))
 }
@@ -99,12 +99,12 @@ impl Replacement {
     /// Creates an empty file beside `to`, with the permissions and owner of an existing `to`.
     ///
     /// # Errors
-    /// Those of the system in creating the file.
+    /// Errors of the system in creating the file.
     pub fn begin(to: PathBuf) -> io::Result<Self> {
         let folder = folder_of(&to);
         remove_abandoned(folder);
         for number in 0..PARTIAL_FILES {
-            // A short name: that of the target may already have the maximum length.
+            // A short name: the target's name may already have the maximum length.
             let name = format!("{PREFIX}{}.{number}{SUFFIX}", std::process::id());
             let partial = folder.join(name);
             let file = match File::create_new(&partial) {
@@ -123,7 +123,7 @@ impl Replacement {
         Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
     }
 
-    /// Copies permissions; those of the group only if the group can be kept.
+    /// Copies permissions; group permissions only if the group can be preserved.
     fn keep_permissions(&mut self) -> io::Result<()> {
         let Ok(old) = fs::metadata(&self.to) else { return Ok(()) };
         let new = self.file.metadata()?;
@@ -148,7 +148,7 @@ impl Replacement {
     /// Moves the file to its target.
     ///
     /// # Errors
-    /// Those of the system in writing or moving the file; the target is unchanged then.
+    /// Errors of the system in writing or moving the file; the target is unchanged then.
     pub fn commit(self) -> io::Result<()> {
         self.commit_open().map(drop)
     }
@@ -187,15 +187,15 @@ impl Drop for Replacement {
     }
 }
 
-/// Folders that were created for files which may not come to be: those that are empty then go away.
+/// Folders created for files that may not be written; empty ones are then removed.
 #[derive(Debug, Default)]
 pub struct NewFolders(Vec<PathBuf>);
 
 impl NewFolders {
-    /// Creates a folder and those above it.
+    /// Creates a folder and its missing parents.
     ///
     /// # Errors
-    /// A folder cannot be made.
+    /// A folder cannot be created.
     pub fn create(&mut self, path: &Path) -> io::Result<()> {
         let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         let missing: Vec<_> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
@@ -203,7 +203,7 @@ impl NewFolders {
         fs::create_dir_all(path)
     }
 
-    /// The files are there.
+    /// Retains the folders: their files exist.
     pub fn keep(mut self) {
         self.0.clear();
     }
@@ -212,13 +212,13 @@ impl NewFolders {
 impl Drop for NewFolders {
     fn drop(&mut self) {
         for folder in self.0.iter().rev() {
-            // It may have files of others.
+            // It may contain other files.
             let _: io::Result<()> = fs::remove_dir(folder);
         }
     }
 }
 
-/// True if the path still is this file: another writer may have removed or replaced it.
+/// True if the path still refers to this file: another writer may have removed or replaced it.
 fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(file), Ok(there)) = (file.identity(), Identity::at(path)) else { return false };
     file == there

@@ -26,7 +26,7 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    /// What messages call it, such as `minimum`.
+    /// The name in messages, such as `minimum`.
     pub fn name(self) -> String {
         match self {
             Self::Min => "minimum".into(),
@@ -65,13 +65,13 @@ fn sum(times: &[u64]) -> u128 {
     times.iter().map(|&ns| u128::from(ns)).sum()
 }
 
-/// The middle value, the upper of two: one that occurs.
+/// The middle value, the upper of two: always one of the values.
 pub fn upper_median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
     let middle = values.len() / 2;
     (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
 }
 
-/// A part in percent of a whole; 0 if the whole is 0.
+/// A part as a percentage of a whole; 0 if the whole is 0.
 pub fn percent_of(part: u64, whole: u128) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
@@ -84,16 +84,17 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
 
 /// Scales the median absolute deviation of normally distributed values to their standard deviation.
 const NORMAL: f64 = 1.4826;
-/// Standard deviations by which a warm-up step exceeds the others.
+/// The number of standard deviations by which a warm-up step exceeds the others.
 const WARM_UP_DEVIATIONS: f64 = 5.0;
 /// The minimum excess as a share of the median: steps that hardly differ are not warm-up.
 const WARM_UP_SHARE: f64 = 0.1;
-/// Usual steps among consecutive ones that end the warm-up.
+/// The number of usual steps among consecutive ones that ends the warm-up.
 const STEADY: (usize, usize) = (3, 4);
 
-/// The number of slow first values: those before the first usual value that three of four values from there on are, at most half
-/// of all. Usual is up to the median of the later half plus 5 standard deviations (estimated by the median absolute deviation), or
-/// plus a tenth if that is more.
+/// The number of slow first values, at most half of all. They end at the first usual value from
+/// which on at least three of four consecutive values are usual. A value is usual if it is not far
+/// above the median of the later half. The limit is 5 standard deviations (estimated by the median
+/// absolute deviation) above it, or a tenth if that is more.
 pub fn warm_up(values: &[u64]) -> usize {
     let half = values.len() / 2;
     let later = Statistics::of_ns(values[half..].to_vec());
@@ -109,7 +110,7 @@ pub fn warm_up(values: &[u64]) -> usize {
     (0..half).find(is_steady).unwrap_or(half)
 }
 
-/// A part by its whole, from 0 to 1; 0 if the whole is 0.
+/// A part divided by its whole, from 0 to 1; 0 if the whole is 0.
 pub fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
@@ -117,17 +118,17 @@ pub fn ratio(part: u64, whole: u64) -> f64 {
 /// Serializes a time in nanoseconds.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Errors of the serializer.
 pub fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(ns(*time))
 }
 
-/// Exact statistics of times, which it holds with 8 bytes each. All are 0 if there are none. The
-/// JSON has `count`, and in nanoseconds `sum_ns`, `mean_ns`, `median_ns`, `min_ns`, `max_ns`,
+/// Exact statistics of times, which are stored with 8 bytes each. All are 0 without times. The JSON
+/// has `count`, and in nanoseconds `sum_ns`, `mean_ns`, `median_ns`, `min_ns`, `max_ns`,
 /// `standard_deviation_ns`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// In nanoseconds, sorted.
+    /// Nanoseconds, sorted.
     times: Vec<u64>,
 }
 
@@ -148,7 +149,7 @@ impl Statistics {
         Duration::from_nanos(self.sum_ns())
     }
 
-    /// The sum in nanoseconds; `u64::MAX` at most.
+    /// The sum in nanoseconds; saturates at `u64::MAX`.
     pub fn sum_ns(&self) -> u64 {
         // A damaged file may contain any times.
         u64::try_from(sum(&self.times)).unwrap_or(u64::MAX)
@@ -189,7 +190,8 @@ impl Statistics {
         }
     }
 
-    /// The sample standard deviation (`count - 1`) in nanoseconds, as in nsys; 0 for fewer than two.
+    /// The sample standard deviation (`count - 1`) in nanoseconds, as in nsys; 0 for fewer than
+    /// two.
     pub fn standard_deviation_ns(&self) -> f64 {
         if self.times.len() < 2 {
             return 0.0;

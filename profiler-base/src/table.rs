@@ -1,4 +1,5 @@
-//! Tables for people: aligned columns that fit a width, in which different names never look alike.
+//! Tables for people: aligned columns that fit a width, in which different names never have the
+//! same short form.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,41 +10,44 @@ use super::text::{cells, printable, shortened};
 use super::units::NAME_WIDTH;
 pub use super::units::time;
 
-/// The longest name in a table of any width: names from files may have any length.
+/// The maximum length of a name in a table of any width: names from files may have any length.
 const LONGEST_NAME: usize = 2000;
-/// A column of names keeps this width while others can be left out.
+/// The minimum width of a column of names while other columns can be omitted.
 const LEAST_NAME: usize = 24;
-/// Rounds of looking for what tells names apart, before they are numbered.
+/// The maximum number of rounds of distinguishing names by their differences, before they are
+/// numbered.
 const ROUNDS: usize = 6;
 const GAP: usize = 2;
 
-/// The layout that a format string asks for: `{:.80}` at most 80 columns, `{:+}` the colours of a terminal.
+/// The layout requested by a format string: `{:.80}` for at most 80 columns, `{:+}` for the colours
+/// of a terminal.
 ///
 /// Without a width, tables are as wide as their content, with names of at most 60 columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layout {
     /// The number of columns of a terminal.
     pub width: Option<usize>,
-    /// Whether to print the escape sequences of colours.
+    /// True to print the escape sequences of colours.
     pub is_coloured: bool,
 }
 
-/// The width of a layout without limit: formatting knows no larger number.
+/// The width of a layout without limit, the maximum that formatting supports.
 const NO_LIMIT: usize = u16::MAX as usize;
 
 impl Layout {
-    /// The layout that a format string asks for: the precision is the width, `+` stands for colours.
+    /// Reads the layout from a format string: the precision is the width, `+` enables colours.
     pub fn of(f: &fmt::Formatter<'_>) -> Self {
         Self { width: f.precision(), is_coloured: f.sign_plus() }
     }
 
-    /// The columns of a name in a line: the default on a terminal, as many as in a table where lines are as long as need be.
+    /// The width of a name in a line: `default` on a terminal, or the maximum of a table if lines
+    /// have no limit.
     pub fn name_width(self, default: usize) -> usize {
         let is_unlimited = self.width.is_some_and(|width| width >= NO_LIMIT);
         if is_unlimited { LONGEST_NAME } else { default }
     }
 
-    /// The text in a tone, where colours are on.
+    /// Paints the text in a tone, if colours are on.
     pub fn paint<'t>(self, tone: Tone, text: &'t str) -> Cow<'t, str> {
         let code = match tone {
             _ if !self.is_coloured => return text.into(),
@@ -57,30 +61,30 @@ impl Layout {
     }
 }
 
-/// What a text is for its reader.
+/// The meaning of a text for its reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tone {
-    /// Nothing special.
+    /// No special meaning.
     #[default]
     Plain,
     /// The head of a table, or a verdict.
     Heading,
-    /// As it should be.
+    /// A good value.
     Good,
-    /// Worth a look.
+    /// A value that deserves attention.
     Warning,
-    /// Far from what it should be.
+    /// A bad value.
     Bad,
 }
 
-/// A table of texts and numbers. Columns of texts are shortened to fit a width, and numbers never.
+/// A table of texts and numbers. Columns of texts are shortened to fit a width; numbers never are.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Row>,
-    /// The longest text where the layout has no width.
+    /// The maximum length of a text if the layout has no width.
     name_width: usize,
-    /// Names, each once: traces have few of them in many rows.
+    /// Names, each stored once: traces have few of them in many rows.
     names: Vec<Box<str>>,
     ids: FxHashMap<Box<str>, usize>,
 }
@@ -88,20 +92,20 @@ pub struct Table {
 #[derive(Debug)]
 struct Column {
     head: String,
-    /// Names and other texts, to the left; others are numbers, to the right.
+    /// True for names and other texts, aligned left; false for numbers, aligned right.
     is_text: bool,
-    /// Sentences, which go on in the next line instead of losing their middle.
+    /// True for sentences, which wrap instead of losing their middle.
     is_prose: bool,
-    /// The place in the order in which columns are left out before others.
+    /// The rank of a column that is omitted before others.
     leaves_at: Option<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Row {
-    /// Before the first cell, as the lines of a tree.
+    /// The text before the first cell, such as the lines of a tree.
     lead: String,
     cells: Vec<Cell>,
-    /// Of the first cell.
+    /// The tone of the first cell.
     tone: Tone,
 }
 
@@ -125,14 +129,15 @@ impl Table {
         Self { columns, rows, name_width: NAME_WIDTH, names, ids }
     }
 
-    /// Sets the longest text where the layout has no width, instead of 60.
+    /// Sets the maximum length of a text for a layout without a width, instead of 60.
     #[must_use]
     pub fn with_name_width(mut self, width: usize) -> Self {
         self.name_width = width;
         self
     }
 
-    /// Declares columns, by their heads, that are left out in this order, before all others, where there is no room.
+    /// Declares columns, by their heads, that are omitted in this order, before all others, if
+    /// there is no room.
     #[must_use]
     pub fn with_left_out_first(mut self, heads: &[&str]) -> Self {
         for column in &mut self.columns {
@@ -150,7 +155,7 @@ impl Table {
         self
     }
 
-    /// Declares the last column one of sentences. Call it before rows are added.
+    /// Declares the last column as sentences. Call it before rows are added.
     #[must_use]
     pub fn with_prose(mut self) -> Self {
         if let Some(column) = self.columns.last_mut() {
@@ -159,7 +164,7 @@ impl Table {
         self
     }
 
-    /// Adds a row. Cells that lack are empty.
+    /// Adds a row. Missing cells are empty.
     pub fn add_row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
         self.add(String::new(), Tone::Plain, cells);
     }
@@ -195,7 +200,8 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The lines of the table, without trailing spaces. A line below it names columns that do not fit the width.
+    /// The lines of the table, without trailing spaces. A line below it names columns that do not
+    /// fit the width.
     pub fn render(&self, layout: Layout) -> String {
         let natural = self.natural_widths(layout);
         let mut kept: Vec<usize> = (0..self.columns.len()).collect();
@@ -307,7 +313,7 @@ impl Table {
         let numbers: usize = kept.iter().filter(|c| !is_text(c)).map(|c| natural[*c]).sum();
         let least = kept.iter().filter(is_text).map(|c| natural[*c].min(LEAST_NAME)).sum();
         let for_texts = room.checked_sub(numbers).filter(|room| *room >= least)?;
-        // Sentences take what names leave.
+        // Sentences take the width that names leave.
         let is_prose = |column: &&usize| self.columns[**column].is_prose;
         let is_name = |column: &&usize| is_text(column) && !is_prose(column);
         let prose: usize = kept.iter().filter(is_prose).map(|c| natural[*c].min(LEAST_NAME)).sum();
@@ -330,8 +336,8 @@ impl Table {
         kept.iter().map(|column| natural[*column].min(most)).collect()
     }
 
-    /// The place of the column to leave out next: an empty one, the next of those that are left out first, or the last. The
-    /// first column and the widest one of texts stay.
+    /// The index of the next column to omit: an empty one, the next of those declared to be omitted
+    /// first, or the last one. The first column and the widest column of texts are never omitted.
     fn least_important(&self, kept: &[usize], natural: &[usize]) -> Option<usize> {
         let widest = kept.iter().filter(|column| self.columns[**column].is_text);
         let widest = widest.max_by_key(|column| natural[**column]);
@@ -389,7 +395,7 @@ impl Table {
     }
 }
 
-/// A sentence in lines of at most this width.
+/// Wraps a sentence into lines of at most this width.
 fn in_lines(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in printable(text).split(' ') {
@@ -402,7 +408,7 @@ fn in_lines(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// The lines of a tree in at most this width; the last ones are kept.
+/// The lines of a tree in at most this width; the innermost ones remain.
 fn fitting_lead(lead: &str, most: usize) -> Cow<'_, str> {
     let length = lead.chars().count();
     if length <= most {
@@ -412,7 +418,7 @@ fn fitting_lead(lead: &str, most: usize) -> Cow<'_, str> {
     std::iter::once('…').take(most).chain(last).collect::<String>().into()
 }
 
-/// The largest width of which columns of these widths fill the room at most.
+/// The maximum width at which columns of these widths fit in the room.
 fn level(mut widths: Vec<usize>, room: usize) -> usize {
     widths.sort_unstable();
     let (mut room, mut columns) = (room, widths.len());
@@ -428,7 +434,8 @@ fn level(mut widths: Vec<usize>, room: usize) -> usize {
 
 /// Printable texts, each in at most its number of columns, and different for different texts.
 ///
-/// Long texts lose their middle. Texts that look alike then show what tells them apart, and if that does not help, a number.
+/// Long texts lose their middle. Texts with the same short form then include their difference, and
+/// if that does not help, a number.
 pub fn distinct(texts: &[(&str, usize)]) -> Vec<String> {
     let mut short: Vec<String> =
         texts.iter().map(|(text, width)| shortened(text, *width)).collect();
@@ -450,7 +457,7 @@ pub fn distinct(texts: &[(&str, usize)]) -> Vec<String> {
     short
 }
 
-/// Places of different texts with the same short form.
+/// Positions of different texts with the same short form.
 fn alike(texts: &[(&str, usize)], short: &[String]) -> Vec<Vec<usize>> {
     let mut groups: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
     for (at, short) in short.iter().enumerate() {
@@ -471,7 +478,7 @@ fn common_prefix(a: &str, b: &str) -> usize {
 /// The start of a text, and the part from shortly before `at`.
 fn around(text: &str, at: usize, width: usize) -> String {
     let head = width / 4;
-    // Two characters before the difference let it be found.
+    // Two characters before the difference make it recognizable.
     let before = text[..at].char_indices().rev().nth(1).map_or(0, |(start, _)| start);
     let start = text.floor_char_boundary(before);
     let mut short = String::new();
@@ -491,7 +498,7 @@ fn around(text: &str, at: usize, width: usize) -> String {
     if cells(&short) > width { shortened(text, width) } else { short }
 }
 
-/// Ends all but one of the texts that look alike with a number.
+/// Appends a number to all but one of the texts with the same short form.
 fn number(texts: &[(&str, usize)], short: &mut [String]) {
     let mut seen: FxHashSet<String> = short.iter().cloned().collect();
     for group in alike(texts, short) {

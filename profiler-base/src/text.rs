@@ -55,12 +55,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The columns that a terminal gives to a character.
+/// The number of terminal columns of a character.
 pub fn width_of(c: char) -> usize {
     c.width().unwrap_or(0)
 }
 
-/// The columns that a terminal gives to printable text, at most.
+/// The maximum number of terminal columns of printable text.
 pub fn cells(text: &str) -> usize {
     match text.is_ascii() {
         true => text.len(),
@@ -68,7 +68,7 @@ pub fn cells(text: &str) -> usize {
     }
 }
 
-/// Printable text of at most `width` columns of a terminal. Longer text loses its middle.
+/// Printable text of at most `width` terminal columns. Longer text loses its middle.
 ///
 /// ```
 /// assert_eq!(profiler_base::text::shortened("sgemm_128x64_tn", 9), "sgem…4_tn");
@@ -99,7 +99,7 @@ fn taken(text: impl Iterator<Item = char>, width: usize) -> String {
     text.take_while(fits).collect()
 }
 
-/// The largest file for [`read_file`]: baselines, peaks and counts have some hundred KiB.
+/// The maximum size of a file for [`read_file`]: baselines, peaks and counts have some hundred KiB.
 const LARGEST: u64 = 64 << 20;
 
 /// Reads a text file, or a device or pipe that may be endless.
@@ -163,7 +163,7 @@ pub fn csv_cell(text: &str) -> String {
 pub fn guard_formula(line: &mut String, at: usize) {
     const SIGNS: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
     let cell = line[at..].trim_start_matches(|c: char| c.is_whitespace() || is_active(c));
-    // nsys's `--:name` and `--domain:name` are no formulas: a colon needs a left operand, and
+    // nsys's `--:name` and `--domain:name` are not formulas: a colon needs a left operand, and
     // nothing is evaluated without operators and calls.
     let name = cell.trim_start_matches(SIGNS);
     let is_nested =
@@ -238,7 +238,7 @@ pub fn percent_encoded(bytes: &[u8], kept: &[u8]) -> String {
 /// Writes JSON on one line with active characters as `\uXXXX`.
 ///
 /// # Errors
-/// Those of `out` and `value`.
+/// Errors of `out` and `value`.
 pub fn write_json(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(out, Ascii(CompactFormatter)))
 }
@@ -246,7 +246,7 @@ pub fn write_json(out: impl io::Write, value: &impl Serialize) -> serde_json::Re
 /// Writes indented JSON with active characters as `\uXXXX`.
 ///
 /// # Errors
-/// Those of `out` and `value`.
+/// Errors of `out` and `value`.
 pub fn write_json_pretty(out: impl io::Write, value: &impl Serialize) -> io::Result<()> {
     Ok(write_indented(out, value)?)
 }
@@ -259,7 +259,7 @@ fn write_indented(out: impl io::Write, value: &impl Serialize) -> serde_json::Re
 /// [`write_json`] to a string.
 ///
 /// # Errors
-/// Those of `value`.
+/// Errors of `value`.
 pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     write_json(&mut bytes, value)?;
@@ -269,7 +269,7 @@ pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
 /// [`write_json_pretty`] to a string.
 ///
 /// # Errors
-/// Those of `value`.
+/// Errors of `value`.
 pub fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     write_indented(&mut bytes, value)?;
@@ -279,7 +279,7 @@ pub fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
 /// Writes a part of a JSON string in which serde_json has nothing to escape.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write_json_fragment<W: ?Sized + io::Write>(out: &mut W, text: &str) -> io::Result<()> {
     if is_plain(text) {
         return out.write_all(text.as_bytes());
@@ -299,7 +299,7 @@ pub fn write_json_fragment<W: ?Sized + io::Write>(out: &mut W, text: &str) -> io
 /// It can be inside a `script` element: it contains no `<`.
 ///
 /// # Errors
-/// Those of `out` and `value`.
+/// Errors of `out` and `value`.
 pub fn write_page_json(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(out, Shown))
 }

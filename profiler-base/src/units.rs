@@ -4,14 +4,14 @@ use std::time::Duration;
 
 pub use super::text::shortened;
 
-/// The longest name of a kernel or range in a table without a width.
+/// The maximum width of a name of a kernel or range in a table without a width.
 pub const NAME_WIDTH: usize = 60;
-/// The longest path of a range in a message.
+/// The maximum width of a path of a range in a message.
 pub const PATH_WIDTH: usize = 160;
-/// The longest message: names from files may have any length.
+/// The maximum width of a message: names from files may have any length.
 pub const MESSAGE_WIDTH: usize = 2000;
 
-/// A time in nanoseconds; `u64::MAX` at most.
+/// A time in nanoseconds; saturates at `u64::MAX`.
 pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -63,13 +63,13 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// A time as a percentage of another; 0.0 % of none.
+/// A time as a percentage of another; 0.0 % if that is 0.
 pub fn percent_of_time(part: Duration, whole: Duration) -> String {
     let whole = whole.as_secs_f64();
     percent(if whole == 0.0 { 0.0 } else { part.as_secs_f64() / whole })
 }
 
-/// The change that a factor is, as a percentage with so many decimals: +2.50 %.
+/// The change from a factor, as a percentage with this number of decimals: +2.50 %.
 pub fn change(factor: f64, decimals: usize) -> String {
     format!("{:+.decimals$} %", 100.0 * (factor - 1.0))
 }

@@ -10,7 +10,8 @@ use profiler_base::units::{MESSAGE_WIDTH, shortened};
 
 /// The reason why a profile could not be recorded or read.
 ///
-/// Predicates cover what a caller can act on. The text has what failed, on what, why, and what to do.
+/// Predicates cover what a caller can act on. The text has what failed, on what, why, and what to
+/// do.
 ///
 /// ```
 /// use profiler_core::Profiler;
@@ -30,9 +31,10 @@ pub(crate) enum Kind {
     Cupti(cupti::Error),
     /// The range observer of `nvtx` could not be installed.
     Observer(String),
-    /// `stop`, `pause`, `resume` or a snapshot without `start`.
+    /// `stop`, `pause`, `resume` or a snapshot of a profiler that is not running.
     NotRunning,
-    /// A window that could not begin: the profiler's own threads held the collection for this long.
+    /// A window that could not begin: the profiler's own threads locked the collection for this
+    /// long.
     LockedFor(Duration),
     /// `start` of a running profiler.
     Running,
@@ -51,16 +53,16 @@ pub(crate) enum Kind {
     Read { source: Arc<io::Error> },
     /// A schedule without active steps.
     Schedule,
-    /// Settings of an always-on session that cannot be followed.
+    /// Invalid settings of an always-on session.
     AlwaysOn { why: String },
     /// NVML is missing or refused.
     #[cfg(all(feature = "metrics", feature = "nvml"))]
     Nvml { why: String },
-    /// A flight recorder that would keep everything.
+    /// A flight recorder without a limit, which would retain everything.
     Unbounded,
-    /// Bytes that are no recording this version can read, with their file if any.
+    /// Bytes that are not a recording this version can read, with their file if any.
     Format { what: String, path: Option<PathBuf> },
-    /// Recordings that cannot be one profile.
+    /// Recordings that cannot be merged into one profile.
     Merge(String),
     /// A second copy of a recording.
     Duplicate { process_id: Option<u32> },
@@ -113,7 +115,7 @@ impl Error {
         }
     }
 
-    /// True if CUPTI was not asked for anything.
+    /// True if CUPTI was not called.
     pub(crate) fn is_before_cupti(&self) -> bool {
         matches!(&*self.0, Kind::LockedFor(_) | Kind::NotRunning | Kind::Forked)
     }
@@ -128,18 +130,19 @@ impl Error {
         matches!(&*self.0, Kind::NotRunning)
     }
 
-    /// True if a merger has a recording of this process that began at the same time: this one is a copy of it, or of its beginning.
+    /// True if a merger already has a recording of this process with the same start: this one is a
+    /// copy of it, or of its beginning.
     pub fn is_duplicate(&self) -> bool {
         matches!(&*self.0, Kind::Duplicate { .. })
     }
 
-    /// True if bytes are no recording or capture, or a damaged one, or one of a newer version.
+    /// True if bytes are not a recording or capture, are damaged, or are of a newer version.
     pub fn is_format(&self) -> bool {
         matches!(&*self.0, Kind::Format { .. })
     }
 }
 
-/// The text of `Display`: `main` prints the error that it returns this way.
+/// Formats like `Display`: `main` prints the error that it returns with `Debug`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

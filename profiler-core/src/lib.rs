@@ -1,5 +1,5 @@
 //! An exact GPU profiler inside the process: the kernels that a range launched, their GPU time, and
-//! what the host waited for.
+//! the host's waits.
 //!
 //! ```no_run
 //! use profiler_core::Profiler;
@@ -26,14 +26,14 @@
 //! in [`profile`], groups and steps in [`query`], guards and schedules in [`session`], and one
 //! module per analysis.
 //!
-//! # How work is attributed to ranges
+//! # Attribution of work to ranges
 //! A range writes its tag to a thread-local variable. Driver callbacks log the tag of launches,
-//! copies, memsets and synchronisations with CUPTI's correlation id, which the activity records of
-//! the work contain, too. No clock is involved. Work of another thread is attributed to the ranges
-//! of that thread, unless it was handed a [`Context`]. A [`HandOver`](session::HandOver) is for threads that launch for
-//! several others in turn.
+//! copies, memsets and synchronisations with CUPTI's correlation id. The activity records of the
+//! work contain the same id. No clock is involved. Work of another thread is attributed to the
+//! ranges of that thread, unless a [`Context`] was handed to it. A [`HandOver`](session::HandOver)
+//! is for threads that launch for several others in turn.
 //!
-//! # While it runs
+//! # During a run
 //! [`Profiler::pause`] and [`Profiler::resume`] exclude parts. [`Profiler::snapshot`] returns the
 //! profile so far. [`Profiler::schedule`] profiles some steps of a long run in cycles of waiting,
 //! warm-up and recording.
@@ -74,7 +74,7 @@
 //! # }
 //! ```
 //!
-//! # How busy the device was
+//! # Device utilization
 //! [`ProfilerBuilder::sample`] samples hardware counters during a session (SMs, tensor cores, DRAM,
 //! PCIe, NVLink), and NVML's clocks and power. [`Profile::tracks`] returns the samples.
 //! [`Range::mean`], [`Step::mean`](query::Step::mean) and [`Track::mean`](profile::Track::mean) are
@@ -100,30 +100,33 @@
 //! ```
 //!
 //! # In tests and benches
-//! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range)
-//! and fails with what exceeds them, and with what a recording cannot decide. [`gpu_test()`] and
-//! [`#[gpu_test]`](macro@gpu_test) measure with warm-up and repetitions, one test at a time, and
-//! are skipped with a message without a GPU. [`Profile::counts`] is names and counts as text, to
-//! compare with a file. With the feature `criterion`, `testing::GpuTime` and its neighbours are
-//! measurements for benches. [`from_env`] in `main` enables profiling by the environment variable
-//! `GPU_PROFILER`.
+//! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range).
+//! It fails with the operations that exceed them, and with budgets that a recording cannot decide.
+//! [`gpu_test()`] and [`#[gpu_test]`](macro@gpu_test) measure with warm-up and repetitions, one
+//! test at a time, and are skipped with a message without a GPU. [`Profile::counts`] returns names
+//! and counts as text, to compare with a file. With the feature `criterion`, `testing::GpuTime` and
+//! similar types are measurements for benches. [`from_env`] in `main` enables profiling by the
+//! environment variable `GPU_PROFILER`.
 //!
-//! # What a profile says
+//! # Analyses of profiles
 //! The crate `profiler_analysis` reads profiles: diagnosis, critical path, rooflines, comparisons,
-//! baselines, measurements of one piece of work, the reports of `nsys stats`, an HTML page, and exports
-//! for Perfetto, pprof and others. The program `gpuprof` offers all of it for files. [`tables`] has
-//! the rows that they read, for analyses of your own.
+//! baselines, measurements of one piece of work, the reports of `nsys stats`, an HTML page, and
+//! exports for Perfetto, pprof and others. The program `gpuprof` offers all of it for files.
+//! [`tables`] has the underlying rows, for analyses of your own.
 //!
 //! # Features
-//! No feature is on by default: sessions, recordings, profiles, queries, the text report, budgets and GPU tests need none.
-//! - `serde`: `Serialize` for all results. Recordings and series need no feature. `test-reports`: reports of tests for CI,
-//!   [`testing`]`::ci`.
-//! - `tracing`: `ProfilerLayer`. `opentelemetry`: GPU time on the spans of OpenTelemetry. `metrics`: sums of running sessions for
-//!   the `metrics` facade, and so for Prometheus ([`session`]`::metrics`). `nvml`: clocks and power. `criterion`: measurements for
+//! No feature is on by default: sessions, recordings, profiles, queries, the text report, budgets
+//! and GPU tests need none.
+//! - `serde`: `Serialize` for all results. Recordings and series need no feature. `test-reports`:
+//!   reports of tests for CI, [`testing`]`::ci`.
+//! - `tracing`: `ProfilerLayer`. `opentelemetry`: GPU time on the spans of OpenTelemetry.
+//!   `metrics`: sums of running sessions for the `metrics` facade and its exporters, such as
+//!   Prometheus ([`session`]`::metrics`). `nvml`: clocks and power. `criterion`: measurements for
 //!   benches.
-//! - `stacks`: stacks of threads at launches that end gaps, and samples within gaps; recordings that have some are read without it.
+//! - `stacks`: stacks of threads at launches that end gaps, and samples within gaps. Reading
+//!   recordings with stacks does not require it.
 //!
-//! # What it costs
+//! # Overhead
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry.
 //! `docs/measurements` of the repository has the figures.
 //!
@@ -133,7 +136,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// What tests share names this crate as others do.
+// Sources shared with the tests refer to this crate by its public name.
 #[cfg(test)]
 extern crate self as profiler_core;
 
@@ -169,15 +172,15 @@ pub use session::schedule::Schedule;
 pub use session::tracing_layer::ProfilerLayer;
 pub use show::report::TextReport;
 
-/// Hardware counters of ranges and of kernels; [`Sampling`] collects them over time. [`count_ranges`](counters::count_ranges)
-/// has an example.
+/// Hardware counters of ranges and of kernels; [`Sampling`] collects them over time.
+/// [`count_ranges`](counters::count_ranges) has an example.
 pub mod counters {
     pub use crate::collect::count_ranges::{count_kernels, count_ranges};
     pub use cupti::counters::{CounterData, MemoryLevel, RangeProfiler, Set};
 }
 
-/// Statistics of durations: of values that are kept, and of values counted in classes. [`Query`](query::Query) and
-/// [`expect`] have examples.
+/// Statistics of durations: of individual values, and of values counted in classes.
+/// [`Query`](query::Query) and [`expect`] have examples.
 pub mod statistics {
     pub use profiler_base::distribution::Distribution;
     pub use profiler_base::ratio_estimator::{Estimate, RatioEstimator};

@@ -1,8 +1,10 @@
-//! What a profile is made of: rows of threads, ranges, calls and GPU operations, of which each refers to others by their index.
+//! The rows of a profile: threads, ranges, calls and GPU operations, which refer to each other by
+//! index.
 //!
-//! [`Profile::tables`](crate::Profile::tables) returns them, for analyses over millions of rows; [`Profile`](crate::Profile) and
-//! [`query`](crate::query) have the same as methods. All times are nanoseconds of one clock, names are kept once, and an index is
-//! valid in the tables that it comes from alone. [`Builder`] makes a profile of rows that another tool recorded.
+//! [`Profile::tables`](crate::Profile::tables) returns them, for analyses over millions of rows;
+//! [`Profile`](crate::Profile) and [`query`](crate::query) have the same data as methods. All times
+//! are nanoseconds of one clock. Names are stored once. An index is valid only in its own tables.
+//! [`Builder`] makes a profile from rows of another tool.
 //!
 //! ```
 //! use profiler_core::Profile;

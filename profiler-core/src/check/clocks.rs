@@ -1,4 +1,4 @@
-//! Clock limits and throttling of the measured GPU, from NVML, or why they are unknown.
+//! Clock limits and throttling of the measured GPU, from NVML, or the reason why they are unknown.
 
 #[cfg(feature = "nvml")]
 pub use known::Clocks;
@@ -12,7 +12,7 @@ mod known {
     use crate::collect::nvml::{Gpu, SLOWED_BY};
     use crate::record::recording::RecordingInfo;
 
-    /// A GPU in NVML, or why it is unavailable.
+    /// A GPU in NVML, or the reason why it is unavailable.
     #[derive(Debug)]
     pub struct Clocks(Result<Gpu, String>);
 
@@ -29,7 +29,7 @@ mod known {
         /// The maximum clocks, as part of the machine's key.
         pub fn limits(&self) -> Option<String> {
             let device = self.0.as_ref().ok()?.device().ok()?;
-            // Application clocks of the administrator, or else the limits of the device.
+            // Application clocks set by the administrator, or else the limits of the device.
             let most = |clock: Clock| {
                 device.applications_clock(clock).or_else(|_| device.max_clock_info(clock)).ok()
             };
@@ -57,7 +57,7 @@ mod known {
             self.0.as_ref().ok()?.device().ok()?.clock_info(Clock::SM).ok()
         }
 
-        /// Why clocks are unknown.
+        /// The reason why clocks are unknown.
         pub fn unknown(&self) -> Option<&str> {
             self.0.as_ref().err().map(String::as_str)
         }
@@ -101,7 +101,7 @@ mod unknown {
             None
         }
 
-        /// Why clocks are unknown.
+        /// The reason why clocks are unknown.
         #[allow(clippy::unused_self)] // as with the feature
         pub fn unknown(&self) -> Option<&str> {
             Some("clocks are not watched: built without the feature nvml")

@@ -1,4 +1,4 @@
-//! The lock of GPU tests: CUPTI serves one session at a time, and tests run concurrently.
+//! The lock of GPU tests: CUPTI supports one session at a time, and tests run concurrently.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions, TryLockError};

@@ -58,7 +58,8 @@ pub struct Measured<R> {
 /// Without a GPU, driver or CUPTI it returns `None` and writes the reason directly to standard
 /// error, which `cargo test` shows also for a passing test. With `GPU_TESTS=require` in the
 /// environment it fails instead, so that a machine that should have a GPU cannot pass without one.
-/// With `GPU_TEST_REPORTS=FOLDER` and the feature `test-reports`, a JUnit file has the skipped test.
+/// With `GPU_TEST_REPORTS=FOLDER` and the feature `test-reports`, a JUnit file has the skipped
+/// test.
 ///
 /// # Panics
 /// If the GPU is unavailable, with `GPU_TESTS=require`.
@@ -68,10 +69,11 @@ pub fn gpu_test() -> Option<GpuTest> {
     gpu_test_with(Profiler::builder().build())
 }
 
-/// As [`gpu_test`], with an existing profiler.
+/// Same as [`gpu_test`], with an existing profiler.
 ///
 /// # Panics
-/// If the profiler failed for another reason than an unavailable GPU, and as [`gpu_test`].
+/// If the profiler failed for another reason than an unavailable GPU, and in the cases of
+/// [`gpu_test`].
 #[must_use]
 #[track_caller]
 pub fn gpu_test_with(profiler: Result<Profiler, Error>) -> Option<GpuTest> {
@@ -95,7 +97,7 @@ pub fn gpu_test_with(profiler: Result<Profiler, Error>) -> Option<GpuTest> {
     None
 }
 
-/// Whether `GPU_TESTS=require` is set: tests that need a GPU then fail without one.
+/// True if `GPU_TESTS=require` is set: tests that need a GPU then fail without one.
 #[must_use]
 pub fn gpu_tests_required() -> bool {
     std::env::var_os("GPU_TESTS").is_some_and(|value| value == "require")
@@ -103,10 +105,10 @@ pub fn gpu_tests_required() -> bool {
 
 impl GpuTest {
     setters! {
-        /// The warm-up runs before the measurement; 1 by default. They share a discarded session,
-        /// which also takes the cost of a first session.
+        /// The number of warm-up runs before the measurement; 1 by default. They share a discarded
+        /// session, which also absorbs the cost of a first session.
         warm_up(runs: u32) warm_up = runs;
-        /// The measured runs, each in its own session; 1 by default and at least.
+        /// The number of measured runs, each in its own session; 1 by default and at least.
         repeats(runs: u32) repeats = runs.max(1);
     }
 
@@ -114,16 +116,16 @@ impl GpuTest {
     /// milliseconds to start and stop; the stop waits for the GPU.
     ///
     /// # Panics
-    /// If a session cannot start or stop, as under nsys; and as `work` does.
+    /// If a session cannot start or stop, as under nsys, or if `work` panics.
     #[track_caller]
     pub fn run<R>(self, work: impl FnMut() -> R) -> Measured<R> {
         measured(self.try_run(work))
     }
 
-    /// As [`run`](Self::run), for tests that return their errors.
+    /// Same as [`run`](Self::run), for tests that return their errors.
     ///
     /// # Errors
-    /// As [`Profiler::record`].
+    /// Same as [`Profiler::record`].
     pub fn try_run<R>(self, mut work: impl FnMut() -> R) -> Result<Measured<R>, Error> {
         if self.warm_up != 0 {
             self.profiler.record(|| (0..self.warm_up).for_each(|_| drop(work())))?;
@@ -138,8 +140,8 @@ impl GpuTest {
         Ok(Measured { profiles, result })
     }
 
-    /// The profiler, the number of warm-up runs, and the turn, which lasts until it is dropped: for other kinds of measurement. The
-    /// profiler is dropped before the turn.
+    /// The profiler, the number of warm-up runs, and the lock, which is held until it is dropped:
+    /// for other kinds of measurement. The profiler must be dropped before the lock.
     pub fn into_parts(self) -> (Profiler, u32, GpuLock) {
         (self.profiler, self.warm_up, self._turn)
     }
@@ -149,7 +151,7 @@ impl GpuTest {
 fn measured<M>(outcome: Result<M, Error>) -> M {
     match outcome {
         Ok(measured) => measured,
-        // An assertion, like every failure in a test.
+        // Panics like every failure in a test.
         #[allow(clippy::panic)]
         Err(error) => panic!("the test could not be measured: {error}"),
     }
@@ -163,7 +165,7 @@ impl<R> Measured<R> {
         result: &R = result;
     }
 
-    /// As [`result`](Self::result), consuming the profiles.
+    /// Same as [`result`](Self::result), consuming the profiles.
     #[must_use]
     pub fn into_result(self) -> R {
         self.result
@@ -176,7 +178,7 @@ impl<R> Profiles for Measured<R> {
     }
 }
 
-/// What a function of [`#[gpu_test]`](macro@crate::gpu_test) returns if it is skipped: without a GPU.
+/// The return type of a [`#[gpu_test]`](macro@crate::gpu_test) function, for a skip without a GPU.
 pub trait Skipped {
     /// The value of a pass.
     fn skipped() -> Self;

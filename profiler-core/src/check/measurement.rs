@@ -34,10 +34,10 @@ use crate::session::profiler::Profiler;
 /// # }
 /// ```
 ///
-/// Each sample of criterion is a session, which waits for the GPU at its end: some milliseconds a
-/// sample, and 0.2 us an operation for the join, neither of which is in the result. The routine
-/// need not synchronise. Work of other threads during the sample is included. Records take about
-/// 250 bytes a kernel: choose a short `measurement_time`: criterion plans by host time.
+/// Each sample of criterion is a session, which waits for the GPU at its end. This costs some
+/// milliseconds per sample, and 0.2 us per operation for the join; the result includes neither. The
+/// routine need not synchronise. Work of other threads during the sample is included. Records take
+/// about 250 bytes per kernel. Choose a short `measurement_time`: criterion plans by host time.
 ///
 /// A sample fails if its session cannot start or stop, or if records were lost. It then writes its
 /// reason to standard error and counts as no time, and criterion gives up on that benchmark. A
@@ -46,19 +46,19 @@ use crate::session::profiler::Profiler;
 pub struct GpuTime(Arc<Profiler>);
 
 /// Measures the time in which at least one GPU operation ran: concurrent kernels count once on a
-/// device, and separately on each of several devices. Otherwise as [`GpuTime`].
+/// device, and separately on each of several devices. Otherwise like [`GpuTime`].
 #[derive(Debug)]
 pub struct BusyTime(Arc<Profiler>);
 
 /// Measures from the start of the first GPU operation of a sample to the end of the last one, gaps
-/// included: the throughput of a routine that does not wait. Otherwise as [`GpuTime`].
+/// included: the throughput of a routine that does not wait. Otherwise like [`GpuTime`].
 #[derive(Debug)]
 pub struct SpanTime(Arc<Profiler>);
 
 /// Measures from the start of the first call of a sample that submitted a GPU operation to the end
 /// of the last operation. For a routine that waits for its work this is the launch-to-end latency
-/// with the host's time between iterations; `measure` has the latency of single
-/// calls. Otherwise as [`GpuTime`].
+/// with the host's time between iterations; `measure` has the latency of single calls. Otherwise
+/// like [`GpuTime`].
 #[derive(Debug)]
 pub struct LatencyTime(Arc<Profiler>);
 
@@ -69,7 +69,7 @@ fn tried(profiler: Arc<Profiler>) -> Result<Arc<Profiler>, Error> {
     Ok(profiler)
 }
 
-/// A time of a profile, or why it is unknown.
+/// A time of a profile, or the reason why it is unknown.
 type Measured = fn(&Profile) -> Result<Duration, String>;
 
 fn span(profile: &Profile) -> Result<Duration, String> {
@@ -82,7 +82,7 @@ fn latency(profile: &Profile) -> Result<Duration, String> {
     between(profile, calls.map(|call| call.start()).min())
 }
 
-/// From `start` to the end of the last operation; 0 without operations.
+/// The time from `start` to the end of the last operation; 0 without operations.
 fn between(profile: &Profile, start: Option<Duration>) -> Result<Duration, String> {
     budget::time(profile, &Quantity::GpuTime)?;
     let end = profile.operations().filter_map(|operation| operation.end()).max();
@@ -103,7 +103,7 @@ macro_rules! measurement {
             /// Uses this profiler, which must be stopped. Starts and stops a session as a check.
             ///
             /// # Errors
-            /// As [`Profiler::start`] and [`Profiler::stop`].
+            /// Same as [`Profiler::start`] and [`Profiler::stop`].
             pub fn new(profiler: impl Into<Arc<Profiler>>) -> Result<Self, Error> {
                 tried(profiler.into()).map(Self)
             }

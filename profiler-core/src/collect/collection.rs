@@ -1,7 +1,7 @@
 //! The process's only collection, and the sessions that view it.
 //!
-//! CUPTI serves one collector per process. The first session starts it and the last one ends it;
-//! each sees the work submitted between its own start and stop. A single session that keeps
+//! CUPTI supports one collector per process. The first session starts it and the last one ends it;
+//! each sees the work submitted between its own start and stop. A single session that retains
 //! everything leaves the logs in place until its stop. Otherwise the logs are taken segment by
 //! segment, and a segment is released when no session needs it.
 
@@ -26,28 +26,29 @@ use crate::record::recording::{Recording, RecordingInfo, segment};
 use crate::collect::request::{Retention, SessionRequest};
 use crate::collect::view::{Signals, View};
 
-/// How long a snapshot waits for CUPTI, which may not respond under load.
+/// The maximum time that a snapshot waits for CUPTI, which may not respond under load.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Upper bound of calls, ranges and marks per operation for a session that keeps the last
-/// operations, where this exceeds [`ENTRIES`].
+/// Upper bound of calls, ranges and marks per operation for a session that retains the last
+/// operations, if this exceeds [`ENTRIES`].
 const ENTRIES_AN_OPERATION: u64 = 16;
 /// About 50 MB.
 const ENTRIES: u64 = 1 << 20;
-/// The interval for the rate of arriving records.
+/// The interval over which the rate of arriving records is measured.
 const RATE_NS: u64 = 100_000_000;
-/// Extra time that a session keeping the last time retains: a stop may be preempted between reading
-/// the clock and setting its [`Signals`].
+/// Extra time that a session with `LastTime` retains: a stop may be preempted between reading the
+/// clock and setting its [`Signals`].
 const STOP_SEEN_NS: u64 = 100_000_000;
-/// How long after the first call an earlier id may be logged.
+/// The time after the first call in which a call with an earlier id may still be logged.
 const FIRST_CALLS_NS: u64 = 1_000_000_000;
 /// The number of windows from which unneeded ones are removed.
 pub(super) const WINDOWS: usize = 64;
 
 pub(super) static COLLECTION: Mutex<Option<Collection>> = Mutex::new(None);
 
-/// Whether CUPTI collects: a window that begins now needs no lock. Set after CUPTI was turned on.
-/// Cleared before it is turned off, and before the bounds of windows are read for that: a thread that
-/// begins a window finds it cleared, or its window keeps CUPTI on.
+/// True while CUPTI collects: a window that begins then needs no lock. Set after CUPTI was turned
+/// on. Cleared before it is turned off, and before the bounds of windows are read for turning it
+/// off. A thread that begins a window therefore finds it cleared, or its window prevents CUPTI from
+/// being turned off.
 pub(super) static COLLECTS: AtomicBool = AtomicBool::new(false);
 
 /// The running collection. Fields are dropped in this order.
@@ -69,11 +70,12 @@ pub(super) struct Collection {
     /// The number of windows at which unneeded ones are next removed.
     most_windows: usize,
     taken_until_ns: u64,
-    /// What segments before this number said of open ranges.
+    /// Open ranges carried over from segments before this number.
     carried_over: (u64, CarriedOver),
     /// All records of calls that returned before this time have arrived.
     pub(super) settled_ns: u64,
-    /// Bytes of records in the last [`RATE_NS`]; bytes since then, and the start of that interval.
+    /// Bytes of records in the last [`RATE_NS`], the bytes since then, and the start of that
+    /// interval.
     came: u64,
     coming: (u64, u64),
     /// The latest correlation id so far.
@@ -104,7 +106,7 @@ impl Observing {
         Ok(Self { switch, first_log })
     }
 
-    /// Ends the recording of ranges and returns what was not taken.
+    /// Ends the recording of ranges and returns the remaining segments.
     fn end(self) -> Vec<ThreadSegment> {
         COLLECTS.store(false, Ordering::SeqCst);
         self.switch.off();
@@ -126,7 +128,7 @@ pub(crate) struct Counting {
     switch: nvtx::observer::Switch,
 }
 
-/// Whether ranges are counted. Accessed with the collection locked.
+/// True while ranges are counted. Accessed with the collection locked.
 pub(super) static COUNTING: AtomicBool = AtomicBool::new(false);
 
 impl Counting {
@@ -247,7 +249,7 @@ impl Collection {
             }
             let view = self.view(id)?;
             if is_first {
-                // Work submitted during the start counts.
+                // Work submitted during the start is included.
                 view.on_since_ns = Some(view.start_ns);
             }
         }
@@ -282,7 +284,7 @@ impl Collection {
         Ok((!is_done && !self.is_on()).then(|| self.waiter()))
     }
 
-    /// Whether a session is in a window.
+    /// True if a session is in a window.
     pub(super) fn is_on(&mut self) -> bool {
         self.views.iter_mut().for_each(View::see_signals);
         self.views.iter().any(View::is_on)
@@ -298,7 +300,8 @@ impl Collection {
         Ok(self.collector.pause()?)
     }
 
-    /// Logs no more calls, if one session at most needs them and none is in a window. Whether they are not logged now.
+    /// Stops logging calls if at most one session needs them and no session is in a window. Returns
+    /// true if calls are not logged now.
     pub(super) fn stop_logging(&mut self) -> bool {
         let readers = self.views.iter().filter(|view| view.reads_pauses).count();
         if readers <= 1 && !self.is_on() {
@@ -313,7 +316,7 @@ impl Collection {
         Ok(self.waiter())
     }
 
-    /// Whether calls that the session saw before its stop have not returned.
+    /// True if calls that the session saw before its stop have not returned.
     pub(super) fn has_calls_under_way(&mut self, id: u64) -> Result<bool, Error> {
         let left_ns = self.view(id)?.left_ns.unwrap_or(u64::MAX);
         let open = self.collector.unfinished_calls(now_ns());
@@ -393,7 +396,7 @@ impl Collection {
         Ok(())
     }
 
-    /// Gives a segment to the sinks of the sessions. The segment before it ended at `from_ns`.
+    /// Passes a segment to the sinks of the sessions. The segment before it ended at `from_ns`.
     fn give_to_sinks(&mut self, segment: &Segment, from_ns: u64) {
         self.info.add_devices(&self.library);
         if self.views.iter().all(|view| view.sink.is_none()) {
@@ -408,10 +411,10 @@ impl Collection {
             let Some(sink) = &view.sink else { continue };
             view.earliest_end_ns = view.until_ns(until_ns).max(view.earliest_end_ns);
             let panics = self.observing.switch.panics();
-            // All calls of the segment count, however little the session keeps.
+            // All calls of the segment are included, whatever the session retains.
             let mut call_windows_ns = view.windows(segment.first_call_ns(), until_ns);
             if enabled_ns.is_some() {
-                // Calls are logged before CUPTI is on, too.
+                // Calls may be logged before CUPTI is on.
                 call_windows_ns = intersection(&self.windows_ns, &call_windows_ns);
             }
             sink.lock().add(&Taken {
@@ -429,7 +432,7 @@ impl Collection {
         }
     }
 
-    /// Removes windows that no session needs. Those of sessions that keep everything remain.
+    /// Removes windows that no session needs. Windows of sessions that retain everything remain.
     pub(super) fn forget_windows(&mut self) {
         let count = |views: &[View]| views.iter().map(|view| view.windows_ns.len()).max();
         let windows = self.windows_ns.len().max(count(&self.views).unwrap_or(0));
@@ -510,7 +513,7 @@ impl Collection {
         for view in &mut self.views {
             // A stop called from now on may be seen late.
             let end_ns = now_ns().saturating_sub(STOP_SEEN_NS);
-            // Nothing that a stopped session keeps may be released.
+            // Nothing that a stopped session retains may be released.
             view.see_signals();
             if view.left_ns.is_some() && view.keep != Retention::Nothing {
                 continue;
@@ -615,7 +618,7 @@ impl Collection {
         let place = place.ok_or_else(|| Error::new(Kind::NotRunning))?;
         let mut last = None;
         if self.views[place].sink.is_some() {
-            // The sink gets all that is done by now.
+            // The sink receives everything that is done by now.
             let (mut segment, windows_ns) = Segment::take(&self.collector)?;
             segment.losses.failed_threads = self.background.take_failures();
             self.windows_ns = windows_ns;
@@ -658,7 +661,7 @@ impl Collection {
     }
 }
 
-/// The later of two ids, of which 0 is none. Ids may wrap.
+/// The later of two ids; 0 is no id. Ids may wrap.
 fn later_id(a: u32, b: u32) -> u32 {
     if a == 0 || b != 0 && is_up_to(a, b) { b } else { a }
 }

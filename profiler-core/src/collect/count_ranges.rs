@@ -6,10 +6,10 @@ use crate::collect::collection::Counting;
 use crate::error::Error;
 use crate::record::range_tap::RangeCounting;
 
-/// Counts metrics over the ranges that this thread opens in `work`: those of `nvtx`, `#[annotate]`
-/// and the tracing layer. Nested ranges are counted up to the profiler's
-/// [levels](cupti::counters::Builder::levels); deeper ones count for their ancestors, as do
-/// launches of other threads.
+/// Counts metrics over the ranges of `nvtx`, `#[annotate]` and the tracing layer that this thread
+/// opens in `work`. Nested ranges are counted up to the profiler's
+/// [levels](cupti::counters::Builder::levels). Deeper ranges are counted for their ancestors, as
+/// are launches of other threads.
 ///
 /// `work` runs [`RangeProfiler::runs`] times and must open the same ranges each time. CUPTI cannot
 /// record and count at the same time.
@@ -43,10 +43,11 @@ pub fn count_ranges(profiler: &RangeProfiler, mut work: impl FnMut()) -> Result<
     Ok(measured?)
 }
 
-/// Counts metrics over each kernel that `work` launches ([`RangeProfiler::measure_kernels`]). No session can start meanwhile.
+/// Counts metrics over each kernel that `work` launches ([`RangeProfiler::measure_kernels`]). No
+/// session can start meanwhile.
 ///
 /// # Errors
-/// As [`count_ranges`].
+/// Same as [`count_ranges`].
 pub fn count_kernels(profiler: &RangeProfiler, work: impl FnMut()) -> Result<Measured, Error> {
     let counting = Counting::begin()?;
     let ((), measured) = profiler.measure_kernels(work)?;

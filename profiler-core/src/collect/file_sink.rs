@@ -16,9 +16,10 @@ use crate::collect::request::Sink;
 use crate::record::recording::Recording;
 use crate::record::recording::append::{Appended, Appender, SessionStart, Taken};
 
-/// Bytes that may wait for the disk. A segment is appended whole, so one more may wait.
+/// The maximum number of bytes that wait for the disk. A segment is appended whole, so one more may
+/// wait.
 const QUEUE_BYTES: u64 = 256 << 20;
-/// The largest buffer that is used again: fresh memory costs a page fault for each page.
+/// The maximum size of a buffer that is reused: fresh memory costs a page fault for each page.
 const SPARE_BYTES: usize = 16 << 20;
 
 /// Frames that wait for the disk.
@@ -30,24 +31,24 @@ pub(crate) struct FileQueue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Frames, with what the file holds with them.
+    /// Frames, with the contents of the file including them.
     chunks: VecDeque<(Vec<u8>, Appended)>,
-    /// Bytes that were appended so far, and those of them that the file has.
+    /// Bytes appended so far, and the part already in the file.
     appended: u64,
     written: u64,
-    /// What the file holds.
+    /// The contents of the file.
     held: Appended,
     /// A buffer for the next frames.
     spare: Vec<u8>,
     error: Option<Arc<io::Error>>,
-    /// Nothing is appended any more.
+    /// True if nothing more is appended.
     is_closed: bool,
     /// The thread has ended.
     has_ended: bool,
 }
 
 impl FileQueue {
-    /// Spawns the thread that writes to the end of `file`, which has this length.
+    /// Spawns the thread that writes to the end of `file`, whose length is given.
     pub(crate) fn write_to(self: &Arc<Self>, mut file: KeptFile, length: u64) -> io::Result<()> {
         let queue = self.clone();
         let work = move || {
@@ -61,7 +62,8 @@ impl FileQueue {
     fn serve(&self, file: &mut KeptFile, mut length: u64) {
         while let Some((mut chunk, held)) = self.next() {
             if let Err(error) = file.write(|mut file| file.write_all(&chunk)) {
-                // Of a frame that does not fit a part may have been written. If it cannot be cut off, a reader skips it.
+                // A frame that does not fit may have been written partly. If the part cannot be cut
+                // off, a reader skips it.
                 let _ = file.write(|file| file.set_len(length));
                 let mut state = self.state.lock();
                 state.error = Some(Arc::new(error));
@@ -110,7 +112,7 @@ impl FileQueue {
         state.appended - state.written < QUEUE_BYTES
     }
 
-    /// Ends the thread once it has written what was appended.
+    /// Ends the thread once it has written all appended frames.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_all();
@@ -120,15 +122,16 @@ impl FileQueue {
         self.state.lock().error.clone()
     }
 
-    /// What the file holds.
+    /// The contents of the file.
     pub(crate) fn held(&self) -> Appended {
         self.state.lock().held
     }
 
-    /// Waits until the file has what was appended so far, or for the end of the thread of a closed queue.
+    /// Waits until the file contains all frames appended so far, or for the end of the thread of a
+    /// closed queue.
     ///
     /// # Errors
-    /// Those of writing the file, and one if the disk takes longer than `time`.
+    /// Errors of writing the file; also if the disk takes longer than `time`.
     pub(crate) fn wait(&self, time: Duration) -> Result<(), Arc<io::Error>> {
         let deadline = Instant::now().checked_add(time);
         let mut state = self.state.lock();
@@ -156,7 +159,7 @@ impl FileQueue {
     }
 }
 
-/// Notes the end of the thread, also by a panic.
+/// Sets `has_ended` at the end of the thread, also after a panic.
 struct Ends<'a>(&'a FileQueue);
 
 impl Drop for Ends<'_> {
@@ -182,18 +185,18 @@ impl FileSink {
         Self { appender: None, max_bytes, queue, settled_ns: None }
     }
 
-    /// Returns the frames with which the file begins. Later ones are appended to the queue.
+    /// Returns the first frames of the file. Later ones are appended to the queue.
     pub(crate) fn take_opening(&mut self) -> Vec<u8> {
         self.appender.as_mut().map(Appender::take_opening).unwrap_or_default()
     }
 
-    /// Has each segment write a state, even if nothing has ended, until this is called with `false` as
-    /// often.
+    /// Makes each segment write a state, even if nothing has ended, until a matching call with
+    /// `false`. Calls nest.
     pub(crate) fn require_states(&mut self, is_required: bool) {
         self.appender.iter_mut().for_each(|appender| appender.require_states(is_required));
     }
 
-    /// What the file holds. If writing failed, all entries that it lacks are unwritten ones.
+    /// The contents of the file. If writing failed, all entries missing from it are unwritten.
     pub(crate) fn held(&self) -> Appended {
         let Some(appended) = self.appender.as_ref().map(Appender::appended) else {
             return Appended::default();

@@ -1,17 +1,17 @@
-//! When CUPTI is flushed for records in buffers that are not full (docs/decisions/012).
+//! Decides when CUPTI is flushed for records in buffers that are not full (docs/decisions/012).
 //!
-//! A flush of CUPTI 13.0 takes longer and longer, under load possibly until the load ends.
+//! Flushes of CUPTI 13.0 take longer and longer, under load possibly until the load ends.
 
 use cupti::LastFlush;
 
-/// Flushing may use one of this many parts of the time, ...
+/// Flushing may use one part in this many of the time.
 const PARTS: u64 = 10;
-/// ... but is retried at least this often: a call is given up a minute after its record is due.
+/// Flushing is retried at least this often: a call is given up a minute after its record is due.
 const LATEST_NS: u64 = 20_000_000_000;
-/// Bytes of records per tenth of a second, a default buffer, from which CUPTI delivers enough by
-/// itself. Flushes are then limited to calls ...
+/// Bytes of records per tenth of a second (a default buffer) from which CUPTI delivers enough
+/// without flushes. Flushes are then limited to calls that have waited for `LONGEST_NS`.
 const ENOUGH: u64 = 1 << 20;
-/// ... that have waited this long.
+/// The wait of a call's record after which a flush is due even if CUPTI delivers full buffers.
 const LONGEST_NS: u64 = 10_000_000_000;
 
 /// The reasons for a flush.
@@ -19,7 +19,7 @@ const LONGEST_NS: u64 = 10_000_000_000;
 pub(crate) struct FlushDemand {
     /// Bytes of records in the last tenth of a second.
     pub(crate) came: u64,
-    /// When the longest-waiting call without a record returned.
+    /// The return time of the call that has waited longest for its record.
     pub(crate) waits_since_ns: Option<u64>,
 }
 

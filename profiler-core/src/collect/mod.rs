@@ -1,4 +1,4 @@
-//! Sessions of the one collection that a process has, and the samplers beside it.
+//! Sessions of the process's one collection, and their samplers.
 
 pub(crate) mod collection;
 pub(crate) mod count_ranges;

@@ -1,4 +1,4 @@
-//! NVML samples of a device: clocks and what lowers them, power, memory.
+//! NVML samples of a device: clocks and the reasons for lowered clocks, power, memory.
 
 #[cfg(feature = "nvml")]
 pub(crate) use known::{Gpu, Sampler};
@@ -12,7 +12,8 @@ pub(crate) const MEMORY_CLOCK: &str = "nvml__memory_clock";
 /// The track of the reasons for lowered clocks.
 pub(crate) const REASONS: &str = "nvml__clock_event_reasons";
 
-/// Reasons for clocks below those of the program: bits of `nvmlDeviceGetCurrentClocksEventReasons`.
+/// Reasons for clocks below the ones the program would have: bits of
+/// `nvmlDeviceGetCurrentClocksEventReasons`.
 pub(crate) const SLOWED_BY: [(u64, &str); 5] = [
     (0x40, "heat (hardware)"),
     (0x20, "heat"),
@@ -58,7 +59,7 @@ mod known {
                 return Ok(Self { nvml, place });
             }
             let count = nvml.device_count().map_err(|error| error.to_string())?;
-            // If all GPUs are alike and visible, both orders are those of the bus.
+            // If all GPUs are of one model and visible, both orders are the order of the bus.
             let all_alike = info.devices.windows(2).all(|pair| pair[0].name == pair[1].name);
             let place = match count {
                 1 => 0,
@@ -272,7 +273,7 @@ mod known {
     struct Watch {
         gpu: Gpu,
         columns: Vec<Column>,
-        /// The last values, and when they were read.
+        /// The last values, and the times at which they were read.
         last: Vec<f64>,
         last_ns: u64,
     }
@@ -363,7 +364,7 @@ mod unknown {
     use crate::record::recording::RecordingInfo;
     use crate::record::series::{Failure, FailureCause, Kept, Series};
 
-    /// As on a machine without NVML.
+    /// Behaves like a machine without NVML.
     #[derive(Debug)]
     pub(crate) enum Sampler {}
 

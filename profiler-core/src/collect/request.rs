@@ -9,17 +9,17 @@ use parking_lot::Mutex;
 use crate::collect::sampling::Sampling;
 use crate::record::recording::append::{SessionStart, Taken};
 
-/// How much of the raw logs a session keeps.
+/// The part of the raw logs that a session retains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Retention {
     /// Everything until its stop.
     #[default]
     All,
-    /// The work submitted in the last such time.
+    /// The work submitted within this time before now.
     LastTime(Duration),
     /// At least this many of the last operations.
     LastOperations(u64),
-    /// Nothing: only its sink sees the logs.
+    /// Nothing: only its sink receives the logs.
     Nothing,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) keep: Retention,
     pub(crate) sink: Option<Arc<Mutex<dyn Sink>>>,
     pub(crate) samplings: &'a [Sampling],
-    /// How often segments are taken, if they are.
+    /// The interval at which segments are taken, if any are.
     pub(crate) period: Duration,
     /// Called after each segment by the draining thread, without locks.
     pub(crate) then: Option<Then>,
@@ -48,10 +48,10 @@ pub(crate) trait Sink: std::fmt::Debug + Send {
     /// Adds a segment.
     fn add(&mut self, taken: &Taken<'_>);
 
-    /// When the longest-waiting call without a record returned.
+    /// The return time of the call that has waited longest for its record.
     fn waits_since_ns(&self) -> Option<u64>;
 
-    /// Whether it uses calls that are logged in pauses.
+    /// True if it uses calls that are logged in pauses.
     fn reads_pauses(&self) -> bool {
         false
     }

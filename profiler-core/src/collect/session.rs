@@ -20,7 +20,7 @@ use crate::record::host_stacks::HostStacks;
 use crate::record::host_stacks::capture::TakingStacks;
 use crate::record::recording::{Recording, RecordingInfo};
 
-/// How long a stop waits for calls in progress on other threads to return.
+/// The maximum time that a stop waits for calls in progress on other threads to return.
 const CALLS_RETURN: Duration = Duration::from_millis(20);
 
 /// A running session. Dropping it discards its data.
@@ -37,21 +37,21 @@ pub(crate) struct Session {
     stacks: SessionStacks,
 }
 
-/// What CUPTI is used for.
+/// The current use of CUPTI.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CuptiUse {
-    /// It was called.
+    /// True if CUPTI was called.
     pub(crate) is_attached: bool,
-    /// It collects.
+    /// True if CUPTI collects.
     pub(crate) is_on: bool,
-    /// Calls are logged.
+    /// True if calls are logged.
     pub(crate) logs: bool,
 }
 
 /// The stacks of a session, if it takes any.
 #[derive(Debug, Default)]
 struct SessionStacks {
-    /// From which age of a thread's last launch on.
+    /// The minimum time since a thread's last launch for a stack.
     #[cfg(feature = "stacks")]
     taking: Option<(Duration, TakingStacks)>,
 }
@@ -80,7 +80,7 @@ impl SessionStacks {
         Ok(Self::default())
     }
 
-    /// Those so far.
+    /// The stacks so far.
     #[cfg(feature = "stacks")]
     fn so_far(&self) -> HostStacks {
         self.taking.as_ref().map(|(after, taking)| taking.stacks(*after)).unwrap_or_default()
@@ -103,7 +103,7 @@ pub(crate) struct SoFar {
 struct Ticker {
     ended: Mutex<bool>,
     changed: Condvar,
-    /// Held while what follows a segment runs, which may end the session itself.
+    /// Held during the callback after a segment, which may end the session itself.
     following: Mutex<()>,
 }
 
@@ -177,7 +177,7 @@ impl Session {
         self.with(paused).unwrap_or(false)
     }
 
-    /// What CUPTI is used for now.
+    /// The current use of CUPTI.
     pub(crate) fn cupti_use(&self) -> Result<CuptiUse, Error> {
         let of = |running: &mut Collection| {
             let collector = &running.collector;
@@ -195,18 +195,19 @@ impl Session {
         self.with(|running| Ok(running.collector.attach()?))
     }
 
-    /// Logs calls from now on, as its settings say.
+    /// Logs calls from now on, by its settings.
     pub(crate) fn log_calls(&self) -> Result<(), Error> {
         self.with(|running| Ok(running.collector.log_calls()?))
     }
 
-    /// Logs no more calls, if no other session reads them and none is in a window. Whether they are not logged now.
+    /// Stops logging calls, if no other session reads them and none is in a window. Returns true if
+    /// calls are not logged now.
     pub(crate) fn stop_logging(&self) -> Result<bool, Error> {
         self.with(|running| Ok(running.stop_logging()))
     }
 
-    /// Begins a window now. While CUPTI collects, takes no lock that others hold for long; otherwise
-    /// waits for the collection's lock up to `patience`, and turns CUPTI on.
+    /// Begins a window now. While CUPTI collects, it takes no lock that is held for long. Otherwise
+    /// it waits for the collection's lock up to `patience`, and turns CUPTI on.
     pub(crate) fn begin_window(&self, patience: Duration) -> Result<(), Error> {
         self.check_process()?;
         self.signals.bound(true);
@@ -219,13 +220,13 @@ impl Session {
         running.resume(self.id)
     }
 
-    /// Ends the window now. Takes no lock that others hold for long, and leaves CUPTI on.
+    /// Ends the window now. Takes no lock that is held for long, and leaves CUPTI on.
     pub(crate) fn end_window(&self) {
         self.signals.bound(false);
     }
 
-    /// Turns CUPTI off after a wait for the GPU, unless a session is in a window. Returns how long it took to turn it off, in
-    /// which launches wait.
+    /// Turns CUPTI off after a wait for the GPU, unless a session is in a window. Returns the time
+    /// to turn it off, in which launches wait.
     pub(crate) fn rest(&self) -> Result<Duration, Error> {
         let waiter = |running: &mut Collection| {
             let is_done = running.is_on() || running.collector.is_paused();
@@ -240,7 +241,7 @@ impl Session {
         waited.map(|_| paused)
     }
 
-    /// Discards what it saw so far.
+    /// Discards its data so far.
     pub(crate) fn restart(&self) -> Result<(), Error> {
         self.with(|running| {
             running.take()?;
@@ -292,7 +293,7 @@ impl Session {
         Ok(recording)
     }
 
-    /// What the session keeps from now on is not released.
+    /// Prevents the release of data that the session retains at its stop.
     pub(super) fn signal_stop(&self, called_ns: u64) {
         self.signals.stop(called_ns);
         self.ended.store(true, Ordering::Release);
@@ -310,13 +311,13 @@ impl Session {
                 None if is_alone && self.ticker.is_none() => _ = running.leave(self.id)?,
                 None => {
                     let waiter = running.leave(self.id)?;
-                    // What cannot be taken now is in the next segment.
+                    // Data that cannot be taken now is in the next segment.
                     let _ = running.take();
                     drop(collection);
                     self.wait_for_calls();
                     waited = Some(waiter.wait());
                     self.end_ticker();
-                    // What follows a segment asks the collection.
+                    // The callback after a segment accesses the collection.
                     if let Some(ticker) = &self.ticker {
                         drop(ticker.following.lock());
                     }
@@ -389,7 +390,7 @@ fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ti
         if let Some(flush) = flush {
             let _ = flush.wait(period);
         }
-        // A refusal by CUPTI recurs with the next segment, or as the error of the stop.
+        // An error of CUPTI recurs with the next segment, or as the error of the stop.
         let _ = COLLECTION.lock().as_mut().filter(due).map(Collection::take);
         if let Some(then) = &then {
             let _following = in_drain.following.lock();
@@ -408,12 +409,12 @@ fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ti
             }
         }
     };
-    // Without the thread, logs are drained at snapshots and the stop only, which the health shows.
+    // Without the thread, logs are drained only at snapshots and the stop, which the health shows.
     let _ = background.spawn("gpu-profiler", work);
     ticker
 }
 
-/// Holds the collection, as the profiler's own threads do while they are busy.
+/// Locks the collection, like the profiler's own threads while they are busy.
 #[cfg(test)]
 pub(crate) fn hold_collection() -> impl Drop {
     COLLECTION.lock()

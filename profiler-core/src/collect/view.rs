@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 use crate::collect::request::{Retention, Sink};
 use crate::record::recording::segment::CarriedOver;
 
-/// What threads set without the collection's lock, each with the time at which they did: the stop of
-/// a session, and the bounds of its windows.
+/// Signals that threads set without the collection's lock, each with its time: the stop of a
+/// session, and the bounds of its windows.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// Set before any lock is awaited, so that what the session keeps is not released in the
-    /// meantime. 0 before the stop.
+    /// Set before any lock is awaited, so that data of the session is not released in the meantime.
+    /// 0 before the stop.
     stop_ns: AtomicU64,
-    /// The bounds that the view has not seen: whether a window begins.
+    /// The bounds that the view has not seen; true for the start of a window.
     bounds: Mutex<Vec<(u64, bool)>>,
 }
 
@@ -29,8 +29,8 @@ impl Signals {
         Some(self.stop_ns.load(Ordering::Acquire)).filter(|at_ns| *at_ns != 0)
     }
 
-    /// Begins or ends a window now. The time is read under the lock: a bound that a later reader of the
-    /// list finds is later than the reading.
+    /// Begins or ends a window now. The time is read under the lock: a bound that a later reader of
+    /// the list finds is later than the reading.
     pub(super) fn bound(&self, begins: bool) {
         let mut bounds = self.bounds.lock();
         if bounds.last().is_none_or(|(_, last)| *last != begins) {
@@ -44,7 +44,7 @@ impl Signals {
 pub(super) struct View {
     pub(super) id: u64,
     pub(super) keep: Retention,
-    /// The number of the first segment it needs.
+    /// The number of the first segment that it needs.
     pub(super) from: u64,
     pub(super) start_ns: u64,
     pub(super) windows_ns: Vec<(u64, u64)>,
@@ -58,7 +58,8 @@ pub(super) struct View {
     pub(super) carried_over: CarriedOver,
     pub(super) panics_before: u64,
     pub(super) sink: Option<Arc<Mutex<dyn Sink>>>,
-    /// Whether calls that are logged in pauses are its own: a file has those of its windows.
+    /// True if it includes calls that are logged in pauses; a file includes only calls of its
+    /// windows.
     pub(super) reads_pauses: bool,
 }
 
@@ -94,7 +95,7 @@ impl View {
         self.left_ns.map_or(at_ns, |left_ns| left_ns.min(at_ns))
     }
 
-    /// The start of what the session keeps, at this time or at its stop.
+    /// The start of the retained data, at this time or at its stop.
     pub(super) fn first_ns(&self, at_ns: u64) -> u64 {
         let at_ns = self.until_ns(at_ns);
         match self.keep {
@@ -105,7 +106,7 @@ impl View {
         }
     }
 
-    /// Whether ranges that ended before the kept time are missing.
+    /// True if ranges that ended before the retained time are missing.
     pub(super) fn begins_late(&self, at_ns: u64) -> bool {
         self.from > 0 || self.first_ns(at_ns) > self.start_ns
     }

@@ -1,31 +1,30 @@
-//! The account of calls and records: which records a call is expected to have, and whether both
-//! sides balance.
+//! The account of calls and records: the expected records of a call, and the balance of both sides.
 
 use std::fmt;
 
 use cupti::CallClass;
 
-/// One kind of work in the account: calls that should have given records, and records that should
-/// have had a call.
+/// The account of one kind of work: calls with expected records, and records with expected calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Account {
     /// Records of this kind.
     pub records: u64,
-    /// Those of them whose call is in the call log.
+    /// Records whose call is in the call log.
     pub matched_records: u64,
     /// Successful calls that are expected to have at least one record.
     pub calls: u64,
-    /// Those of them that have one.
+    /// Calls with at least one record.
     pub matched_calls: u64,
     /// Records without a call that started before the first GPU operation with one: their calls
-    /// were made before the recording began. Not counted in summaries, which do not keep times.
+    /// were made before the recording began. Summaries do not count them, since they do not store
+    /// times.
     pub records_at_start: u64,
 }
 
-/// Up to which part of an account's records [`Account::records_at_start`] is a fact. More looks
-/// like a lost call log.
+/// The maximum share of an account's records for [`Account::records_at_start`] to be a fact. A
+/// larger share indicates a lost call log.
 const MOST_AT_START: f64 = 0.01;
 
 impl Account {
@@ -43,7 +42,7 @@ impl Account {
     /// Adds the counts of another process. The sum is balanced if all are.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self { records, matched_records, calls, matched_calls, records_at_start } = other;
-        // Those of an unbalanced account must not be few among the records of others.
+        // The records of an unbalanced account must not pass as a small share of all records.
         let records_at_start = if other.is_balanced() { records_at_start } else { &0 };
         for (sum, count) in [
             (&mut self.records, records),
@@ -80,14 +79,14 @@ impl fmt::Display for Account {
     }
 }
 
-/// What decides which records a call is expected to have.
+/// The properties of a call that determine its expected records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExpectedRecords {
     pub(crate) class: CallClass,
     /// `None` if the call had not returned.
     pub(crate) end_ns: Option<u64>,
     pub(crate) is_failure: bool,
-    /// The call was captured into a graph: it made a node instead of doing its work.
+    /// The call was captured into a graph: it created a node instead of running.
     pub(crate) captured: bool,
     /// The call copies or fills nothing.
     pub(crate) empty: bool,
@@ -96,7 +95,7 @@ pub(crate) struct ExpectedRecords {
 /// `CUDA_ERROR_NOT_READY`: a query's negative answer, not an error.
 const NOT_READY: u32 = 600;
 
-/// Whether a call that returned this failed.
+/// Returns true if a call with this result failed.
 #[inline]
 pub(crate) fn is_failure(class: CallClass, result: u32) -> bool {
     result != 0 && !(class == CallClass::Query && result == NOT_READY)
@@ -116,7 +115,7 @@ impl ExpectedRecords {
         has_records && self.end_ns.is_some() && !self.is_failure && !self.captured
     }
 
-    /// True if the call can have records; now and then a failed call has one, too.
+    /// True if the call can have records; a failed call occasionally has one, too.
     pub(crate) fn may_have_records(&self) -> bool {
         use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset, Query, Synchronize, WaitEvent};
         matches!(
@@ -145,19 +144,19 @@ pub(crate) enum OperationClass {
     Kernel,
     Copy,
     Memset,
-    /// A graph launch that was traced as one interval, which has counts of its own.
+    /// A graph launch that was traced as one interval, which has its own counts.
     WholeGraph,
 }
 
-/// An operation, as far as the account counts it.
+/// The properties of an operation that the account needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountedOperation {
     pub(crate) class: OperationClass,
     pub(crate) has_call: bool,
     pub(crate) has_times: bool,
-    /// It ran as a node of a CUDA graph.
+    /// True if it ran as a node of a CUDA graph.
     pub(crate) is_node: bool,
-    /// The range in which that node was created is known.
+    /// True if the range in which that node was created is known.
     pub(crate) is_captured: bool,
 }
 

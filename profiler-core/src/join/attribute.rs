@@ -1,8 +1,8 @@
 //! Attribution: the range of a call, the ranges linked by a context, the call of a record.
 //!
 //! A finished recording (`decode`, `correlate`), a running session (`streaming`) and a capture of
-//! another tool store what they know in different ways. They look rows up themselves and take the
-//! decisions from here.
+//! another tool store their data in different ways. They look up rows themselves and share the
+//! decisions in this module.
 
 use std::hash::Hash;
 use std::ops::RangeBounds;
@@ -12,25 +12,25 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::record::id_window::is_up_to;
 use crate::record::recording::ranges::RangeTag;
 
-/// What the tag of a call resolves to.
+/// The result of resolving the tag of a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Owner<T> {
     /// The call was made outside all ranges.
     OutsideRanges,
-    /// The call was made in a range of an earlier recording, which its thread had not left.
+    /// The call was made in a range of an earlier recording that its thread had not left.
     EarlierRecording,
     /// The recording has no range for this tag.
     Unknown,
     Range {
         range: T,
-        /// True if the tag is of a context one of whose ranges is not known.
+        /// True if the tag belongs to a context with an unknown range.
         is_partial: bool,
     },
 }
 
 impl<T> Owner<T> {
-    /// Resolves a tag. `logs` are the numbers of the recording's range logs; `find` returns the
-    /// range of a tag of one of these, or of a context, and whether a range of that context is
+    /// Resolves a tag. `logs` are the numbers of the recording's range logs. `find` returns the
+    /// range of a tag of one of these logs, or of a context, and whether a range of that context is
     /// unknown.
     #[inline]
     pub(crate) fn of(
@@ -74,15 +74,15 @@ pub(crate) struct Contexts {
 /// The ranges of a context.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Members {
-    /// Each once, in the order they were joined. Work is attributed to the first and linked to the
-    /// others.
+    /// The ranges without duplicates, in the order they were joined. Work is attributed to the
+    /// first and linked to the others.
     pub(crate) ranges: Vec<RangeTag>,
-    /// Tags of ranges and contexts that are not known.
+    /// The number of unknown tags of ranges and contexts.
     pub(crate) unknown: u64,
 }
 
 impl Contexts {
-    /// Adds members of a context, after those that were added before.
+    /// Adds members of a context, after earlier members.
     pub(crate) fn add(&mut self, context: RangeTag, members: impl IntoIterator<Item = RangeTag>) {
         self.members.entry(context).or_default().extend(members);
     }
@@ -104,7 +104,7 @@ impl Contexts {
     /// Collects the ranges of a tag, through contexts that were joined before.
     pub(crate) fn members(&self, tag: RangeTag, is_range: impl Fn(RangeTag) -> bool) -> Members {
         let (mut left, mut members) = (vec![tag], Members::default());
-        // A context is joined after its members; a damaged file may hold a circle.
+        // A context is joined after its members; a damaged file may contain a cycle.
         let mut seen = FxHashSet::default();
         while let Some(tag) = left.pop() {
             if !seen.insert(tag) {
@@ -122,7 +122,7 @@ impl Contexts {
     }
 }
 
-/// The links of work that is attributed to `first`: each once, without `first`.
+/// The links of work that is attributed to `first`: without duplicates and without `first`.
 pub(crate) fn links<T: Copy + Eq + Hash>(first: T, mut others: Vec<T>) -> Vec<T> {
     let mut known = FxHashSet::default();
     known.insert(first);
@@ -130,29 +130,29 @@ pub(crate) fn links<T: Copy + Eq + Hash>(first: T, mut others: Vec<T>) -> Vec<T>
     others
 }
 
-/// How often calls of a helper, a thread without ranges, fell together with those of a thread that
-/// had a range open.
+/// Counts of calls of a helper (a thread without ranges) that coincided with an open range of
+/// another thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Encounters {
     /// Calls of the helper while the range was open.
     pub(crate) calls: u64,
-    /// Those of them that overlapped a call of the other thread.
+    /// Calls of the helper that overlapped a call of the other thread.
     pub(crate) overlapping: u64,
 }
 
-/// By how much rarer than by chance the calls of threads that take turns overlap at most.
+/// The maximum overlap, relative to chance, between calls of threads that take turns.
 const TURN_TAKING: f64 = 0.1;
 
 impl Encounters {
-    /// True if the threads take turns: one waits while the other works. `share` is the part of the
+    /// True if the threads take turns: one waits while the other works. `share` is the share of the
     /// time in its ranges that the thread with ranges spends in calls. Calls of independent threads
-    /// overlap at least as often as that; of few calls none may overlap.
+    /// overlap at least that often; with few calls, not even one may overlap.
     pub(crate) fn take_turns(self, share: f64) -> bool {
         self.overlapping as f64 <= (TURN_TAKING * share * self.calls as f64).floor()
     }
 }
 
-/// The range that a call outside all ranges is inferred to be of.
+/// The inferred range of a call outside all ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inference<T> {
     /// No thread waited in a range.
@@ -175,21 +175,21 @@ impl<T> Inference<T> {
     }
 }
 
-/// Why no call is known for a record.
+/// The reason why a record has no known call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unmatched {
-    /// The call was made before the session, or before what was kept. The record does not count.
+    /// The call was made before the session, or before the retained data. The record is ignored.
     BeforeSession,
-    /// The call was made while the session stopped. The record does not count.
+    /// The call was made while the session stopped. The record is ignored.
     AfterStop,
     /// The call is missing.
     Missing,
 }
 
 impl Unmatched {
-    /// Decides for a record with this correlation id. Ids up to `before_id` are of calls before the
-    /// session; 0 means that there were none. `start_ns` is the start of its operation, where it
-    /// has one, on the clock of `stop_ns`.
+    /// Decides for a record with this correlation id. Ids up to `before_id` belong to calls before
+    /// the session; 0 if there were none. `start_ns` is the start of its operation, if it has one,
+    /// on the clock of `stop_ns`.
     #[inline]
     pub(crate) fn of(id: u32, before_id: u32, start_ns: Option<u64>, stop_ns: u64) -> Self {
         if before_id != 0 && is_up_to(id, before_id) {

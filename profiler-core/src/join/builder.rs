@@ -1,4 +1,4 @@
-//! Profiles of rows that another tool recorded.
+//! Builds profiles from rows of another tool.
 
 use profiler_base::order;
 
@@ -10,7 +10,7 @@ use crate::join::merge::unaligned_error;
 use crate::join::tables::{Operation, ProcessRangeId, RangeId, Subject, Tables, ThreadId, What};
 use crate::record::recording::RecordingInfo;
 
-/// Makes a profile of rows that another tool recorded.
+/// Builds a profile from rows that another tool recorded.
 ///
 /// ```
 /// use cupti::CallClass;
@@ -57,22 +57,25 @@ impl Builder {
         Self { info, ..Self::default() }
     }
 
-    /// The tables, to which rows are added. Calls of a thread are in the order in which they began, ranges of a thread, too; others
-    /// may be in any order. Columns that [`finish`](Self::finish) sets are left as they are made.
+    /// The tables, to which rows are added. Calls of a thread must be in start order, and ranges of
+    /// a thread, too; other rows may be in any order. Columns that [`finish`](Self::finish) sets
+    /// must not be changed.
     pub fn tables(&mut self) -> &mut Tables {
         &mut self.tables
     }
 
-    /// What is lost, for those who know of it. Accounts are added by [`finish`](Self::finish).
+    /// The losses, for tools that record them. [`finish`](Self::finish) adds the accounts.
     pub fn health(&mut self) -> &mut Health {
         &mut self.health
     }
 
-    /// Sorts rows by time, sets the call of each operation, synchronisation and allocation by correlation id, and aligns the clocks of
-    /// several hosts by their collectives. Costs about 0.2 us an operation.
+    /// Sorts rows by time. Sets the call of each operation, synchronisation and allocation by
+    /// correlation id. Aligns the clocks of several hosts by their collectives. Costs about 0.2 us
+    /// per operation.
     ///
     /// # Errors
-    /// [`is_format`](Error::is_format): an index refers to no row. Or the hosts share too few collectives.
+    /// [`is_format`](Error::is_format): an index refers to no row. Also if the hosts share too few
+    /// collectives.
     pub fn finish(self) -> Result<Joined, Error> {
         let Self { mut tables, info, health } = self;
         check_indices(&tables).map_err(|what| {
@@ -94,7 +97,7 @@ impl Builder {
     }
 }
 
-/// The name of a table with a row that refers to none.
+/// The name of a table with an invalid index.
 fn check_indices(tables: &Tables) -> Result<(), &'static str> {
     let is_name =
         |id: Option<crate::join::tables::NameId>| id.is_none_or(|id| id.at() < tables.names.len());

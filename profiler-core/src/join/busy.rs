@@ -1,10 +1,10 @@
-//! Busy time, defined once: per device, with communication apart.
+//! Busy time, defined once: per device, with communication separate.
 //!
 //! A device is **busy** while a copy, a memset, or a kernel other than a collective runs on it.
-//! **Communication** is the time in which collectives run and nothing else: a collective that waits
-//! for another rank occupies its device without computing, and a record does not separate that wait
-//! from the transfer. The rest is **idle**. Times of several devices are added or averaged, never
-//! united: a union would hide an idle device behind a busy one.
+//! **Communication** is the time in which only collectives run. A collective that waits for another
+//! rank occupies its device without computing, and a record does not separate that wait from the
+//! transfer. The rest is **idle**. Times of several devices are added or averaged, never united: a
+//! union would hide an idle device behind a busy one.
 //!
 //! [`communication`](crate::join::communication) has the kernels that are collectives.
 
@@ -50,7 +50,7 @@ impl Sweep {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeviceSweep {
     all: Option<Sweep>,
-    /// Without collectives.
+    /// The sweep without collectives.
     work: Option<Sweep>,
 }
 
@@ -69,7 +69,7 @@ impl DeviceSweep {
         self.all.map_or(Interval { start_ns: 0, end_ns: 0 }, span)
     }
 
-    /// The sum of all lengths, overlaps counted repeatedly.
+    /// The sum of all lengths; overlaps count repeatedly.
     pub(crate) fn gpu_ns(&self) -> u64 {
         self.all.map_or(0, |all| all.gpu_ns)
     }
@@ -100,8 +100,8 @@ fn next(sweep: &mut Option<Sweep>, time: Interval) -> Option<Interval> {
     }
 }
 
-/// The time span of each process, which shares are relative to. Ranges and calls may begin long
-/// before the session and end after it; that time does not count. Operations count until their end.
+/// The time span of each process, to which shares are relative. Ranges and calls may begin long
+/// before the session and end after it; that time is excluded. Operations count until their end.
 fn extents(store: &Tables) -> FxHashMap<u32, Interval> {
     let whole = &store.session.windows_ns[..];
     let recorded = store
@@ -152,8 +152,8 @@ pub fn extent(store: &Tables) -> Interval {
     Interval { start_ns: start_ns.min(end_ns), end_ns }
 }
 
-/// The times in which each device was observed, in order and disjoint: those of the processes that
-/// used it, without the pauses of all of them.
+/// The times in which each device was observed, in order and disjoint: the recorded times of the
+/// processes that used it, without common pauses.
 pub fn observed(store: &Tables) -> BTreeMap<u32, Vec<Interval>> {
     let extents = extents(store);
     let mut of_processes: FxHashMap<u32, Vec<Interval>> = FxHashMap::default();
@@ -204,8 +204,8 @@ pub fn united(mut times: Vec<Interval>) -> Vec<Interval> {
     united
 }
 
-/// The part of a time in the windows of a session; all of it without any. Work that was submitted in
-/// the session goes on after its end.
+/// The part of a time in the windows of a session; all of it without any windows. Work that was
+/// submitted in the session continues after its end.
 pub fn within(windows: &[(u64, u64)], time: Interval) -> u64 {
     let Some((last, others)) = windows.split_last() else { return time.ns() };
     let ends = others.iter().copied().chain([(last.0, u64::MAX)]);
@@ -217,7 +217,7 @@ pub fn within(windows: &[(u64, u64)], time: Interval) -> u64 {
 /// The time of a session, without pauses, until the end of its last operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionTime {
-    /// The whole.
+    /// The whole time.
     pub ns: u64,
     /// The part before the first and after the last activity.
     pub outside_ns: u64,

@@ -1,8 +1,9 @@
 //! Collectives of NCCL, with the kernels that executed them.
 //!
-//! The injection library's NCCL plugin records a mark for each, on the thread that enqueued it and right after the launch of its
-//! kernel. So the launch is the last one of a collective's kernel on that thread; with interface v5 it also lies after the time at
-//! which NCCL began to launch. Without the plugin, NCCL's own NVTX ranges begin before the launch.
+//! The injection library's NCCL plugin records a mark for each, on the thread that enqueued it and
+//! right after the launch of its kernel. The launch is therefore the last launch of a collective's
+//! kernel on that thread. With interface v5 it is also later than the time at which NCCL began to
+//! launch. Without the plugin, NCCL's own NVTX ranges begin before the launch.
 
 use profiler_base::{named_variants, order};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -13,7 +14,7 @@ use crate::join::tables::{
     Tables, ThreadId,
 };
 
-/// The domain of marks that tell of collectives, as the NCCL plugin of gpuprof's injection library writes them.
+/// The domain of marks for collectives, written by the NCCL plugin of gpuprof's injection library.
 pub const COLLECTIVES_DOMAIN: &str = "NCCL profiler";
 
 /// The fields of marks of [`COLLECTIVES_DOMAIN`].
@@ -24,15 +25,16 @@ pub mod collective_fields {
     pub const RANK: &str = "rank";
     /// The number of ranks of the communicator.
     pub const RANKS: &str = "ranks";
-    /// The number among those of its function in its communicator, or among the sends to or receives from one peer.
+    /// The index among the operations of its function in its communicator, or among the sends to or
+    /// receives from one peer.
     pub const SEQUENCE: &str = "sequence";
-    /// The size of the message of one rank.
+    /// The message size of one rank.
     pub const BYTES: &str = "bytes";
-    /// The channels that NCCL divides it among.
+    /// The number of channels that NCCL uses for it.
     pub const CHANNELS: &str = "channels";
     /// The root, or the peer of a send or receive.
     pub const OTHER_RANK: &str = "other rank";
-    /// When NCCL began to launch the kernel, by `CLOCK_MONOTONIC`.
+    /// The time at which NCCL began to launch the kernel, by `CLOCK_MONOTONIC`.
     pub const LAUNCH: &str = "launch";
     /// The element type.
     pub const DATATYPE: &str = "datatype";
@@ -76,7 +78,7 @@ named_variants! {
         Send = "Send",
         /// `ncclRecv`
         Recv = "Recv",
-        /// A function that this version does not know.
+        /// A function that this version does not support.
         Other = "other",
     }
 }
@@ -96,8 +98,8 @@ impl CollectiveFunction {
         matches!(self, Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll)
     }
 
-    /// The bytes that the bandwidths of NVIDIA's nccl-tests refer to: with `bytes` a rank, all ranks
-    /// together for those functions in which each rank's data is a part of the result.
+    /// The bytes to which the bandwidths of NVIDIA's nccl-tests refer, with `bytes` per rank. For
+    /// functions in which each rank's data is a part of the result, it is the sum of all ranks.
     pub fn total_bytes(self, bytes: u64, ranks: u32) -> u64 {
         match self {
             Self::AllGather
@@ -109,8 +111,8 @@ impl CollectiveFunction {
         }
     }
 
-    /// The bytes that pass the busiest link by those of [`total_bytes`](Self::total_bytes): the
-    /// factors of `PERFORMANCE.md` in nccl-tests. `None` where it defines none.
+    /// The factor from [`total_bytes`](Self::total_bytes) to the bytes that pass the busiest link:
+    /// the factors of `PERFORMANCE.md` in nccl-tests. `None` if it defines none.
     pub fn bus_factor(self, ranks: u32) -> Option<f64> {
         let ranks = f64::from(ranks.max(1));
         match self {
@@ -138,9 +140,9 @@ pub enum CollectiveSource {
 /// A collective, send or receive of one rank.
 #[derive(Debug, Clone, Copy)]
 pub struct CollectiveRow {
-    /// What it was read from.
+    /// The source of the row.
     pub source: CollectiveSource,
-    /// When the host called it.
+    /// The time of the host's call.
     pub at_ns: u64,
     /// The calling thread.
     pub thread: ThreadId,
@@ -158,9 +160,9 @@ pub struct CollectiveRow {
     pub rank: Option<u32>,
     /// The ranks of the communicator, if known.
     pub ranks: Option<u32>,
-    /// The number among those of its function in its communicator.
+    /// The index among the operations of its function in its communicator.
     pub sequence: u64,
-    /// The size of the message of one rank, if known.
+    /// The message size of one rank, if known.
     pub bytes: Option<u64>,
     /// The type of its values, if known.
     pub datatype: Option<NameId>,
@@ -168,7 +170,7 @@ pub struct CollectiveRow {
     pub algorithm: Option<NameId>,
     /// NCCL's protocol, if known.
     pub protocol: Option<NameId>,
-    /// The channels that it used, if known.
+    /// The number of channels that it used, if known.
     pub channels: Option<u32>,
     /// The root, or the peer of a send or receive.
     pub other_rank: Option<u32>,
@@ -176,11 +178,12 @@ pub struct CollectiveRow {
     pub range: Maybe<RangeId>,
     /// Its kernel, if it was recorded.
     pub operation: Option<OperationId>,
-    /// How many collectives its kernel executes.
+    /// The number of collectives that its kernel executes.
     pub in_kernel: u32,
 }
 
-/// What a collective has in common in all its ranks: function and number, or sender and receiver and number.
+/// The properties that a collective shares between all its ranks: function and number, or sender
+/// and receiver and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CollectiveKey {
     /// The hash of the communicator.
@@ -207,7 +210,8 @@ impl CollectiveRow {
 /// Launches of collectives' kernels by thread, in order.
 type Launches = FxHashMap<ThreadId, Vec<(u64, CallId, OperationId)>>;
 
-/// The collectives of all processes, by process and time. Costs a pass over operations, marks and ranges.
+/// The collectives of all processes, by process and time. Costs a pass over operations, marks and
+/// ranges.
 pub(crate) fn collectives(store: &Tables, kernels: &Communication) -> Vec<CollectiveRow> {
     let domain = |name| store.names.find(name);
     let (plugin, nvtx) = (domain(COLLECTIVES_DOMAIN), domain(NCCL_DOMAIN));
@@ -257,8 +261,8 @@ fn launches(store: &Tables, kernels: &Communication) -> Launches {
     launches
 }
 
-/// Numbers the collectives of NCCL's ranges, which have no sequence number: by function, communicator and peer from the first
-/// recorded one.
+/// Numbers the collectives of NCCL's ranges, which have no sequence number: by function,
+/// communicator and peer from the first recorded one.
 fn number_ranges(rows: &mut [CollectiveRow]) {
     let mut next: FxHashMap<(u32, u64, CollectiveFunction, Option<u32>), u64> =
         FxHashMap::default();
@@ -305,7 +309,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The innermost range around that is not NCCL's own.
+    /// The innermost enclosing range that is not NCCL's own.
     fn application_range(&self, mut range: Option<RangeId>) -> Maybe<RangeId> {
         while let Some(id) = range {
             let row = &self.store.ranges[id.at()];

@@ -1,8 +1,8 @@
 //! Kernels that move data between GPUs, by name.
 //!
-//! Only the function's own name counts: `BlockAllReduce` as a template argument of a layer
-//! normalisation is no communication. [`TABLE`] has the patterns of public libraries; a program can
-//! add to them with [`Profile::with_communication`](crate::Profile::with_communication).
+//! Only the function's own name is matched: `BlockAllReduce` as a template argument of a layer
+//! normalisation is not communication. [`TABLE`] has the patterns of public libraries; a program
+//! can add to them with [`Profile::with_communication`](crate::Profile::with_communication).
 
 use profiler_base::kernel_names::{Characters, displayed, lower_case, matches, without_arguments};
 use rustc_hash::FxHashMap;
@@ -12,16 +12,17 @@ use crate::join::tables::{KernelNames, NameId, Names, Tables, What, WorkId};
 /// A pattern of communication kernels.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// In lower case; `*` matches any text. A pattern with `::` matches the qualified name, another
-    /// the name without namespaces; both without template arguments and parameters.
+    /// A pattern in lower case; `*` matches any text. A pattern with `::` matches the qualified
+    /// name; other patterns match the name without namespaces. Both exclude template arguments and
+    /// parameters.
     pub pattern: &'static str,
     characters: Characters,
-    /// The libraries with such names.
+    /// The libraries that use such names.
     pub family: &'static str,
-    /// A public repository and file that has them.
+    /// A public repository and file that contains them.
     #[cfg_attr(not(test), allow(dead_code, reason = "documents the row"))]
     pub source: &'static str,
-    /// A name as profilers show it.
+    /// A name as displayed by profilers.
     #[cfg_attr(not(test), allow(dead_code, reason = "tests the row"))]
     pub example: &'static str,
 }
@@ -35,7 +36,7 @@ const fn row(
     Row { pattern, characters: Characters::of(pattern), family, source, example }
 }
 
-/// The first match counts: specific patterns come before general ones.
+/// The first match is used: specific patterns precede general ones.
 #[rustfmt::skip]
 pub const TABLE: &[Row] = &[
     row("nccl*kernel*", "NCCL, RCCL", "NVIDIA/nccl src/device/generate.py, src/device/symmetric/generate.py",
@@ -113,7 +114,7 @@ pub const TABLE: &[Row] = &[
 ];
 
 /// Names with the words of [`TABLE`] whose kernels stay on one GPU: reductions within a block or a
-/// warp, and kernels of PyTorch Inductor, which lists the operations beside those that it fuses.
+/// warp, and kernels of PyTorch Inductor, whose names list the fused operations.
 const WITHIN_A_GPU: &[&str] = &[
     "*block_all_reduce*",
     "*blockallreduce*",
@@ -125,7 +126,7 @@ const WITHIN_A_GPU: &[&str] = &[
     "deep_ep::layout::*",
 ];
 
-/// The row of [`TABLE`] for a name as [`lower_case`] shows it.
+/// The row of [`TABLE`] for a name from [`lower_case`].
 pub fn row_of(shown: &str) -> Option<usize> {
     let qualified = without_arguments(shown);
     let own = qualified.rsplit("::").next().unwrap_or(&qualified);
@@ -139,22 +140,22 @@ pub fn row_of(shown: &str) -> Option<usize> {
     (!WITHIN_A_GPU.iter().any(|pattern| is_it(pattern))).then_some(row)
 }
 
-/// Which rows of [`Tables::works`] are communication between GPUs.
+/// For each row of [`Tables::works`], true if it is communication between GPUs.
 #[derive(Debug)]
 pub struct Communication(Vec<bool>);
 
 impl Communication {
-    /// By [`TABLE`]. Costs microseconds for each kernel name.
+    /// Matches by [`TABLE`]. Costs microseconds for each kernel name.
     pub fn new(store: &Tables) -> Self {
         Self::with(store, |_| false)
     }
 
-    /// By [`TABLE`] and a function of the program, which gets a kernel's displayed name, then its
-    /// mangled one.
+    /// Matches by [`TABLE`] and a function of the program, which receives a kernel's displayed
+    /// name, then its mangled one.
     pub fn with(store: &Tables, is_added: impl Fn(&str) -> bool) -> Self {
         let is_named = |names: KernelNames| {
             let by_table = |id: NameId| row_of(&lower_case(store.names.get(id)).0).is_some();
-            // A capture of nsys may hold the matching name in either field.
+            // A capture of nsys may have the matching name in either field.
             by_table(names.name)
                 || names.demangled.is_some_and(by_table)
                 || is_added(&shown(&store.names, names))

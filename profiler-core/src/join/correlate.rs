@@ -15,8 +15,8 @@ use crate::join::tables::{
 const OPERATIONS: u8 = 1;
 const SYNCHRONIZATIONS: u8 = 2;
 
-/// Calls by correlation id. CUPTI's ids are consecutive, so a dense table is small; those of a
-/// damaged file need not be.
+/// Calls by correlation id. CUPTI's ids are consecutive, so a dense table is small; ids of a
+/// damaged file may be sparse.
 enum Calls {
     Table { first: u32, rows: Vec<u32> },
     Map(FxHashMap<u32, CallId>),
@@ -25,7 +25,8 @@ enum Calls {
 const NO_CALL: u32 = u32::MAX;
 
 impl Calls {
-    /// Of several calls with one id, the last. `count` is an upper bound of the number of `rows`.
+    /// Uses the last of several calls with one id. `count` is an upper bound of the number of
+    /// `rows`.
     fn of(count: usize, rows: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         // The first thread's first call mostly has the lowest id.
         let first = rows.clone().next().map_or(0, |(_, id)| id);
@@ -64,7 +65,7 @@ impl Calls {
     }
 }
 
-/// The calls of each process: ids are unique within a process only.
+/// The calls of each process: ids are unique only within a process.
 enum ByProcess {
     One(Calls),
     Several(FxHashMap<u32, Calls>),
@@ -133,7 +134,7 @@ impl Bounds {
         Self { before_id: session.before_id, stop_ns }
     }
 
-    /// Whether a record without a call counts.
+    /// True if a record without a call is counted.
     fn counts(self, health: &mut Health, id: u32, start_ns: Option<u64>) -> bool {
         let unmatched = Unmatched::of(id, self.before_id, start_ns, self.stop_ns);
         health.facts.records_before += u64::from(unmatched == Unmatched::BeforeSession);
@@ -288,7 +289,7 @@ fn add_calls(
 /// Calls of a capture with the same correlation id in one process; nsys joins work to each of them.
 #[derive(Default)]
 struct Repeated {
-    /// By process and id in start order. Rows are those of [`Tables::calls`], then of
+    /// Calls by process and id in start order. Rows are from [`Tables::calls`], then from
     /// [`Tables::outer_calls`].
     by_id: FxHashMap<(u32, u32), Vec<(u64, u32)>>,
     /// The ids of each call.
@@ -360,7 +361,7 @@ impl Repeated {
     }
 }
 
-/// Calls of a capture that usually have a record and have none.
+/// Calls of a capture without a record, of kinds that usually have one.
 #[derive(Default)]
 struct Missing {
     kernels: Vec<(ThreadId, u64)>,
@@ -450,7 +451,7 @@ fn count_at_start(store: &Tables, health: &mut Health) {
     }
 }
 
-/// Removes runtime calls that made a driver call from the table: the driver call stands for both.
+/// Removes runtime calls that made a driver call from the table: the driver call represents both.
 fn set_outer_calls_apart(store: &mut Tables) {
     if !store.call_kinds.rows().iter().any(|kind| kind.api == Api::Runtime) {
         return;

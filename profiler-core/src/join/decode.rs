@@ -76,7 +76,7 @@ fn thread(
         ThreadId(store.threads.len() as u32 - 1)
     });
     if let Some(name) = name {
-        // The range logs come first: they have the whole name.
+        // The range logs precede other sources: they have the full name.
         store.threads[row.at()].name.get_or_insert_with(|| name.into());
     }
     row
@@ -121,7 +121,7 @@ struct ThreadRows<'a> {
     thread: ThreadId,
     /// By entry of the second log.
     process_ranges: FxHashMap<u64, ProcessRangeId>,
-    /// Later fields of process ranges of any thread: the time and the range by the entry.
+    /// Later fields of process ranges of any thread: the time and the range by entry.
     process_fields: FxHashMap<u64, (u64, RangeTag)>,
     marks: FxHashMap<u64, MarkId>,
 }
@@ -163,7 +163,7 @@ fn read_ranges<'a>(
         };
         let mut of_thread: Vec<_> =
             log.texts.labels.iter().map(|read| label(of_log(read))).collect();
-        // The last label is for entries without a valid one, as in a damaged file.
+        // The last label is used for entries without a valid one, as in a damaged file.
         of_thread.push(label(Label { name: unnamed, domain: None, category: None, color: None }));
         let thread_rows = ThreadRows {
             first: store.ranges.len() as u32,
@@ -249,7 +249,7 @@ fn read_events(
     for (_, event, number, rows) in later {
         reader.read(event, number, rows, store, health);
     }
-    // The parent in a joined context is the first of its ranges.
+    // The parent of a range in a joined context is the context's first range.
     let mut opened = FxHashMap::default();
     for (subject, tag) in reader.in_several {
         let first = shared.first(tag, |tag| rows.range(tag));
@@ -436,7 +436,7 @@ fn hand(
         Subject::Range(range) if store.order(parent) < store.order(range) => {
             store.ranges[range.at()].parent = Some(parent).into();
         }
-        // Later stages rely on this order, which only a damaged file breaks.
+        // Later stages rely on this order; only a damaged file breaks it.
         Subject::Range(_) => health.losses.unknown_range_entries += 1,
         Subject::ProcessRange(range) => store.process_ranges[range.at()].parent = Some(parent),
         Subject::Mark(mark) => store.marks[mark.at()].parent = Some(parent),
@@ -502,8 +502,8 @@ impl Named for cupti::RuntimeFunction {
     }
 }
 
-/// The properties of a call that determine its kind: API, function, result, whether it was captured,
-/// was empty, returned and was made in an unknown range, share.
+/// The properties of a call that determine its kind: API, function, result, four flags (captured,
+/// empty, returned, made in an unknown range), and share.
 type KindKey = (Api, u32, u32, (bool, bool, bool, bool), Option<ShareId>);
 
 struct CallReader<'a> {
@@ -573,10 +573,11 @@ impl CallReader<'_> {
 /// The shortest record of work. Shorter ones are not decoded.
 const MIN_RECORD: usize = 32;
 
-/// Returns the place of the first node, or of the last one if the first ran on the host.
+/// Returns the device, context and stream of the first node, or of the last one if the first ran on
+/// the host.
 fn device_of_graph(graph: &cupti::record::GraphTrace) -> cupti::Place {
     let mut place = graph.place;
-    // CUPTI's number of the host in place of a device.
+    // CUPTI's number for the host instead of a device.
     let is_device = |device: &u32| *device != i32::MAX as u32;
     let last = graph.end_device.filter(is_device).zip(graph.end_context);
     if let (false, Some((device, context))) = (is_device(&place.device), last) {
@@ -652,7 +653,7 @@ fn multiprocessor(device: &Device<'_>) -> Multiprocessor {
         registers: limits.registers_per_multiprocessor,
         registers_per_block: limits.registers_per_block,
         shared_bytes: limits.shared_bytes_per_multiprocessor,
-        // The record holds the limit of kernels that did not opt in.
+        // The record has the limit of kernels that did not opt in.
         shared_bytes_per_block: 0,
     }
 }
@@ -665,11 +666,11 @@ fn read_records(
 ) {
     let clock = &recording.clocks;
     health.losses.clock_step_ns = clock.step_ns();
-    // Spares the search for the pair of each record.
+    // Avoids the search for the pair of each record.
     let only = clock.only();
     let (mut last_ns, mut is_in_order) = (0, true);
     let mut add = |work, span: cupti::Span, correlation_id, node: Option<GraphNode>| {
-        // The start moves to our clock; the duration stays what CUPTI measured.
+        // The start is converted to our clock; the duration remains CUPTI's measurement.
         let time = span.is_known().then(|| {
             let start_ns = match &only {
                 Some(clock) => clock.monotonic_ns(span.start_ns),
@@ -719,7 +720,7 @@ fn read_records(
                 store.synchronizations.push(Synchronization { record, call: None, process: 0 });
                 continue;
             }
-            // What a graph records is ordered by the graph's edges.
+            // Event records within a graph are ordered by the graph's edges.
             Record::CudaEvent(event) if event.graph_node.is_none() => {
                 store.event_records.push(EventRecord::new(&event));
                 continue;

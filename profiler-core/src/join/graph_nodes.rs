@@ -1,6 +1,6 @@
 //! The range in which each node of a CUDA graph was created.
 //!
-//! A launch runs a copy of the captured graph, and each of its nodes is a copy of a node: CUPTI
+//! A launch runs a copy of the captured graph, and each of its nodes is a copy of a node. CUPTI
 //! reports the copy when the graph is instantiated, cloned, or added to another as a child. A copy
 //! belongs to the range of its original.
 
@@ -21,7 +21,7 @@ pub struct GraphNodes<T, N = u64> {
 }
 
 impl<T: Copy, N: Copy + Eq + Hash> GraphNodes<T, N> {
-    /// Keeps this number of destroyed nodes for records that arrive later.
+    /// Stores this number of destroyed nodes for records that arrive later.
     pub fn new(most_destroyed: usize) -> Self {
         Self { ranges: FxHashMap::default(), destroyed: VecDeque::new(), most_destroyed }
     }
@@ -34,7 +34,7 @@ impl<T: Copy, N: Copy + Eq + Hash> GraphNodes<T, N> {
         }
     }
 
-    /// Adds a node that is a copy of a known one. The range is that of the original, wherever the
+    /// Adds a node that is a copy of a known one. The range is the original's range, wherever the
     /// copy was created.
     pub fn copy(&mut self, node: N, original: N) {
         self.create(node, self.range(original));
@@ -61,8 +61,8 @@ impl<T: Copy, N: Copy + Eq + Hash> GraphNodes<T, N> {
 }
 
 impl<T: Copy> GraphNodes<T> {
-    /// Adds the events of all threads; they are later than those added before. `range_of` resolves
-    /// the tag of an event.
+    /// Adds the events of all threads, which are later than all earlier added ones. `range_of`
+    /// resolves the tag of an event.
     pub fn add<'a>(
         &mut self,
         events: impl Iterator<Item = &'a GraphEvent>,
@@ -82,19 +82,22 @@ impl<T: Copy> GraphNodes<T> {
     }
 }
 
-/// Which nodes of CUDA graphs depend on each other, by the nodes that a program made. Copies have the dependencies of their originals.
+/// Dependencies between nodes of CUDA graphs, by the nodes that a program created. Copies have the
+/// dependencies of their originals.
 ///
-/// CUPTI does not document which node of a reported pair waits: the times of their work tell.
+/// CUPTI does not document which node of a reported pair waits. The times of their work determine
+/// the direction.
 #[derive(Debug, Default)]
 pub struct GraphDependencies {
     /// The first original of each copy.
     originals: FxHashMap<u64, u64>,
-    /// For each node those that it was reported with: as the node, and as the dependency.
+    /// For each node, the nodes that it was reported with: as the node, and as the dependency.
     reported: FxHashMap<u64, [Vec<u64>; 2]>,
 }
 
 impl GraphDependencies {
-    /// The dependencies of the events of all threads. Empty, and at no cost, without events of dependencies.
+    /// Reads the dependencies from the events of all threads. Empty, and without cost, if there are
+    /// no events of dependencies.
     pub fn new<'a>(events: impl Iterator<Item = &'a GraphEvent> + Clone) -> Self {
         use GraphEventKind::{DependencyCreated, DependencyDestroyed, NodeCloned};
         let mut known = Self::default();
@@ -115,7 +118,7 @@ impl GraphDependencies {
                     copied.insert(other);
                 }
                 DependencyCreated => _ = pairs.insert((node, other)),
-                // A graph that goes leaves its copies as they were.
+                // Destroying a graph does not change its copies.
                 DependencyDestroyed if !copied.contains(&node) => {
                     pairs.remove(&(node, other));
                 }
@@ -131,17 +134,18 @@ impl GraphDependencies {
         known
     }
 
-    /// True if there is none.
+    /// True if there are no dependencies.
     pub fn is_empty(&self) -> bool {
         self.reported.is_empty()
     }
 
-    /// The node of which this one is a copy, of a copy or itself.
+    /// The original of a node, through any number of copies, or the node itself.
     pub fn original(&self, node: u64) -> u64 {
         self.originals.get(&node).copied().unwrap_or(node)
     }
 
-    /// The nodes that were reported as dependencies of an original node; with `reversed` those that it was a dependency of.
+    /// The nodes that were reported as dependencies of an original node; with `reversed` the nodes
+    /// that depend on it.
     pub fn of(&self, node: u64, reversed: bool) -> &[u64] {
         self.reported.get(&node).map_or(&[], |reported| &reported[usize::from(reversed)])
     }

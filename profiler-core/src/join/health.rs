@@ -8,8 +8,8 @@
 //! - every GPU operation has timestamps.
 //!
 //! A range that is open at the stop is a fact, not a loss: its work is attributed up to the stop.
-//! Records at the start whose calls were made before the recording began are a fact too, as long as
-//! they are few ([`Account::records_at_start`]).
+//! Records at the start whose calls were made before the recording began are a fact too, if they
+//! are few ([`Account::records_at_start`]).
 
 use std::fmt;
 
@@ -45,10 +45,10 @@ pub struct Health {
     /// Records and calls by kind of work.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub accounts: Accounts,
-    /// What was lost: all 0 in a complete profile.
+    /// Losses: all 0 in a complete profile.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub losses: Losses,
-    /// Counts that lose nothing.
+    /// Counts that are not losses.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub facts: Facts,
 }
@@ -64,7 +64,7 @@ pub struct Accounts {
     pub copies: Account,
     /// Memsets.
     pub memsets: Account,
-    /// Synchronisations, waits for events among them. Queries have such records too; none is
+    /// Synchronisations, including waits for events. Queries have such records too; none is
     /// expected.
     pub synchronizations: Account,
 }
@@ -88,7 +88,8 @@ impl Accounts {
     }
 }
 
-/// Declares counts: how those of several processes are added (`sum` or `largest`), and their name in texts, if any.
+/// Declares counts: the aggregation over several processes (`sum` or `largest`), and their name in
+/// texts, if any.
 macro_rules! counts {
     ($(#[$doc:meta])* $type:ident { $($(#[$field_doc:meta])* $field:ident: $how:ident $name:literal,)+ }) => {
         $(#[$doc])*
@@ -118,55 +119,56 @@ macro_rules! counts {
 counts! {
     /// Losses of a profile. In a complete one all are 0.
     Losses {
-        /// 1 if the recording was read from a file that ends before it does: all that came later is missing. Of
-        /// a run of several processes, the number of such recordings.
+        /// 1 if the recording was read from a truncated file: all later data is missing. For a run
+        /// of several processes, the number of such recordings.
         truncated: sum "truncated recording",
-        /// Of a run of several processes: recordings that are missing or could not be read at all.
+        /// For a run of several processes: recordings that are missing or could not be read at all.
         missing_recordings: sum "recordings missing, unreadable or copies",
         /// Records, calls, ranges and marks that a session did not write to its
-        /// [file](crate::Profiler::record_to): the disk was slower than the program, or the file had its
-        /// [largest size](crate::ProfilerBuilder::max_file_bytes).
+        /// [file](crate::Profiler::record_to): the disk was slower than the program, or the file
+        /// had its [largest size](crate::ProfilerBuilder::max_file_bytes).
         unwritten_entries: sum "entries not written to the file",
-        /// Operations beyond the first of a call that has one. The call's records are in the file more than
-        /// once.
+        /// Operations beyond the first of a call that has one. The file has the call's records more
+        /// than once.
         repeated_records: sum "repeated records of calls",
         /// Records of a kind or length that this version cannot read.
         unknown_records: sum "records that could not be read",
-        /// Entries of the range log that could not be read, or that refer to a range which is missing.
+        /// Entries of the range log that could not be read, or that refer to a missing range.
         unknown_range_entries: sum "range log entries that could not be read",
         /// Bytes that could not be divided into records.
         unreadable_bytes: sum "bytes that could not be read",
-        /// GPU operations without timestamps, or with an end before the start: CUPTI ran out of device buffers,
-        /// or a stop gave up waiting.
+        /// GPU operations without timestamps, or with an end before the start: CUPTI ran out of
+        /// device buffers, or a stop gave up waiting.
         zero_timestamps: sum "operations without timestamps",
         /// Records dropped by CUPTI, by its own count.
         dropped_by_cupti: sum "records dropped by CUPTI",
-        /// Records discarded at the session's limit of buffers, where CUPTI cannot drop them itself.
+        /// Records discarded at the session's limit of buffers, if CUPTI cannot drop them itself.
         refused_records: sum "records over the limit of buffers",
         /// Records discarded at the session's memory limit.
         over_memory_limit: sum "records over the memory limit",
         /// Buffers with unfinished work when a stop gave up waiting for the GPU.
         unfinished_buffers: sum "buffers unfinished at the stop",
-        /// Nanoseconds by which the system's clock, which CUPTI uses, was set during the session. Times of GPU
-        /// operations may be wrong by up to this.
+        /// Nanoseconds by which the system's clock, which CUPTI uses, was set during the session.
+        /// Times of GPU operations may be wrong by up to this amount.
         clock_step_ns: largest "ns that the system's clock was set by",
         /// Calls that had not returned at the stop.
         open_calls: sum "calls open at the stop",
-        /// Ranges, marks and ends of ranges that could not be recorded, and joined contexts that could not be
-        /// joined: on a thread that was ending, within the profiler's own work on the thread, or without a free
-        /// number.
+        /// Ranges, marks and ends of ranges that could not be recorded, and joined contexts that
+        /// could not be joined. Causes: a thread that was ending, the profiler's own work on the
+        /// thread, or no free number.
         lost_ranges: sum "ranges lost",
         /// Calls with a range, or one of several ranges, that is not in the recording.
         calls_in_unknown_ranges: sum "calls in unknown ranges",
         /// Panics caught in callbacks and observers.
         panics: sum "panics caught",
-        /// Calls and graph events that were not logged: their thread was ending, or they were made within the
-        /// logging of another call. Their work has no call and no range.
+        /// Calls and graph events that were not logged: their thread was ending, or they were made
+        /// within the logging of another call. Their work has no call and no range.
         unlogged_calls: sum "calls that could not be logged",
-        /// Activity buffers that CUPTI returned with another size than it was given.
+        /// Activity buffers that CUPTI returned with a different size from the one they were given.
         mismatched_buffers: sum "buffers of another size",
-        /// Background threads of the profiler that failed to spawn or panicked. The logs may then be drained
-        /// only at snapshots and at the stop, and data being drained at a panic may be missing.
+        /// Background threads of the profiler that failed to spawn or panicked. The logs may then
+        /// be drained only at snapshots and at the stop, and data being drained at a panic may be
+        /// missing.
         failed_threads: sum "background threads failed",
         /// In a capture of another tool: diagnostics that report lost events.
         capture_losses: sum "losses in the capture's diagnostics",
@@ -174,9 +176,9 @@ counts! {
         whole_graphs_without_call: sum "graph launches traced as a whole without a call",
         /// In a capture of another tool: tables that are views or virtual. Their rows are not read.
         computed_tables: sum "tables of the capture that are views or virtual",
-        /// In a capture of another tool: [calls without a record](Facts::calls_without_record) of a kind
-        /// (kernels, copies, memsets) without any record in the capture, made while no stream was captured into
-        /// a graph.
+        /// In a capture of another tool: [calls without a record](Facts::calls_without_record) of a
+        /// kind (kernels, copies, memsets) without any record in the capture, made while no stream
+        /// was captured into a graph.
         calls_without_any_record: sum "calls of a kind without any record",
     }
 }
@@ -184,19 +186,20 @@ counts! {
 counts! {
     /// Facts about a recording and its program. None is a loss.
     Facts {
-        /// GPU operations that seem to start before their call: CUPTI maps the GPU's clock to the host's with
-        /// an error that grows to tens of microseconds in the first seconds of a process. Attribution and
-        /// durations do not depend on it.
+        /// GPU operations that appear to start before their call: CUPTI maps the GPU's clock to the
+        /// host's with an error that grows to tens of microseconds in the first seconds of a
+        /// process. Attribution and durations do not depend on it.
         before_their_call: sum "",
-        /// The largest difference of [`before_their_call`](Self::before_their_call), in nanoseconds.
+        /// The largest difference of [`before_their_call`](Self::before_their_call), in
+        /// nanoseconds.
         clock_error_ns: largest "",
-        /// 1 if the recording is of format 1 or 2, which have no checksums: damage may go unnoticed. Of a run
-        /// of several processes, the number of such recordings.
+        /// 1 if the recording is of format 1 or 2, which have no checksums: damage may go
+        /// unnoticed. For a run of several processes, the number of such recordings.
         unchecked_recordings: sum "recordings with no checksums (format 1 or 2): damage may go unnoticed; read and save them again",
-        /// In a capture of another tool: processes without events, which the profile leaves out.
+        /// In a capture of another tool: processes without events, which the profile excludes.
         silent_processes: sum "other processes without events",
-        /// In a snapshot: calls that had not returned, and calls whose records may still arrive, because the
-        /// GPU is not done or CUPTI has not delivered them. They are in no account.
+        /// In a snapshot: calls that had not returned, and calls whose records may still arrive,
+        /// because the GPU is not done or CUPTI has not delivered them. No account includes them.
         pending_calls: sum "calls pending at the snapshot",
         /// Ranges that had not ended at the stop; they count until then.
         open_ranges: sum "ranges open at the stop",
@@ -204,24 +207,26 @@ counts! {
         pending_ranges: sum "ranges open at the snapshot",
         /// Calls that returned an error.
         failed_calls: sum "failed calls",
-        /// Unrequested records that are not used, such as event records, which CUPTI before 12.9 writes along
-        /// with synchronisations.
+        /// Unused records that were not requested, such as event records, which CUPTI before 12.9
+        /// writes along with synchronisations.
         unused_records: sum "records not used",
         /// Calls captured into a graph: no record is expected.
         captured_calls: sum "calls captured into graphs",
         /// GPU operations that were nodes of CUDA graphs.
         graph_operations: sum "operations of graphs",
-        /// Graph operations whose node was created in a range of this session. a graph may be older.
+        /// Graph operations whose node was created in a range of this session. A graph may be
+        /// older.
         graph_operations_captured: sum "of them captured in a range",
-        /// Graph launches without a record; expected for a graph without kernels, copies and memsets.
+        /// Graph launches without a record; expected for a graph without kernels, copies and
+        /// memsets.
         silent_graph_launches: sum "graph launches without a record",
-        /// Calls before the start, in a pause or after the beginning of the stop. They and their records are
-        /// left out of everything else.
+        /// Calls before the start, in a pause or after the beginning of the stop. All other counts
+        /// exclude them and their records.
         calls_outside: sum "calls outside the session",
-        /// Records of calls before the session's start or before the kept calls.
+        /// Records of calls before the session's start or before the retained calls.
         records_before: sum "records of calls before those kept",
-        /// Ranges and marks that were started in a range of another thread which had ended before the session
-        /// or before the kept data. They have no outer range.
+        /// Ranges and marks that were started in a range of another thread which had ended before
+        /// the session or before the retained data. They have no outer range.
         orphaned_ranges: sum "ranges whose outer range ended before those kept",
         /// Panics caught in the program's own handler of callbacks.
         handler_panics: sum "panics in the program's handler",
@@ -229,48 +234,52 @@ counts! {
         missed_callbacks: sum "callbacks caused by the program's handler",
         /// Calls made in a range of an earlier recording. They are attributed to no range.
         calls_in_earlier_ranges: sum "calls in ranges of earlier recordings",
-        /// Contexts and process ranges of earlier recordings that were attached, joined or entered in this one,
-        /// which had no effect.
+        /// Contexts and process ranges of earlier recordings that were attached, joined or entered
+        /// in this one, which had no effect.
         earlier_contexts: sum "uses of contexts of earlier recordings",
         /// Migrations of managed memory, which no call submits.
         migrations: sum "moves of managed memory",
-        /// In a capture of another tool: successful calls without a record that usually have one. They were
-        /// captured into a graph or lost their record.
+        /// In a capture of another tool: successful calls without a record that usually have one.
+        /// They were captured into a graph or lost their record.
         calls_without_record: sum "calls without a record",
-        /// Graph launches traced as one interval each (`GRAPH_TRACE`): their kernels, copies and memsets have
-        /// no records.
+        /// Graph launches traced as one interval each (`GRAPH_TRACE`): their kernels, copies and
+        /// memsets have no records.
         whole_graphs: sum "graph launches traced as a whole",
         /// In a capture of another tool: warnings and errors among its own diagnostics.
         capture_warnings: sum "warnings of the capture",
         /// In a summary: ranges, process ranges, marks and kernels beyond the [upper
-        /// bound](crate::ProfilerBuilder::summary_rows), summed as `(other)`. totals have them.
+        /// bound](crate::ProfilerBuilder::summary_rows), summed as `(other)`. Totals include them.
         summed_as_other: sum "ranges, marks and kernels summed up as (other)",
-        /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in them have no
-        /// range. lanes that are not used again lose nothing.
+        /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in
+        /// them have no range. Lanes that are not used again lose nothing.
         forgotten_lanes: sum "lanes forgotten",
-        /// With a `ProfilerLayer`: call sites of spans that were reached, before or since it was installed, and
-        /// created none for it. Install the layer before a model is built, and let filters pass its spans.
-        /// their work is in the outer ranges.
+        /// With a `ProfilerLayer`: call sites of spans that were reached, before or since it was
+        /// installed, and created none for it. Install the layer before a model is built, and let
+        /// filters pass its spans. Their work is in the outer ranges.
         unused_span_sites: sum "call sites of spans made none: install the layer before the model is built, and let filters pass its spans",
-        /// With a `ProfilerLayer`: entries of spans that were created before it joined their subscriber; their
-        /// ranges lack fields and numbers.
+        /// With a `ProfilerLayer`: entries of spans that were created before it joined their
+        /// subscriber; their ranges lack fields and numbers.
         unknown_span_entries: sum "entries of spans that are older than the layer",
-        /// With a `ProfilerLayer`: levels of spans, of five, that filters of the process disabled at the end.
+        /// With a `ProfilerLayer`: levels of spans, of five, that filters of the process disabled
+        /// at the end.
         disabled_span_levels: largest "of 5 levels of spans disabled by filters",
-        /// 1 with a `ProfilerLayer` for which no span was created: a model was built before the layer was
-        /// installed, or there are no spans.
+        /// 1 with a `ProfilerLayer` for which no span was created: a model was built before the
+        /// layer was installed, or there are no spans.
         layers_without_spans: sum "layer for which no span was created: if the model has spans, install it before the model is built",
-        /// In a profile of several recordings without addresses of devices: devices that were taken to be the
-        /// same GPU because the processes had the same ordinal for them.
+        /// In a profile of several recordings without addresses of devices: devices that were
+        /// treated as the same GPU because the processes had the same ordinal for them.
         devices_by_ordinal: largest "devices of several processes known by their ordinal alone",
-        /// GPU operations outside all ranges with an [inferred range](crate::Profile::with_inferred_ranges).
+        /// GPU operations outside all ranges with an [inferred
+        /// range](crate::Profile::with_inferred_ranges).
         inferred_operations: sum "operations of inferred ranges",
         /// Calls outside all ranges with an inferred range.
         inferred_calls: sum "calls of inferred ranges",
-        /// Calls outside all ranges during which several threads waited in a range: nothing is inferred.
+        /// Calls outside all ranges during which several threads waited in a range: nothing is
+        /// inferred.
         undecided_calls: sum "calls outside ranges while several threads waited in one",
-        /// Samplers that failed to start or ended early: [`Series::failure`](crate::series::Series::failure).
-        /// This and the three counts below concern samples.
+        /// Samplers that failed to start or ended early:
+        /// [`Series::failure`](crate::series::Series::failure). This and the three counts below
+        /// concern samples.
         failed_samplers: sum "samplers failed",
         /// Samples replaced by newer ones.
         dropped_samples: sum "samples dropped",
@@ -282,7 +291,8 @@ counts! {
         buffers: sum "",
         /// Buffers that were allocated within a CUDA call of the program.
         pool_misses: sum "",
-        /// Time in CUPTI's own overhead records, including flushes and buffer requests, in nanoseconds.
+        /// Time in CUPTI's own overhead records, including flushes and buffer requests, in
+        /// nanoseconds.
         overhead_ns: sum "",
     }
 }
@@ -303,7 +313,7 @@ impl Health {
         account.matched_records += u64::from(operation.has_call);
     }
 
-    /// The account of a class; `None` for graphs traced as a whole, which have counts of their own.
+    /// The account of a class; `None` for graphs traced as a whole, which have their own counts.
     #[inline]
     pub(crate) fn account_mut(&mut self, class: OperationClass) -> Option<&mut Account> {
         match class {
@@ -337,7 +347,7 @@ impl Health {
         }
     }
 
-    /// Counts a call whose range is missing or of an earlier recording.
+    /// Counts a call whose range is missing or belongs to an earlier recording.
     #[inline]
     pub(crate) fn count_owner<T>(&mut self, owner: &Owner<T>) {
         match owner {
@@ -350,8 +360,7 @@ impl Health {
         }
     }
 
-    /// Adds calls of one kind to the account: whether they have the expected records, or may still
-    /// get them.
+    /// Adds calls of one kind to the account: with the expected records, without them, or pending.
     pub(crate) fn count_calls(
         &mut self,
         count: u64,
@@ -454,7 +463,7 @@ impl Health {
     /// Adds the losses of a sampler.
     pub(crate) fn add_series(&mut self, series: &Series) {
         self.facts.failed_samplers += u64::from(series.failure().is_some());
-        // A damaged file may hold any number.
+        // A damaged file may contain any number.
         for (sum, count) in [
             (&mut self.facts.dropped_samples, series.dropped()),
             (&mut self.facts.sample_gaps, series.gaps().0),
@@ -469,7 +478,7 @@ impl Health {
         losses.collect::<Vec<_>>().join(", ")
     }
 
-    /// What is missing in one line: unbalanced accounts and losses. Empty if complete.
+    /// Lists unbalanced accounts and losses in one line. Empty if complete.
     pub fn missing_in_words(&self) -> String {
         let unbalanced =
             self.accounts.named().into_iter().filter(|(_, account)| !account.is_balanced());

@@ -1,38 +1,41 @@
-//! The clock of one host by that of another, from events that end on both hosts at almost the same time.
+//! Aligns the clock of one host to another host's clock, by events that end on both hosts at almost
+//! the same time.
 //!
-//! The difference of the clocks is a line: an offset and a drift. The drift is the median of the slopes between blocks of events
-//! (Theil and Sen), and the offset the median of what remains, so that single late ends change neither.
+//! The difference of the clocks is a line: an offset and a drift. The drift is the median of the
+//! slopes between blocks of events (Theil and Sen). The offset is the median of the residuals.
+//! Single late ends therefore change neither.
 
 use profiler_base::statistics::median;
 
-/// The fewest events to compare two clocks by.
+/// The minimum number of events to compare two clocks.
 pub(crate) const LEAST_EVENTS: usize = 4;
-/// The most blocks of consecutive events between which slopes are computed.
+/// The maximum number of blocks of consecutive events between which slopes are computed.
 const BLOCKS: usize = 32;
-/// The parts of the time in each of which the bound holds.
+/// The number of parts of the time; the bound holds in each of them.
 const PARTS: usize = 4;
-/// The share of the ends that lie within the stated spread.
+/// The share of the ends within the stated spread.
 const WITHIN: f64 = 0.95;
 
-/// The clock of a host, by the clock of the profile's first host.
+/// The clock of a host, relative to the clock of the profile's first host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HostClock {
-    /// The host whose collectives it was compared by; its own index for the first host.
+    /// The host with which its collectives were compared; its own index for the first host.
     pub compared_with: usize,
     /// The collectives whose ends were compared.
     pub collectives: u64,
     /// Nanoseconds to add to its clock in the middle of these collectives.
     pub offset_ns: i64,
-    /// By how much its clock is slow, in parts per million.
+    /// The drift of its clock in parts per million; positive if it is slow.
     pub drift_ppm: f64,
-    /// 95 of 100 ends differ by at most this from the line through all of them.
+    /// The difference between 95 of 100 ends and the line through all of them is at most this.
     pub spread_ns: u64,
-    /// The largest error of the offset with which every collective ends after all its ranks have arrived.
+    /// The maximum error of the offset for which every collective ends after all its ranks have
+    /// arrived.
     pub error_bound_ns: u64,
-    /// Collectives that end before a rank has arrived, by more than the spread. Many of them mean that the collectives of the hosts
-    /// were matched wrongly.
+    /// The number of collectives that end before a rank has arrived, by more than the spread. Many
+    /// of them indicate that the collectives of the hosts were matched wrongly.
     pub contradictions: u64,
     /// The time at which the offset holds.
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -65,7 +68,7 @@ fn moved(ns: u64, by: i64) -> u64 {
 }
 
 impl HostClock {
-    /// The clock by which all others are aligned.
+    /// The clock to which all others are aligned.
     pub(crate) fn first(host: usize) -> Self {
         Self {
             compared_with: host,
@@ -85,7 +88,7 @@ impl HostClock {
         Self { offset_ns, drift_ppm, at_ns, ..Self::first(0) }
     }
 
-    /// Compares two clocks. Costs a sort of the events. `None` with too few of them.
+    /// Compares two clocks. Costs a sort of the events. `None` with too few events.
     pub(crate) fn fitted(compared_with: usize, events: &mut [SharedEvent]) -> Option<Self> {
         if events.len() < LEAST_EVENTS {
             return None;
@@ -142,9 +145,10 @@ impl HostClock {
         })
     }
 
-    /// A time of its clock by the clock that it was compared with. Times before 0 are 0.
+    /// Converts a time of its clock to the clock with which it was compared. Negative times
+    /// become 0.
     pub fn aligned(&self, ns: u64) -> u64 {
-        // 0 stands for no time, and the largest number for no end.
+        // 0 represents no time, and the largest number no end.
         if ns == 0 || ns == u64::MAX {
             return ns;
         }
@@ -152,7 +156,7 @@ impl HostClock {
         moved(ns, self.offset_ns.saturating_add(drift.round() as i64))
     }
 
-    /// Its clock by the one by which the clock that it was compared with is aligned. Errors add up.
+    /// Composes it with the alignment of the clock with which it was compared. Errors add up.
     pub(crate) fn through(&self, other: &Self) -> Self {
         let aligned = other.aligned(moved(self.at_ns, self.offset_ns));
         let slope = (1.0 + self.drift_ppm * 1e-6) * (1.0 + other.drift_ppm * 1e-6) - 1.0;

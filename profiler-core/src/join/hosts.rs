@@ -1,4 +1,4 @@
-//! Recordings of several hosts on one clock: that of the first, by the ends of the collectives that they share.
+//! Aligns recordings of several hosts to the first host's clock, by the ends of common collectives.
 
 use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,15 +14,16 @@ use crate::join::tables::{FieldValue, Interval, Process, RecordedProcess, Subjec
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unaligned {
     pub(crate) host: u32,
-    /// The most that it shares with another host.
+    /// The maximum number of collectives in common with another host.
     pub(crate) shared: usize,
 }
 
-/// The collectives of two hosts, by the lower number.
+/// The collectives of two hosts, the lower number first.
 type Shared = FxHashMap<(u32, u32), Vec<SharedEvent>>;
 
-/// Compares the clocks of hosts, numbered from 0, and puts all times of the store on the clock of host 0. `device_hosts` has the
-/// hosts of devices by their numbers. Costs a pass over all rows and a sort of the collectives; memory is proportional to those.
+/// Compares the clocks of hosts, numbered from 0, and converts all times of the store to the clock
+/// of host 0. `device_hosts` has the hosts of devices by their numbers. Costs a pass over all rows
+/// and a sort of the collectives; memory is proportional to the number of collectives.
 pub(crate) fn align(
     store: &mut Tables,
     hosts: u32,
@@ -42,7 +43,7 @@ pub(crate) fn align(
     Ok(clocks)
 }
 
-/// The clocks of hosts by that of host 0, each through the host nearest to it.
+/// The clocks of hosts relative to host 0, each through the host nearest to it.
 fn clocks(mut shared: Shared, hosts: u32) -> Result<Vec<HostClock>, Unaligned> {
     let mut clocks: Vec<Option<HostClock>> = vec![None; hosts as usize];
     let mut beside: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
@@ -84,7 +85,8 @@ fn clocks(mut shared: Shared, hosts: u32) -> Result<Vec<HostClock>, Unaligned> {
     Ok(clocks.into_iter().flatten().collect())
 }
 
-/// The collectives that several hosts execute, of the host with the lowest number and each other one. `own` is the higher one.
+/// The collectives that several hosts execute, for pairs of the host with the lowest number and
+/// each other host. `own` is the host with the higher number.
 fn shared(store: &Tables) -> Shared {
     let host_of: FxHashMap<u32, u32> = store
         .processes
@@ -104,7 +106,7 @@ fn shared(store: &Tables) -> Shared {
     order::sort_by_key(&mut keyed, |(key, host, process, _)| (*key, *host, *process));
     let mut shared = Shared::default();
     for all in keyed.chunk_by(|a, b| a.0 == b.0) {
-        // A repeated key is a communicator with the hash of an earlier one.
+        // A repeated key belongs to a communicator with the hash of an earlier one.
         let is_repeated = all.windows(2).any(|two| two[0].2 == two[1].2);
         if is_repeated || all[0].1 == all[all.len() - 1].1 {
             continue;

@@ -1,4 +1,4 @@
-//! Indices of rows: one type a table.
+//! Indices of rows: one type per table.
 
 use std::marker::PhantomData;
 
@@ -57,7 +57,7 @@ index!(
     OperationId
 );
 
-/// A row that may not be there, in the space of one that is.
+/// An optional row, in the space of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Maybe<T> {
     row: u32,

@@ -1,17 +1,17 @@
-//! Inferred ranges of calls outside all ranges: of the thread that waited in a range meanwhile.
+//! Inferred ranges of calls outside all ranges: the range of the thread that waited meanwhile.
 //!
-//! PyTorch's autograd thread, for one, launches while the caller of `backward` waits in its range.
-//! No record says so; four facts together suggest it:
+//! PyTorch's autograd thread, for example, launches while the caller of `backward` waits in its
+//! range. No record states this; four facts together suggest it:
 //!
 //! - the call was made outside all ranges, by a helper, a thread without an open range;
 //! - another thread of the process was in one segment of one range during the whole call, and made
 //!   no call itself meanwhile;
-//! - both threads [take turns](Encounters::take_turns) in the whole recording: calls of threads that
-//!   work at the same time overlap now and then;
-//! - the helper opens no ranges of that name and domain itself, as the workers of a pool do.
+//! - both threads [take turns](Encounters::take_turns) in the whole recording: calls of threads
+//!   that work at the same time overlap occasionally;
+//! - the helper opens no ranges of that name and domain itself, unlike the workers of a pool.
 //!
-//! With two such threads nothing is inferred. Exact attribution is never changed: the ranges go to a
-//! table of their own. Costs a sort of segments and of calls outside ranges, and a pass over each.
+//! With two such threads nothing is inferred. Exact attribution is never changed: the ranges have a
+//! separate table. Costs a sort of segments and of calls outside ranges, and a pass over each.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,13 +26,14 @@ use crate::join::tables::{CallId, Interval, LabelId, Maybe, RangeId, Tables, Thr
 /// The inferred ranges of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Inferred {
-    /// By call; empty if none was inferred.
+    /// The range of each call; empty if none was inferred.
     pub(crate) ranges: Vec<Maybe<RangeId>>,
     /// Calls outside all ranges during which several threads waited.
     pub(crate) undecided: u64,
 }
 
-/// With more threads in ranges at a time, nothing is inferred: each is looked at for each call.
+/// The maximum number of threads in ranges at a time for an inference: each call visits all of
+/// them.
 const MOST_OPEN: usize = 32;
 
 /// A thread's time in ranges and its calls.
@@ -40,9 +41,9 @@ const MOST_OPEN: usize = 32;
 struct Lane {
     /// The innermost ranges: sorted, disjoint.
     ranges: Vec<Piece<RangeId>>,
-    /// In call order.
+    /// The calls, in call order.
     calls: Vec<Interval>,
-    /// The part of the time in ranges that is spent in calls.
+    /// The share of the time in ranges that is spent in calls.
     share: f64,
 }
 
@@ -85,7 +86,7 @@ pub(crate) fn infer(store: &Tables) -> Inferred {
     if segments.is_empty() {
         return inferred;
     }
-    // Which ranges each thread opens.
+    // The names and domains of the ranges that each thread opens.
     let opened: FxHashSet<_> =
         store.ranges.iter().map(|range| (range.thread, range.label)).collect();
     for (process, mut segments) in segments {
@@ -97,7 +98,7 @@ pub(crate) fn infer(store: &Tables) -> Inferred {
     inferred
 }
 
-/// The time of a call; of one that had not returned, all later time.
+/// The time of a call; for a call that had not returned, all later time.
 fn time_of(store: &Tables, call: CallId) -> Interval {
     let row = &store.calls[call.at()];
     match store.call_kind(row).has_returned {
@@ -160,7 +161,7 @@ fn infer_process(
 struct Open {
     thread: ThreadId,
     segment: Piece<RangeId>,
-    /// A call of the thread overlaps the call.
+    /// True if a call of the thread overlaps the call.
     is_in_call: bool,
 }
 
@@ -172,7 +173,7 @@ struct Sweep<'a> {
     open: FxHashMap<ThreadId, Piece<RangeId>>,
     /// The ends of the open segments.
     ends: BinaryHeap<Reverse<(u64, ThreadId)>>,
-    /// The calls of each thread that ended.
+    /// The number of ended calls of each thread.
     ended: FxHashMap<ThreadId, usize>,
 }
 

@@ -15,7 +15,7 @@ impl NameId {
     }
 }
 
-/// Strings, each held once.
+/// Strings, each stored once.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     strings: Vec<Box<str>>,
@@ -34,12 +34,12 @@ impl Names {
         id
     }
 
-    /// The id of a string that is held already.
+    /// The id of an existing string.
     pub fn find(&self, name: &str) -> Option<NameId> {
         self.ids.get(name).copied()
     }
 
-    /// Holds a string that [`intern`](Self::intern) does not find: an equal one is another name.
+    /// Adds a string that [`intern`](Self::intern) does not find: an equal one is another name.
     pub(crate) fn add_apart(&mut self, name: &str) -> NameId {
         let id = NameId(self.strings.len() as u32);
         self.strings.push(name.into());
@@ -69,12 +69,12 @@ impl Names {
 
 /// Distinct rows, numbered.
 ///
-/// A row is found by a quick hash of some of its fields or, if another row has that hash, by a hash
-/// of the whole row: rows that differ in other fields only cost no search.
+/// A row is found by a quick hash of some of its fields. If another row has that hash, it is found
+/// by a hash of the whole row: rows that differ only in other fields cost no search.
 #[derive(Debug)]
 pub struct Interned<T> {
     rows: Vec<T>,
-    /// The row number.
+    /// Row numbers.
     by_quick_hash: FxHashMap<u64, u32>,
     by_whole_hash: FxHashMap<u64, u32>,
 }
@@ -99,7 +99,7 @@ impl<T> Interned<T> {
         &self.rows
     }
 
-    /// Changes rows, which [`find`](Self::find) does not find any more.
+    /// Changes rows. [`find`](Self::find) does not find changed rows.
     pub(crate) fn for_each_mut(&mut self, change: impl FnMut(&mut T)) {
         self.rows.iter_mut().for_each(change);
     }
@@ -131,7 +131,7 @@ impl<T> Interned<T> {
             if is(&self.rows[known as usize]) {
                 return Ok(known);
             }
-            // Two rows of one hash.
+            // Two rows have the same hash.
             hash = hash.wrapping_add(1);
         }
         Err(Slot::Whole(hash))

@@ -1,4 +1,4 @@
-//! Tables whose rows refer to each other: what a profile is made of, whatever they were read from.
+//! Tables whose rows refer to each other: the data of a profile, from any source.
 
 use crate::join::correlate;
 use crate::join::decode;
@@ -6,8 +6,8 @@ use crate::join::health::Health;
 use crate::join::tables::Tables;
 use crate::record::recording::{Recording, RecordingInfo};
 
-/// Joined [`Tables`]: every GPU operation has the call that submitted it, and every call its range. [`Profile::from`](crate::Profile)
-/// makes a profile of them.
+/// Joined [`Tables`]: every GPU operation has the call that submitted it, and every call its range.
+/// [`Profile::from`](crate::Profile) converts them into a profile.
 #[derive(Debug)]
 pub struct Joined {
     pub(crate) tables: Tables,

@@ -16,14 +16,14 @@ use crate::record::recording::ranges::{
 };
 use crate::record::recording::segment::Segment;
 
-/// Upper bound of removed ranges whose path is still known, for contexts of theirs that are
-/// attached later. Also that of joined contexts.
+/// Upper bound of removed ranges whose path is stored for contexts that are attached later. It also
+/// limits joined contexts.
 pub(crate) const REMEMBERED: usize = 1 << 18;
 
-/// The rows and tag that work under a tag is added to.
+/// The rows and tag to which work under a tag is added.
 #[derive(Debug, Clone)]
 pub(crate) struct Position {
-    /// The tag of the range that work is attributed to.
+    /// The tag of the range to which work is attributed.
     pub(crate) tag: u64,
     pub(crate) path: PathId,
     pub(crate) activations: Activations,
@@ -37,12 +37,12 @@ impl Position {
     }
 }
 
-/// An ended range that submitted work to the GPU, all of which is done. The activations of a
+/// An ended range that submitted work to the GPU, and whose work is done. The activations of a
 /// process range form one such range if its start was recorded.
 #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer reads it"))]
 #[derive(Debug, Clone)]
 pub(crate) struct Done {
-    /// The path; for activations, that of the first one.
+    /// The path; for activations, the path of the first one.
     pub(crate) path: PathId,
     /// The thread of its start.
     pub(crate) thread_id: u32,
@@ -50,7 +50,7 @@ pub(crate) struct Done {
     pub(crate) host_ns: u64,
     /// The host time of the range or of its activations.
     pub(crate) busy_ns: u64,
-    /// The number of ranges of threads that it consists of.
+    /// The number of ranges of threads in it.
     pub(crate) activations: u64,
     pub(crate) payload: Option<Payload>,
     /// The GPU totals with descendants.
@@ -62,29 +62,30 @@ pub(crate) struct Done {
 struct LiveRange {
     position: Position,
     parent: Option<u64>,
-    /// Whether it began within its parent on one thread, without a context that was handed over.
+    /// True if it began within its parent on one thread, without a handed-over context.
     is_nested: bool,
-    /// The parent, without ranges of the thread that ended before all further calls, and whether it
-    /// was nested in that. The outermost live ancestor stays.
+    /// The parent, skipping ranges of the thread that ended before all further calls, and whether
+    /// it was nested in that parent. The outermost live ancestor is never skipped.
     outer: Option<u64>,
     is_nested_in_outer: bool,
-    /// Whether such ranges were left out.
+    /// True if such ranges were skipped.
     has_skipped: bool,
     thread_id: u32,
     start_ns: u64,
     /// `u64::MAX` while it is open.
     end_ns: u64,
-    /// Whether it ended before a child that began within it.
+    /// True if it ended before a child that began within it.
     is_outlived: bool,
     /// The totals of the range and of its finished descendants, without [`late`](Self::late) ones.
     totals: Totals,
-    /// Work of its own and of its descendants that some ancestor leaves out.
+    /// Work of its own and of its descendants that some ancestor excludes.
     late: Option<Box<Totals>>,
     /// The number of its calls with expected records and of its unfinished child ranges.
     waits_for: u32,
-    /// Whether it or a descendant submitted work outside of windows, so that its GPU time is not known.
+    /// True if it or a descendant submitted work outside of windows, so that its GPU time is not
+    /// known.
     is_partial: bool,
-    /// The same for late work.
+    /// Like `is_partial`, for late work.
     is_late_partial: bool,
     host_ns: Option<u64>,
     activation: Option<ActivationOf>,
@@ -130,7 +131,7 @@ struct LiveProcessRange {
     payload: Option<Payload>,
 }
 
-/// Values by key, the oldest of which are dropped.
+/// Values by key, up to a limit; the oldest are dropped.
 #[derive(Debug)]
 struct Remembered<T> {
     values: FxHashMap<u64, T>,
@@ -162,20 +163,21 @@ impl<T> Remembered<T> {
 pub(crate) struct LiveRanges {
     ranges: FxHashMap<u64, LiveRange>,
     remembered: Remembered<Position>,
-    /// What open calls are attributed to. A call whose return was not seen may come after any number of other ranges.
+    /// The positions of open calls. A call whose return was not seen may arrive after any number of
+    /// other ranges.
     held: FxHashMap<u64, (Position, bool)>,
     /// Rows of open calls whose range may be done when they return, by its tag and their start.
     held_late: FxHashMap<(u64, u64), Rows>,
-    /// The outer range on another thread, logged before the range begins, perhaps in an earlier
+    /// The outer range on another thread, logged before the range begins, possibly in an earlier
     /// segment.
     handed: FxHashMap<u64, u64>,
     contexts: Contexts,
-    /// Contexts, with their positions once they were resolved.
+    /// Contexts, with their positions once resolved.
     resolved: Remembered<Option<(Position, bool)>>,
     /// Members after the second of contexts, which a later segment may contain.
     members: FxHashMap<u64, Vec<RangeTag>>,
     process_ranges: FxHashMap<u64, LiveProcessRange>,
-    /// The process range of an activation, logged before the range begins, perhaps in an earlier
+    /// The process range of an activation, logged before the range begins, possibly in an earlier
     /// segment.
     activation_of: FxHashMap<u64, u64>,
     /// Payloads of ranges that have not begun.
@@ -193,7 +195,7 @@ pub(crate) struct LiveRanges {
     pub(crate) orphaned: u64,
     /// The number of the recording's first range log.
     pub(crate) first_log: u64,
-    /// Upper bound of the finished ranges kept until they are taken; 0 for none.
+    /// Upper bound of the finished ranges stored until they are taken; 0 for none.
     most_done: usize,
     pub(crate) done: VecDeque<Done>,
     /// The number of finished ranges that were dropped at the bound.
@@ -227,8 +229,8 @@ impl LiveRanges {
         })
     }
 
-    /// Keeps the positions of open calls, each with its thread, in place of those that were kept
-    /// before. Further calls begin at `until_ns` or later.
+    /// Replaces the stored positions of open calls, each with its thread. Further calls begin at
+    /// `until_ns` or later.
     pub(crate) fn hold<'a>(
         &mut self,
         calls: impl Iterator<Item = (u32, &'a cupti::Call)>,
@@ -290,7 +292,7 @@ impl LiveRanges {
         }
     }
 
-    /// Adds the ranges of a segment and those that were `open` at its end.
+    /// Adds the ranges of a segment, and the ranges that were `open` at its end.
     pub(crate) fn begin(&mut self, segment: &Segment, open: &[ThreadSegment], sums: &mut Sums) {
         for thread in &segment.ranges {
             self.read_events(thread, sums);
@@ -364,7 +366,7 @@ impl LiveRanges {
         self.cross(new.tag);
     }
 
-    /// Notes if a range ends after its parent, within which it began.
+    /// Records that a range ended after its parent, within which it began.
     fn cross(&mut self, tag: u64) {
         let Some(range) = self.ranges.get(&tag).filter(|range| range.is_nested) else { return };
         let end_ns = range.end_ns;
@@ -376,8 +378,8 @@ impl LiveRanges {
         }
     }
 
-    /// Finds what the work of a call on a thread counts for if an ancestor of its range ended before
-    /// it on that thread: not for that one. Sets `rows` to it.
+    /// Determines the attribution of a call's work if an ancestor of its range ended before the
+    /// call on that thread: such ancestors are excluded. Sets `rows` to the result.
     #[inline]
     pub(crate) fn leave_ended_out(
         &mut self,
@@ -393,8 +395,9 @@ impl LiveRanges {
         }
     }
 
-    /// Skips the ranges around a range that ended before all further calls on their thread. Ranges
-    /// that each begin within the one before and outlive it would be a chain without end.
+    /// Skips the ranges around a range that ended before all further calls on their thread.
+    /// Otherwise, ranges that each begin within the previous one and outlive it would form an
+    /// endless chain.
     fn skip_ended(&mut self, tag: u64) {
         let skipped = |ranges: &FxHashMap<u64, LiveRange>| {
             let range = ranges.get(&tag).filter(|range| range.is_nested_in_outer)?;
@@ -429,7 +432,7 @@ impl LiveRanges {
             }
             let Some(range) = self.ranges.get(&last) else { break };
             has_ended |= is_nested && range.has_skipped;
-            // Above a context that was handed over all ancestors count.
+            // Above a handed-over context all ancestors are included.
             let around = if is_nested { range.outer } else { range.parent };
             is_nested &= range.is_nested_in_outer;
             let Some(outer) = around.and_then(|around| self.ranges.get(&around)) else { break };
@@ -442,7 +445,7 @@ impl LiveRanges {
         let Some(outermost) = self.ranges.get(&last).filter(|_| has_ended) else { return };
         let of_range = |tag: &u64| self.ranges.get(tag);
         late.paths.extend(late.ranges.iter().filter_map(of_range).map(|range| range.position.path));
-        // Ancestors that are done were handed over: all of them count.
+        // Ancestors that are done were handed over: all of them are included.
         let parent = |path: &PathId| sums.tables.paths[*path as usize].parent;
         late.paths.extend(std::iter::successors(parent(&outermost.position.path), parent));
         late.paths.sort_unstable();
@@ -450,7 +453,8 @@ impl LiveRanges {
         let own = |range: &LiveRange| range.activation.map(|activation| activation.process_range);
         let all = outermost.position.activations.iter().flat_map(|all| all.iter());
         let outer = all.map(|activation| activation.process_range);
-        // Those around the outermost range, then those of the ranges that it counts for.
+        // First the ranges around the outermost range, then around the ranges to which it is
+        // attributed.
         let is_first = outermost.activation.is_some_and(|activation| !activation.is_inner);
         let first = own(outermost).filter(|_| is_first);
         late.process_ranges.extend(outer.filter(|of| Some(*of) != first));
@@ -532,8 +536,8 @@ impl LiveRanges {
         }
     }
 
-    /// Begins an activation of a process range whose start was recorded. `activations` are those of
-    /// the outer range.
+    /// Begins an activation of a process range whose start was recorded. `activations` has the
+    /// activations of the outer range.
     fn activate(
         &mut self,
         of: u64,
@@ -555,7 +559,8 @@ impl LiveRanges {
         Some(ActivationOf { process_range: of, is_inner })
     }
 
-    /// Adds to the totals of a range, unless it is done, or to all that late work counts for.
+    /// Adds to the totals of a range, unless it is done, or of all ranges to which late work is
+    /// attributed.
     #[inline]
     pub(crate) fn add(&mut self, tag: u64, rows: &Rows, add: impl Fn(&mut Totals)) {
         match &rows.late {
@@ -572,7 +577,8 @@ impl LiveRanges {
         }
     }
 
-    /// Calls a function for each range that late work counts for, one for each process range.
+    /// Calls a function for each range to which late work is attributed, one for each process
+    /// range.
     fn each_of(
         &mut self,
         late: &LateRows,
@@ -587,7 +593,8 @@ impl LiveRanges {
         }
     }
 
-    /// A range submitted work that has no records: in a session with windows, outside of them.
+    /// Marks a range that submitted work without records: in a session with windows, outside of
+    /// them.
     pub(crate) fn submitted_outside(&mut self, tag: u64, rows: &Rows) {
         if let Some(late) = &rows.late {
             self.each_of(
@@ -600,8 +607,8 @@ impl LiveRanges {
         }
     }
 
-    /// Adds one pending item to a range, or to all that late work counts for. Returns its tag if it
-    /// is not done.
+    /// Adds one pending item to a range, or to all ranges to which late work is attributed. Returns
+    /// its tag if it is not done.
     pub(crate) fn start_waiting(&mut self, tag: u64, rows: &Rows) -> Option<u64> {
         let range = self.ranges.get_mut(&tag)?;
         match &rows.late {
@@ -611,7 +618,7 @@ impl LiveRanges {
         Some(tag)
     }
 
-    /// Removes one pending item from a range, or from all that late work counts for.
+    /// Removes one pending item from a range, or from all ranges to which late work is attributed.
     pub(crate) fn stop_waiting(&mut self, tag: u64, rows: &Rows, sums: &mut Sums) {
         match &rows.late {
             None => self.stop_one(tag, sums),
@@ -666,7 +673,8 @@ impl LiveRanges {
         }
     }
 
-    /// Removes a range that has ended and whose work is done, then perhaps its outer range.
+    /// Removes a range that has ended and whose work is done, then its outer range if that is done,
+    /// too.
     fn finish(&mut self, tag: u64, sums: &mut Sums) {
         let mut tag = tag;
         while let Some(range) = self.ranges.get(&tag)

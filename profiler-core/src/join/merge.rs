@@ -1,7 +1,8 @@
-//! Several recordings as one store: the rows of each process follow those of the processes before.
+//! Several recordings as one store: the rows of each process follow the rows of earlier processes.
 //!
-//! Every recording is decoded and joined alone, so that ids of one process never meet those of
-//! another. Merging moves rows, which stay joined. Those of several hosts are put on one clock at the end.
+//! Every recording is decoded and joined separately, so that ids never collide between processes.
+//! Merging moves rows, which remain joined. Rows of several hosts are aligned to one clock at the
+//! end.
 
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub(crate) struct Merger {
     devices: Devices,
     /// By number; each is one boot of one machine.
     hosts: Vec<Host>,
-    /// The host, process and first window of each recording: those of its copies are equal.
+    /// The host, process and first window of each recording; copies have the same.
     begun: FxHashSet<(usize, Option<u32>, u64)>,
 }
 
@@ -88,7 +89,7 @@ impl Merger {
         Ok(())
     }
 
-    /// The known host of a recording; `None` if it is of another one.
+    /// The known host of a recording; `None` if it is from another one.
     fn host_of(&self, info: &RecordingInfo) -> Result<Option<usize>, Error> {
         for (host, Host { first: (_, first) }) in self.hosts.iter().enumerate() {
             let is_same = first.has_clock_of(info).ok_or_else(|| {
@@ -108,7 +109,7 @@ impl Merger {
         self.health.losses.missing_recordings += 1;
     }
 
-    /// The store, what holds for all recordings, and the sum of their losses.
+    /// The store, the common recording info, and the sum of the losses.
     pub(crate) fn finish(self) -> Result<Joined, Error> {
         let Self { mut store, mut health, mut devices, mut hosts, .. } = self;
         if hosts.is_empty() {
@@ -146,7 +147,8 @@ impl Merger {
         Ok(Joined { tables: store, info, health })
     }
 
-    /// Rows are numbered with 32 bits, the last of which stands for none.
+    /// Checks the number of rows: rows are numbered with 32 bits, and the last number represents no
+    /// row.
     fn check_rows(&self, part: &Tables) -> Result<(), Error> {
         let (store, most) = (&self.store, u32::MAX as usize);
         let fits = [
@@ -225,7 +227,7 @@ impl Merger {
             Arc::make_mut(series).head.device = device;
         }
         store.series.append(&mut part.series);
-        // Merged profiles read only whether there is any.
+        // Merged profiles only check whether it is set.
         let pending = store.session.pending_from_ns.into_iter().chain(part.session.pending_from_ns);
         store.session.pending_from_ns = pending.min();
         // CAST: fewer than rows.
@@ -243,7 +245,7 @@ impl Merger {
         }));
     }
 
-    /// The new places of a store's rows, and those of its names and labels, which this adds.
+    /// The new positions of a store's rows, and of its names and labels, which this adds.
     fn moved(&mut self, part: &Tables, process: u32, devices: FxHashMap<u32, u32>) -> Moved {
         let store = &mut self.store;
         let names = part.names.texts().map(|name| store.names.intern(name)).collect();
@@ -293,7 +295,7 @@ fn number_hosts(store: &mut Tables, hosts: usize) -> Vec<u32> {
     numbers
 }
 
-/// Names a process of the host whose clock cannot be aligned.
+/// Returns the error for a host whose clock cannot be aligned, with one of its processes.
 pub(crate) fn unaligned_error(store: &Tables, Unaligned { host, shared }: Unaligned) -> Error {
     let is_of_host = |process: &&Process| {
         process.recorded.as_ref().is_some_and(|recorded| recorded.host == host)
@@ -327,7 +329,7 @@ fn session_of_all(store: &mut Tables) {
     (session.window_ns, session.windows_ns, session.zero_ns) = (window_ns, windows_ns, window_ns.0);
 }
 
-/// Where the rows of a store are after the move.
+/// The positions of a store's rows after the move.
 struct Moved {
     process: u32,
     /// By [`NameId`], [`LabelId`], [`CallKindId`] and [`WorkId`] of the moved store.
@@ -452,9 +454,9 @@ impl Moved {
         }
     }
 
-    /// The number of a device that the process knows by this ordinal.
+    /// The number of a device with this ordinal in the process.
     fn device(&mut self, ordinal: u32, devices: &mut Devices) -> u32 {
-        // Records of the host have a number in its place that no device has.
+        // Records of the host have a number that no device has.
         if ordinal > MAX_ORDINAL {
             return ordinal;
         }
@@ -501,7 +503,7 @@ const FIRST_SPARE: u32 = (1 << 22) + 1;
 
 impl ProcessIds {
     fn unique(&mut self, id: Option<u32>) -> u32 {
-        // 0 stands for a process that recorded itself.
+        // 0 represents a process that recorded itself.
         if let Some(id) = id.filter(|&id| id != 0 && self.used.insert(id)) {
             return id;
         }
@@ -518,23 +520,23 @@ impl ProcessIds {
 /// No machine has a device with a larger ordinal.
 const MAX_ORDINAL: u32 = 0xffff;
 
-/// What identifies a GPU of a machine. Ordinals depend on the process: `CUDA_VISIBLE_DEVICES`
-/// hides GPUs and numbers the others anew.
+/// The identity of a GPU of a machine. Ordinals depend on the process: `CUDA_VISIBLE_DEVICES` hides
+/// GPUs and renumbers the others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Identity {
-    /// The PCI address. Parts of one GPU (MIG) share it, and count as that GPU.
+    /// The PCI address. Parts of one GPU (MIG) share it, and count as one GPU.
     Address(String),
     /// The ordinal, for recordings without addresses.
     Ordinal(u32),
 }
 
-/// The GPUs of all recordings, numbered as they appear.
+/// The GPUs of all recordings, numbered in order of appearance.
 #[derive(Debug, Default)]
 struct Devices {
     /// By host and identity.
     numbers: FxHashMap<(u32, Identity), u32>,
     known: Vec<KnownDevice>,
-    /// The host of the recording that is added.
+    /// The host of the recording that is being added.
     host: u32,
 }
 
@@ -543,10 +545,10 @@ struct KnownDevice {
     host: u32,
     identity: Identity,
     info: Option<DeviceInfo>,
-    /// Its ordinal, and whether all processes agree on that.
+    /// Its ordinal, and whether all processes agree on it.
     ordinal: u32,
     has_one_ordinal: bool,
-    /// Recordings that have it.
+    /// The number of recordings with it.
     recordings: u64,
 }
 
@@ -582,7 +584,7 @@ impl Devices {
         number
     }
 
-    /// Devices of several recordings that are taken to be one because of their ordinal.
+    /// The number of devices of several recordings that are identified only by their ordinal.
     fn known_by_ordinal(&self) -> u64 {
         let by_ordinal = |known: &&KnownDevice| {
             matches!(known.identity, Identity::Ordinal(_)) && known.recordings > 1
@@ -590,7 +592,7 @@ impl Devices {
         self.known.iter().filter(by_ordinal).count() as u64
     }
 
-    /// The final number of each device, and the devices by those. Where the processes agree on
+    /// The final number of each device, and the devices by number. If the processes agree on
     /// ordinals, these are the numbers; otherwise devices are numbered by their address.
     fn numbered(self) -> (Vec<u32>, Vec<DeviceInfo>) {
         let mut ordinals = FxHashSet::default();
@@ -615,7 +617,7 @@ impl Devices {
     }
 }
 
-/// Gives devices their final numbers.
+/// Sets the final numbers of devices.
 fn renumber(store: &mut Tables, numbers: &[u32]) {
     if (0..).zip(numbers).all(|(at, number): (u32, _)| at == *number) {
         return;

@@ -1,4 +1,4 @@
-//! Which range owns which work: records, calls and ranges decoded, joined, accounted for and
+//! Attributes work to ranges: records, calls and ranges are decoded, joined, accounted for and
 //! summed.
 
 pub(crate) mod account;

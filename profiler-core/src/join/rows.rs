@@ -18,12 +18,12 @@ use crate::record::recording::RecordingInfo;
 pub struct Interval {
     /// Its start.
     pub start_ns: u64,
-    /// Its end; not before the start, but in a damaged file.
+    /// Its end; before the start only in a damaged file.
     pub end_ns: u64,
 }
 
 impl Interval {
-    /// Its length; 0 for one that ends before its start.
+    /// Its length; 0 if it ends before its start.
     pub fn ns(self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)
     }
@@ -38,29 +38,30 @@ pub struct Thread {
     pub process: u32,
     /// The name, if known.
     pub name: Option<Box<str>>,
-    /// If the source has it.
+    /// The priority, if the source has it.
     pub priority: Option<i64>,
 }
 
-/// A process, where the source names them.
+/// A process, if the source names processes.
 #[derive(Debug)]
 pub struct Process {
-    /// The kernel's id. Of several processes with one id, the others have an id above all of Linux.
+    /// The kernel's id. If several processes have the same id, all but one have an id above all of
+    /// Linux.
     pub id: u32,
     /// The program's name, if known.
     pub name: Option<Box<str>>,
-    /// If the profile was merged from recordings.
+    /// Set if the profile was merged from recordings.
     pub recorded: Option<Box<RecordedProcess>>,
 }
 
-/// What the recording of one of several processes says of itself.
+/// The properties of the recording of one of several processes.
 #[derive(Debug)]
 pub struct RecordedProcess {
     /// The rank among cooperating processes, if known.
     pub rank: Option<u32>,
     /// Its host, by number.
     pub host: u32,
-    /// In nanoseconds of `CLOCK_MONOTONIC`, as [`Session`] has them.
+    /// The session's window in nanoseconds of `CLOCK_MONOTONIC`, as in [`Session`].
     pub window_ns: (u64, u64),
     /// The times in which it was on and not paused.
     pub windows_ns: Vec<(u64, u64)>,
@@ -94,7 +95,7 @@ pub struct Details {
     pub fields: Vec<Field>,
 }
 
-/// A field of a range or mark, as NVTX schemas describe them.
+/// A field of a range or mark, as described by NVTX schemas.
 #[derive(Debug)]
 pub struct Field {
     /// The name.
@@ -150,13 +151,13 @@ pub struct ProcessRange {
     pub thread: ThreadId,
     /// The innermost range of that thread at the start.
     pub parent: Option<RangeId>,
-    /// Until the stop, if it had not ended.
+    /// The time; until the stop, if it had not ended.
     pub time: Interval,
     /// The thread of the end; `None` if it had not ended.
     pub end_thread: Option<ThreadId>,
 }
 
-/// An instant that the program marked.
+/// A point in time that the program marked.
 #[derive(Debug)]
 pub struct Mark {
     /// Its name and domain.
@@ -172,15 +173,16 @@ pub struct Mark {
 /// A range of a thread, from push to pop.
 #[derive(Debug)]
 pub struct Range {
-    /// From its push to its pop.
+    /// The time from its push to its pop.
     pub time: Interval,
     /// Its name and domain.
     pub label: LabelId,
     /// The thread that opened it.
     pub thread: ThreadId,
-    /// Earlier in [`Tables::order`](crate::join::tables::Tables::order). On another thread if a context was handed over.
+    /// The parent, which is earlier in [`Tables::order`](crate::join::tables::Tables::order). On
+    /// another thread if a context was handed over.
     pub parent: Maybe<RangeId>,
-    /// If true, its end is that of the session.
+    /// True if it had not ended: its end is then the session's end.
     pub is_open: bool,
 }
 
@@ -199,13 +201,13 @@ pub enum Api {
 pub struct CallKind {
     /// The function's name.
     pub name: NameId,
-    /// The API that it is of.
+    /// The API of the function.
     pub api: Api,
-    /// What kind of function it is.
+    /// The class of the function.
     pub class: CallClass,
-    /// The value that it returned, of `CUresult` or `cudaError_t`; 0 is success.
+    /// The return value, of `CUresult` or `cudaError_t`; 0 is success.
     pub result: u32,
-    /// True if its work went into a graph that was being captured.
+    /// True if it was captured into a graph.
     pub captured: bool,
     /// True if it had nothing to do, such as a copy of 0 bytes.
     pub empty: bool,
@@ -213,7 +215,8 @@ pub struct CallKind {
     pub has_returned: bool,
     /// The ranges that share it besides its own.
     pub share: Option<ShareId>,
-    /// It was made in a range that the recording lacks: without a range, but not outside of all.
+    /// True if it was made in a range that the recording lacks: without a range, but not outside of
+    /// all.
     pub range_is_unknown: bool,
 }
 
@@ -238,8 +241,8 @@ impl CallKind {
         self.has_returned && is_failure(self.class, self.result)
     }
 
-    /// Which records a call of this kind is expected to have.
-    /// `end_ns` is the end of the call.
+    /// Returns the data for the expected records of a call of this kind. `end_ns` is the end of the
+    /// call.
     pub(crate) fn expected_records(&self, end_ns: u64) -> ExpectedRecords {
         ExpectedRecords {
             class: self.class,
@@ -261,9 +264,9 @@ impl CallKind {
 /// A call into CUDA.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
-    /// Without an end if it had not returned.
+    /// The time; without an end if it had not returned.
     pub time: Interval,
-    /// CUPTI's correlation id, which the records of its work have, too.
+    /// CUPTI's correlation id, which the records of its work also have.
     pub correlation_id: u32,
     /// The properties that it shares with other calls.
     pub kind: CallKindId,
@@ -324,12 +327,12 @@ impl Operation {
     }
 }
 
-/// Bytes of a kernel in the tables, without shared data: its row, that of its call, and their index
+/// Bytes of a kernel in the tables, without shared data: its row, its call's row, and their index
 /// entries in `range_tree`.
 pub const BYTES_A_KERNEL: usize = size_of::<Operation>() + size_of::<Call>() + 8;
 const _: () = assert!(BYTES_A_KERNEL <= 96);
 
-/// The properties shared by repeated operations: all but the time and the call.
+/// The properties shared by repeated operations: all except the time and the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Work {
     /// The kernel, copy, memset or graph.
@@ -359,13 +362,13 @@ impl Work {
         }
     }
 
-    /// True for a move of managed memory, which no call asks for.
+    /// True for a move of managed memory, which no call requests.
     pub fn is_migration(&self) -> bool {
         matches!(self.what, What::Copy(_)) && (11..=13).contains(&self.copy_kind)
     }
 }
 
-/// The kind of a GPU operation, with what CUPTI records of it.
+/// The kind of a GPU operation, with CUPTI's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
     /// A kernel.
@@ -397,13 +400,13 @@ pub struct WholeGraph {
 pub struct KernelNames {
     /// The mangled name, if known.
     pub name: NameId,
-    /// With parameters.
+    /// The name with parameters.
     pub demangled: Option<NameId>,
     /// The unqualified name.
     pub short: Option<NameId>,
 }
 
-/// Stands for a copy's own correlation id, which its runtime call usually shares.
+/// Represents a copy's own correlation id, which its runtime call usually shares.
 pub const SAME_ID: u32 = u32::MAX;
 
 impl What {
@@ -417,7 +420,7 @@ impl What {
         }
     }
 
-    /// Removes what belongs to a single operation.
+    /// Removes data of a single operation.
     pub(super) fn without_instance(mut self) -> Self {
         let (span, correlation_id) = match &mut self {
             Self::Kernel { details, .. } => (&mut details.span, &mut details.correlation_id),
@@ -467,7 +470,8 @@ pub struct Synchronization {
     pub process: u32,
 }
 
-/// An event was recorded into a stream: what was submitted to the stream before, by correlation id, precedes the event.
+/// An event was recorded into a stream: work submitted to the stream before, by correlation id,
+/// precedes the event.
 #[derive(Debug, Clone, Copy)]
 pub struct EventRecord {
     /// The kernel's id of the process; 0 as for [`Thread::process`].
@@ -526,7 +530,7 @@ pub struct MemoryEvent {
 /// A migration or page fault of managed memory.
 #[derive(Debug, Clone, Copy)]
 pub struct ManagedMemory {
-    /// What happened.
+    /// The kind of event.
     pub what: Managed,
     /// The address.
     pub address: u64,
@@ -538,7 +542,7 @@ pub struct ManagedMemory {
     pub process: u32,
 }
 
-/// What happened to managed memory.
+/// The kind of event of managed memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Managed {
     /// A migration to a device, which is also an operation.
@@ -560,7 +564,7 @@ pub enum Managed {
     },
     /// A number of faults of the device.
     DeviceFaults {
-        /// How many.
+        /// The number of faults.
         count: u64,
     },
 }
@@ -568,23 +572,23 @@ pub enum Managed {
 /// The limits of a device's multiprocessor; 0 if unknown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Multiprocessor {
-    /// CUDA ordinal.
+    /// The CUDA ordinal.
     pub device: u32,
-    /// Major and minor: (9, 0) is sm_90.
+    /// Major and minor version: (9, 0) is sm_90.
     pub compute_capability: (u32, u32),
     /// The number of multiprocessors of the device.
     pub multiprocessors: u32,
-    /// Warps.
+    /// The maximum number of warps.
     pub warps: u32,
-    /// Blocks.
+    /// The maximum number of blocks.
     pub blocks: u32,
-    /// Registers.
+    /// The number of registers.
     pub registers: u32,
-    /// Registers of one block.
+    /// The maximum number of registers of one block.
     pub registers_per_block: u32,
     /// Bytes of shared memory.
     pub shared_bytes: u32,
-    /// For kernels that opted in.
+    /// Bytes of shared memory of one block, for kernels that opted in.
     pub shared_bytes_per_block: u32,
 }
 
@@ -599,7 +603,7 @@ pub struct Overhead {
     pub holds_gpu: bool,
 }
 
-/// How calls are attributed to ranges.
+/// The way in which calls are attributed to ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RangesBy {
     /// By the tags of calls.
@@ -612,19 +616,19 @@ pub enum RangesBy {
 /// The times and kind of the session.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// In nanoseconds of `CLOCK_MONOTONIC`.
+    /// The window in nanoseconds of `CLOCK_MONOTONIC`.
     pub window_ns: (u64, u64),
     /// The times in which it was on and not paused, sorted and disjoint.
     pub windows_ns: Vec<(u64, u64)>,
     /// In a snapshot: calls that returned after this time may still get records.
     pub pending_from_ns: Option<u64>,
-    /// Records without a call and with an id up to this belong to calls before those kept.
+    /// Records without a call and with an id up to this belong to calls before the retained ones.
     pub before_id: u32,
-    /// How calls came to their ranges.
+    /// The way in which calls were attributed to ranges.
     pub ranges_by: RangesBy,
     /// The source's time 0.
     pub zero_ns: u64,
-    /// The last time of all annotations of a capture, ranges, marks and others.
+    /// The last time of all annotations of a capture: ranges, marks and others.
     pub last_annotation_ns: u64,
 }
 
@@ -637,7 +641,7 @@ impl Session {
     }
 }
 
-/// What a thread did in a part of a gap.
+/// The state of a thread in a part of a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostPart {
     /// The thread.
@@ -646,8 +650,8 @@ pub struct HostPart {
     pub time: Interval,
     /// The number of the table with its stack.
     pub table: u32,
-    /// In the stacks of that table.
+    /// The index in the stacks of that table.
     pub stack: Option<u32>,
-    /// What the thread did, as the recording numbers it.
+    /// The thread's state, as numbered by the recording.
     pub doing: u32,
 }

@@ -1,4 +1,4 @@
-//! Disjoint segments of a thread's time: what was innermost when.
+//! Disjoint segments of a thread's time, each with the innermost call or range.
 
 use profiler_base::order;
 

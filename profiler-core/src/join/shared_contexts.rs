@@ -1,4 +1,4 @@
-//! The joined contexts of a finished recording: with which ranges a call shares its work.
+//! The joined contexts of a finished recording: the ranges with which a call shares its work.
 
 use rustc_hash::FxHashMap;
 
@@ -10,18 +10,18 @@ use crate::record::recording::ranges::RangeTag;
 #[derive(Debug, Default)]
 pub(crate) struct SharedContexts {
     pub(crate) contexts: Contexts,
-    /// The links of ranges that were opened under a joined context, and of those within them.
+    /// The links of ranges that were opened under a joined context, and of ranges within them.
     of_range: FxHashMap<RangeId, ShareId>,
     resolved: FxHashMap<RangeTag, Resolved>,
     ids: FxHashMap<Box<[RangeId]>, ShareId>,
 }
 
-/// The range that the work of a context is attributed to, with its links; and whether a range of
+/// The range to which the work of a context is attributed, with its links; and whether a range of
 /// the context is unknown.
 type Resolved = ((RangeId, Option<ShareId>), bool);
 
 impl SharedContexts {
-    /// The range that work under a tag is attributed to.
+    /// The range to which work under a tag is attributed.
     pub(crate) fn first(
         &self,
         tag: RangeTag,
@@ -34,8 +34,8 @@ impl SharedContexts {
         range_of(*members.ranges.first()?)
     }
 
-    /// Finds the links of ranges. `opened` are the ranges that were opened under a context, with
-    /// its tag. Looks at every range, in order, if there are any.
+    /// Finds the links of ranges. `opened` has the ranges that were opened under a context, with
+    /// its tag. If there are any, visits every range in order.
     pub(crate) fn link(
         &mut self,
         store: &mut Tables,
@@ -49,7 +49,7 @@ impl SharedContexts {
         store.sort_ranges(&mut order);
         for range in order {
             let parent = store.ranges[range.at()].parent.get();
-            // The links of the outer range are among those of the context.
+            // The links of the context include the links of the outer range.
             let share = match opened.get(&range) {
                 Some(&tag) => self.resolve(store, tag, &range_of).and_then(|((_, share), _)| share),
                 None => parent.and_then(|parent| self.of_range.get(&parent).copied()),

@@ -22,11 +22,12 @@ use crate::record::recording::append::{SessionStart, Taken};
 use crate::record::recording::segment::Segment;
 use crate::record::recording::{Recording, ranges};
 
-/// How long a call is kept without its records, and a record without its call, in nanoseconds. If
-/// CUPTI has not answered since the call, as under load, [`UNANSWERED`] times as long.
+/// The maximum time that a call is stored without its records, and a record without its call, in
+/// nanoseconds. If CUPTI has not responded since the call, as under load, the maximum is
+/// [`UNANSWERED`] times as long.
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 const UNANSWERED: u64 = 3;
-/// How long after its return a call may get a record that CUPTI had not begun by then, in
+/// The time after its return in which a call may get a record that CUPTI had not begun by then, in
 /// nanoseconds.
 const GRACE_NS: u64 = 1_000_000_000;
 /// The interval between searches for calls without further records, in nanoseconds.
@@ -42,7 +43,7 @@ struct Pending {
     /// The range with this call among its pending items.
     waiting: Option<u64>,
     rows: Rows,
-    /// False in a pause and before the start, where records are left out.
+    /// False in a pause and before the start, where records are ignored.
     counts: bool,
     /// Its drawn window.
     window: Option<u64>,
@@ -53,12 +54,12 @@ struct Pending {
     last_ns: u64,
 }
 
-/// The times that decide which calls count.
+/// The times that determine which calls count.
 #[derive(Debug, Clone, Copy)]
 struct Times<'a> {
     /// The windows of the session.
     windows_ns: &'a [(u64, u64)],
-    /// When calls could get records, if they are logged at other times too.
+    /// The times in which calls could get records, if they are logged at other times too.
     enabled_ns: Option<&'a [(u64, u64)]>,
 }
 
@@ -67,7 +68,7 @@ impl Times<'_> {
         cupti::clock::is_within(self.windows_ns, call.start_ns)
     }
 
-    /// Whether the call may have records.
+    /// True if the call may have records.
     fn enable(&self, call: &cupti::Call) -> bool {
         self.enabled_ns
             .is_none_or(|enabled| cupti::clock::overlaps(enabled, call.start_ns, call.end_ns))
@@ -145,7 +146,7 @@ pub(crate) struct StreamingJoin {
     calls: IdWindow<Pending>,
     /// The time of the last search for calls without further records.
     settled_at_ns: u64,
-    /// When the longest-waiting call of that search began to wait, if any did.
+    /// The time since which the longest-waiting call of that search waits, if any does.
     waits_since_ns: Option<u64>,
     /// The class of each function, and whether it may have several records, by the function's id.
     functions: Vec<Option<(CallClass, bool)>>,
@@ -219,7 +220,7 @@ impl Sink for StreamingJoin {
 }
 
 impl StreamingJoin {
-    /// Keeps up to `most_done` finished ranges until they are taken, and up to `most_rows` rows of
+    /// Stores up to `most_done` finished ranges until they are taken, and up to `most_rows` rows of
     /// each kind.
     pub(crate) fn new(most_done: usize, most_rows: usize) -> Self {
         Self {
@@ -314,7 +315,7 @@ impl StreamingJoin {
     fn new_function(&mut self, function: cupti::DriverFunction) -> (CallClass, bool) {
         let (class, name) = (function.class(), function.name());
         let has_many = may_have_several_records(class, name);
-        // A damaged file may hold any number.
+        // A damaged file may contain any number.
         if class != CallClass::Unknown {
             let row = function.0 as usize;
             if row >= self.functions.len() {
@@ -383,7 +384,7 @@ impl StreamingJoin {
         }
     }
 
-    /// Keeps a record without a known call if the call may still arrive.
+    /// Stores a record without a known call if the call may still arrive.
     #[cold]
     fn keep_early(&mut self, early: Early, now_ns: u64) {
         let is_before = || early.without_call(self) == Unmatched::BeforeSession;
@@ -568,7 +569,7 @@ impl StreamingJoin {
     }
 }
 
-/// Whether a successful call submits work, and is no call under capture.
+/// True if a successful call submits work and is not captured into a graph.
 fn is_submission(expected: &ExpectedRecords) -> bool {
     submits_work(expected.class) && !expected.is_failure && !expected.captured && !expected.empty
 }

@@ -1,4 +1,4 @@
-//! The sums of a session that keeps no operations: by path, by kernel, by process range and by
+//! The sums of a session that stores no operations: by path, by kernel, by process range and by
 //! mark.
 //!
 //! Memory grows with the number of different paths and names up to a limit, not with time. New
@@ -48,20 +48,20 @@ pub(crate) struct PathSums {
     pub(crate) replayed: Totals,
     /// Work that is attributed to other ranges and linked to these or their descendants.
     pub(crate) shared: Totals,
-    /// Set if the sums of some ancestors leave work of these ranges or their descendants out.
+    /// Set if the sums of some ancestors exclude work of these ranges or their descendants.
     late: Option<Box<LateSums>>,
 }
 
-/// Work that the sums of some ancestors leave out.
+/// Work that the sums of some ancestors exclude.
 #[derive(Debug, Clone, Default)]
 struct LateSums {
-    /// Of the ranges themselves; it is in [`PathSums::own`].
+    /// Work of the ranges themselves; it is in [`PathSums::own`].
     own: Totals,
-    /// Of the ranges and their descendants, as far as it counts for the ranges.
+    /// Work of the ranges and their descendants that is attributed to the ranges.
     inclusive: Totals,
 }
 
-/// Calls and operations without those of descendants.
+/// Calls and operations without descendants.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OwnSums {
     pub(crate) totals: Totals,
@@ -109,7 +109,7 @@ pub(crate) type Activations = Option<Arc<Vec<Activation>>>;
 /// The linked paths; most work has none.
 pub(crate) type Links = Option<Arc<Vec<PathId>>>;
 
-/// The rows that a call or an operation is added to.
+/// The rows to which a call or an operation is added.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rows {
     /// `None` outside all ranges.
@@ -120,14 +120,14 @@ pub(crate) struct Rows {
     pub(crate) late: Option<Arc<LateRows>>,
 }
 
-/// What a call counts for that some ancestors of its range leave out.
+/// The attribution of a call that some ancestors of its range exclude.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LateRows {
-    /// The tags of the ranges that it counts for, innermost first, while they are not done.
+    /// The tags of the ranges to which it is attributed, innermost first, while they are not done.
     pub(crate) ranges: Vec<u64>,
-    /// Their paths and those of their further ancestors, without duplicates.
+    /// Their paths and the paths of their further ancestors, without duplicates.
     pub(crate) paths: Vec<PathId>,
-    /// The process ranges that these are activations of, without duplicates.
+    /// The process ranges that have these ranges as activations, without duplicates.
     pub(crate) process_ranges: Vec<u64>,
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct SumTables {
 }
 
 impl SumTables {
-    /// The totals of each path with those of its descendants.
+    /// The totals of each path and its descendants.
     pub(crate) fn inclusive(&self) -> Vec<Totals> {
         let mut inclusive: Vec<Totals> = self.paths.iter().map(|path| path.own.totals).collect();
         let late = || {
@@ -210,7 +210,7 @@ impl SumTables {
         }
     }
 
-    /// Returns the names of a path joined by `/`, shortened as those of a profile.
+    /// Returns the names of a path joined by `/`, shortened like paths of a profile.
     #[cfg(feature = "tracing")]
     pub(crate) fn path(&self, row: usize) -> String {
         let parent = |row: &usize| self.paths[*row].parent.map(|parent| parent as usize);
@@ -255,7 +255,7 @@ impl Sums {
         Self { tables, other, most_rows, ..Self::default() }
     }
 
-    /// Returns the row of a name, or that of `(other)` if the table is full.
+    /// Returns the row of a name, or the row of `(other)` if the table is full.
     fn row_of(
         &mut self,
         thread: &ThreadSegment,
@@ -342,7 +342,7 @@ impl Sums {
         found
     }
 
-    /// Returns the path of a range. Beyond the limit of rows, that is the `(other)` of its outer
+    /// Returns the path of a range. Beyond the limit of rows, this is the `(other)` of its outer
     /// path. An `(other)` may have as many rows again; ranges beyond these are added to the
     /// `(other)` itself.
     pub(crate) fn begin(

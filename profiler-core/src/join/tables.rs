@@ -33,20 +33,20 @@ pub struct Tables {
     pub process_ranges: Vec<ProcessRange>,
     /// By thread in time order.
     pub marks: Vec<Mark>,
-    /// Payloads and fields of those that have any.
+    /// Payloads and fields of ranges and marks that have any.
     pub details: FxHashMap<Subject, Details>,
-    /// What calls have in common.
+    /// The properties shared by calls.
     pub call_kinds: Interned<CallKind>,
     /// Ranges that share work attributed to another range, without duplicates. Few calls have any.
     pub shares: Vec<Box<[RangeId]>>,
-    /// By thread in call order. Of a runtime call and its driver call, which share their
-    /// correlation id, the driver call.
+    /// By thread in call order. A runtime call and its driver call, which share their correlation
+    /// id, are represented by the driver call.
     pub calls: Vec<Call>,
     /// The runtime calls that made driver calls; set by `correlate`.
     pub outer_calls: Vec<Call>,
     /// Calls of a capture that share their correlation id, by process and id; set by `correlate`.
     pub repeated_calls: FxHashMap<(u32, u32), Vec<Call>>,
-    /// What operations have in common.
+    /// The properties shared by operations.
     pub works: Interned<Work>,
     /// By start; those without timestamps first.
     pub operations: Vec<Operation>,
@@ -68,15 +68,15 @@ pub struct Tables {
     pub shared_ordinals: Vec<u32>,
     /// Empty if a process recorded itself.
     pub processes: Vec<Process>,
-    /// The clocks of several hosts; empty if all recordings are of one.
+    /// The clocks of several hosts; empty if all recordings are from one.
     pub hosts: Vec<HostClock>,
     /// The samples of the devices.
     pub series: Vec<Arc<Series>>,
     /// The stacks of each recording.
     pub(crate) host_stacks: Vec<Arc<HostStacks>>,
-    /// By thread and start: places in `host_stacks` and in its stacks.
+    /// By thread and start: positions in `host_stacks` and in its stacks.
     pub(crate) call_stacks: FxHashMap<(ThreadId, u64), (u32, u32)>,
-    /// What threads did in gaps, by thread and start.
+    /// The states of threads in gaps, by thread and start.
     pub host_samples: Vec<HostPart>,
     /// Calls whose stack is not in the recording.
     pub missing_stacks: u64,
@@ -87,7 +87,8 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Sorts the samples, and cuts those that overlap, as in a damaged file alone: the parts of a gap add up to it.
+    /// Sorts the samples, and cuts overlapping ones, which only a damaged file has: the parts of a
+    /// gap add up to it.
     pub(crate) fn sort_host_samples(&mut self) {
         order::sort_by_key(&mut self.host_samples, |part| (part.thread.at(), part.time.start_ns));
         let mut last: Option<(ThreadId, u64)> = None;
@@ -108,7 +109,7 @@ impl Tables {
         self.call_stacks.get(&(call.thread, call.time.start_ns)).copied()
     }
 
-    /// What a thread did within some time, as far as it was sampled: in order, cut to that time.
+    /// The sampled states of a thread within some time: in order, cut to that time.
     pub fn host_parts(&self, thread: ThreadId, time: Interval) -> impl Iterator<Item = HostPart> {
         let ends_before =
             |part: &HostPart| (part.thread.at(), part.time.end_ns) <= (thread.at(), time.start_ns);
@@ -129,13 +130,13 @@ impl Tables {
         &self.labels[id.at()]
     }
 
-    /// What a call shares with others.
+    /// The properties that a call shares with others.
     #[inline]
     pub fn call_kind(&self, call: &Call) -> &CallKind {
         self.call_kinds.row(call.kind.at())
     }
 
-    /// What an operation shares with others.
+    /// The properties that an operation shares with others.
     #[inline]
     pub fn work(&self, operation: &Operation) -> &Work {
         self.works.row(operation.work.at())
@@ -202,7 +203,7 @@ impl Tables {
         (self.ranges[range.at()].time.start_ns, range)
     }
 
-    /// Sorts ranges so that each comes after its outer ranges.
+    /// Sorts ranges so that each follows its outer ranges.
     pub fn sort_ranges(&self, ranges: &mut [RangeId]) {
         ranges.sort_unstable_by_key(|&range| self.order(range));
     }

@@ -29,7 +29,7 @@ pub struct Totals {
     pub memset_ns: u64,
     /// Bytes they wrote.
     pub memset_bytes: u64,
-    /// Launches of CUDA graphs traced as one interval. Their operations count nowhere.
+    /// Launches of CUDA graphs traced as one interval. Their operations are not counted.
     pub graphs: u64,
     /// Their GPU time in nanoseconds, from the first node's start to the last node's end.
     pub graph_ns: u64,
@@ -47,7 +47,8 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Kernels, copies and memsets, and [`graphs`](Self::graphs), which nsys leaves out of its "GPU Ops".
+    /// Kernels, copies and memsets, and [`graphs`](Self::graphs), which nsys excludes from its "GPU
+    /// Ops".
     pub fn gpu_operations(&self) -> u64 {
         self.kernels + self.copies + self.memsets + self.graphs
     }
@@ -122,7 +123,7 @@ impl Totals {
 }
 
 impl Totals {
-    /// The rest after earlier sums of the same rows.
+    /// The difference from earlier sums of the same rows.
     pub fn since(mut self, earlier: &Self) -> Self {
         self -= *earlier;
         self

@@ -1,4 +1,4 @@
-//! What the calls of drawn windows came to, by path, and the totals that are estimated from them.
+//! Sums of the calls of drawn windows by path, and the totals estimated from them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use crate::join::sums::{LateRows, PathId, Rows, SumTables};
 
-/// The most windows whose records are awaited.
+/// The maximum number of windows whose records are awaited.
 const MOST_WINDOWS: usize = 1024;
 
 /// A bound of a drawn window.
@@ -26,8 +26,8 @@ enum Bound {
 pub(crate) struct WindowBounds(Mutex<Vec<Bound>>);
 
 impl WindowBounds {
-    /// Begins a drawn window. The time is read under the lock: no segment that is taken before has a later
-    /// call.
+    /// Begins a drawn window. The time is read under the lock: no segment that is taken before has
+    /// a later call.
     pub(crate) fn begin(&self, probability: f64) {
         let mut bounds = self.0.lock();
         bounds.push(Bound::Begin { at_ns: now_ns(), probability });
@@ -40,7 +40,7 @@ impl WindowBounds {
     }
 }
 
-/// What a path came to in a window, without descendants.
+/// The amounts of a path in a window, without descendants.
 #[derive(Debug, Clone, Copy, Default)]
 struct Amounts {
     submissions: u64,
@@ -55,7 +55,7 @@ struct Window {
     /// Calls whose records have not arrived.
     waits_for: u64,
     paths: FxHashMap<Option<PathId>, Amounts>,
-    /// What late work came to, with the paths that it counts for.
+    /// The amounts of late work, with the paths to which it is attributed.
     late: Vec<(Arc<LateRows>, Amounts)>,
 }
 
@@ -69,10 +69,11 @@ pub(crate) struct WindowSums {
     /// Submissions of the whole session by path, without descendants, and outside all ranges.
     submissions: Vec<u64>,
     outside: u64,
-    /// Late submissions, which are in no other sum: by path that they count for, and all.
+    /// Late submissions, which no other sum includes: by path to which they are attributed, and
+    /// all.
     late: Vec<u64>,
     all_late: u64,
-    /// By path, with descendants, and of all.
+    /// The estimators by path, with descendants, and for the total.
     estimators: Vec<RatioEstimator>,
     all: RatioEstimator,
     /// Windows that were dropped at the bound.
@@ -87,12 +88,12 @@ pub(crate) struct WindowSums {
 pub(crate) struct Estimates {
     /// By path, with descendants.
     pub(crate) paths: Vec<Option<Estimate>>,
-    /// In ranges and outside.
+    /// The total in ranges and outside.
     pub(crate) all: Option<Estimate>,
     /// Calls that submitted work: by path, with descendants, and all.
     pub(crate) path_submissions: Vec<u64>,
     pub(crate) submissions: u64,
-    /// Drawn windows all of whose records have arrived.
+    /// Drawn windows whose records have all arrived.
     pub(crate) windows: u64,
 }
 
@@ -101,7 +102,8 @@ impl WindowSums {
         Self { bounds, ..Self::default() }
     }
 
-    /// Reads the bounds of windows since the last call. To be called before the calls of a segment are added.
+    /// Reads the bounds of windows since the last call. Must be called before the calls of a
+    /// segment are added.
     pub(crate) fn see_bounds(&mut self) {
         for bound in std::mem::take(&mut *self.bounds.0.lock()) {
             match bound {
@@ -141,7 +143,8 @@ impl WindowSums {
         }
     }
 
-    /// Counts a successful call that submits work and may have records, and returns its drawn window.
+    /// Counts a successful call that submits work and may have records, and returns its drawn
+    /// window.
     pub(crate) fn add_call(&mut self, rows: &Rows, at_ns: u64) -> Option<u64> {
         self.count_call(rows);
         let after = self.windows.partition_point(|window| window.start_ns <= at_ns);
@@ -167,7 +170,7 @@ impl WindowSums {
         }
     }
 
-    /// All records of a call of the window have arrived.
+    /// Records that all records of a call of the window have arrived.
     pub(crate) fn finish_call(&mut self, window: Option<u64>) {
         if let Some(window) = self.window(window) {
             window.waits_for = window.waits_for.saturating_sub(1);
@@ -179,7 +182,8 @@ impl WindowSums {
         self.windows.get_mut(usize::try_from(place).ok()?)
     }
 
-    /// Adds the windows that are complete to the estimates: calls that began before `until_ns` are all known.
+    /// Adds the windows that are complete to the estimates: calls that began before `until_ns` are
+    /// all known.
     pub(crate) fn settle(&mut self, until_ns: u64, tables: &SumTables) {
         while let Some(window) = self.windows.front()
             && window.waits_for == 0
@@ -269,7 +273,7 @@ impl Amounts {
     }
 }
 
-/// Whether a call of this class submits work whose GPU time is estimated.
+/// True if a call of this class submits work whose GPU time is estimated.
 pub(crate) fn submits_work(class: CallClass) -> bool {
     use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset};
     matches!(class, KernelLaunch | GraphLaunch | Memcpy | Memset)

@@ -12,7 +12,7 @@ use crate::join::tables::{self, Api, CallId, CallKind, Interval, Maybe};
 pub struct ApiCall<'a> {
     pub(crate) profile: &'a Profile,
     pub(crate) row: &'a tables::Call,
-    /// None for calls of the runtime API that made a driver call.
+    /// `None` for calls of the runtime API that made a driver call.
     pub(crate) id: Maybe<CallId>,
 }
 
@@ -78,22 +78,23 @@ impl<'a> ApiCall<'a> {
         self.row.range.get().map(|id| Range { profile: self.profile, id })
     }
 
-    /// The ranges that it counts for, innermost first, if an ancestor of its range leaves it out.
+    /// The ranges that it is attributed to, innermost first, if an ancestor of its range excludes
+    /// it.
     pub fn late_chain(&self) -> Option<impl Iterator<Item = Range<'a>> + use<'a>> {
         let profile = self.profile;
         let chain = profile.tree.late_chain(&profile.store, self.row)?;
         Some(chain.map(move |id| Range { profile, id }))
     }
 
-    /// The range that it is inferred to be of: see
-    /// [`Profile::with_inferred_ranges`]. `None` if it has a range, or none was inferred.
+    /// The inferred range: see [`Profile::with_inferred_ranges`]. `None` if the call has a range,
+    /// or none was inferred.
     pub fn inferred_range(&self) -> Option<Range<'a>> {
         let id = self.profile.store.inferred_range_of(self.id)?;
         Some(Range { profile: self.profile, id })
     }
 
-    /// All ranges of the call, without duplicates: first [`range`](Self::range), which it is
-    /// attributed to, then those [joined](crate::Context::join) with it.
+    /// All ranges of the call, without duplicates: first [`range`](Self::range), to which it is
+    /// attributed, then those [joined](crate::Context::join) with it.
     pub fn ranges(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
         let profile = self.profile;
         let others = profile.store.shares_of(self.row).iter();

@@ -1,4 +1,4 @@
-//! The clocks of a device while it worked, and what lowered them.
+//! The clocks of a device while it worked, and the causes of lowered clocks.
 
 use profiler_base::order;
 
@@ -7,7 +7,7 @@ use crate::collect::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
 use crate::join::busy::united;
 use crate::join::tables::Interval;
 
-/// The share of throttled time from which a device's times are not those of the program alone.
+/// The share of throttled time from which a device's times no longer depend on the program alone.
 pub const THROTTLED: f64 = 0.01;
 
 /// NVML's samples of a device's clocks while operations ran: [`Profile::device_clocks`].
@@ -23,7 +23,7 @@ pub struct DeviceClocks {
     pub sm_hz: Option<f64>,
     /// The mean memory clock in Hz.
     pub memory_hz: Option<f64>,
-    /// What lowered the clocks, largest share first. Several causes may overlap.
+    /// The causes of lowered clocks, largest share first. Several causes may overlap.
     pub slowed_by: Vec<Slowed>,
 }
 
@@ -47,8 +47,8 @@ impl DeviceClocks {
 
 impl Profile {
     /// The clocks of each device on which operations ran while [NVML was
-    /// sampled](crate::Sampling::nvml), by ordinal. Idle time, which lowers clocks, does not count.
-    /// A sample stands for the time since the previous one.
+    /// sampled](crate::Sampling::nvml), by ordinal. Idle time, which lowers clocks, is excluded. A
+    /// sample covers the time since the previous one.
     pub fn device_clocks(&self) -> Vec<DeviceClocks> {
         let mut devices: Vec<u32> = self.series().map(|series| series.device()).collect();
         devices.sort_unstable();
@@ -67,7 +67,7 @@ impl Profile {
             |track: &Option<Track<'_>>| track.as_ref().and_then(|track| track.mean_of(&busy));
         let (sm, memory) = (mean(&sm), mean(&memory));
         let share = |bit: u64| {
-            // CAST: NVML's value is a whole number of 64 bits, few of which are used.
+            // CAST: NVML's value is a whole number of 64 bits, of which it uses few.
             let is_set = |value: f64| f64::from(u8::from(value as u64 & bit != 0));
             reasons.as_ref()?.share_of(&busy, is_set)
         };

@@ -11,8 +11,9 @@ use crate::join::tables::NameId;
 
 /// A collective, send or receive of one rank.
 ///
-/// The injection library's NCCL plugin records it (NCCL 2.26 and newer). Without the plugin it is read from NCCL's NVTX ranges, which
-/// have the function, message size and communicator alone. A collective in a CUDA graph has no [`kernel`](Self::kernel).
+/// The injection library's NCCL plugin records it (NCCL 2.26 and newer). Without the plugin it is
+/// read from NCCL's NVTX ranges, which have only the function, message size and communicator. A
+/// collective in a CUDA graph has no [`kernel`](Self::kernel).
 #[derive(Debug, Clone, Copy)]
 pub struct Collective<'a> {
     profile: &'a Profile,
@@ -33,23 +34,24 @@ impl<'a> Collective<'a> {
         rank: Option<u32> = row.rank;
         /// The number of ranks of the communicator, from the plugin.
         ranks: Option<u32> = row.ranks;
-        /// The number among those of its function in its communicator, from 0; of sends and receives, with one peer. NCCL leaves
-        /// collectives in CUDA graphs out. Without the plugin, numbers count from the first recorded one.
+        /// The index among the operations of its function in its communicator, from 0. Sends and
+        /// receives are numbered for each peer. NCCL does not count collectives in CUDA graphs.
+        /// Without the plugin, numbering begins at the first recorded one.
         sequence: u64 = row.sequence;
-        /// The message size of this rank in bytes, as NCCL's NVTX ranges have it: for `AllGather`, what the rank sends; for
-        /// `ReduceScatter`, what it receives.
+        /// The message size of this rank in bytes, as in NCCL's NVTX ranges: the sent bytes for
+        /// `AllGather`, the received bytes for `ReduceScatter`.
         bytes: Option<u64> = row.bytes;
-        /// The channels that NCCL divides it among, from the plugin.
+        /// The number of channels that NCCL uses for it, from the plugin.
         channels: Option<u32> = row.channels;
-        /// The root's rank, or that of the peer of a send or receive.
+        /// The root's rank, or the peer's rank of a send or receive.
         other_rank: Option<u32> = row.other_rank;
-        /// How many collectives its kernel executes; 0 if the kernel is unknown.
+        /// The number of collectives that its kernel executes; 0 if the kernel is unknown.
         in_kernel: u32 = row.in_kernel;
         /// The kernel's process id; 0 if the process recorded itself.
         process_id: u32 = row.process;
     }
 
-    /// NCCL's name of the function, for functions that this version does not know.
+    /// NCCL's name of the function, also for functions that this version does not support.
     pub fn function_name(&self) -> &'a str {
         let name = self.profile.store.names.get(self.row.name);
         name.strip_prefix("nccl").unwrap_or(name)
@@ -60,7 +62,8 @@ impl<'a> Collective<'a> {
         self.text(self.row.communicator_name)
     }
 
-    /// The element type, such as `float32`, from the plugin. NCCL states bytes for `AllGather` and `Broadcast`.
+    /// The element type, such as `float32`, from the plugin. NCCL states bytes for `AllGather` and
+    /// `Broadcast`.
     pub fn datatype(&self) -> Option<&'a str> {
         self.text(self.row.datatype)
     }
@@ -80,7 +83,8 @@ impl<'a> Collective<'a> {
         matches!(self.row.source, CollectiveSource::Plugin(_))
     }
 
-    /// The time since the session's start: after the launch of its kernel; without the plugin, the start of NCCL's range.
+    /// The time since the session's start: after the launch of its kernel. Without the plugin, the
+    /// start of NCCL's range.
     pub fn at(&self) -> Duration {
         self.profile.since_start(self.row.at_ns)
     }
@@ -95,15 +99,16 @@ impl<'a> Collective<'a> {
         self.row.range.get().map(|id| Range { profile: self.profile, id })
     }
 
-    /// The kernel that executed it, alone or with [others](Self::in_kernel). `None` in a CUDA graph, if a thread of the driver
-    /// reported it, or if the launch is not recorded.
+    /// The kernel that executed it, alone or with [others](Self::in_kernel). `None` in a CUDA
+    /// graph, if a thread of the driver reported it, or if the launch is not recorded.
     pub fn kernel(&self) -> Option<GpuOperation<'a>> {
         self.row.operation.map(|id| self.profile.operation(id))
     }
 }
 
 impl Profile {
-    /// The collectives, sends and receives of NCCL, by process and time. The first call costs a pass over operations, marks and ranges.
+    /// The collectives, sends and receives of NCCL, by process and time. The first call visits all
+    /// operations, marks and ranges.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), profiler_core::Error> {

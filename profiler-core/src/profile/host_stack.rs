@@ -1,4 +1,4 @@
-//! Stacks of host threads at the calls that ended gaps, and what the threads did within them.
+//! Stacks of host threads at the calls that ended gaps, and the threads' activity within the gaps.
 
 use std::fmt;
 
@@ -9,10 +9,11 @@ use crate::join::tables::{HostPart, Tables};
 use crate::record::host_stacks::{FIRST_WAIT, HostStacks};
 pub use crate::record::host_stacks::{SampleLosses, SampleSource, StackLosses};
 
-/// Where a thread was: when it made a call that ended a gap, or in a sample within one.
+/// The stack of a thread at a call that ended a gap, or in a sample within one.
 ///
-/// That of a call names the code that submitted the next work, and the callers of that. What the thread did before in functions that
-/// have returned is not in it, but in the samples of the gap ([`Gap::samples`](crate::query::Gap::samples)).
+/// The stack of a call names the code that submitted the next work, and its callers. Functions that
+/// had returned before the call are not in it; the samples of the gap have them
+/// ([`Gap::samples`](crate::query::Gap::samples)).
 #[derive(Debug, Clone, Copy)]
 pub struct HostStack<'a> {
     stacks: &'a HostStacks,
@@ -26,33 +27,35 @@ pub struct HostStack<'a> {
 pub struct HostFrame<'a> {
     /// The demangled name; `None` for code without symbols.
     pub function: Option<&'a str>,
-    /// The name of the file that has the code, without its folder; `None` for code that was compiled at run time.
+    /// The name of the file that has the code, without its folder; `None` for code that was
+    /// compiled at run time.
     pub module: Option<&'a str>,
     /// The file's build id in hexadecimal, empty if it has none.
     pub build_id: &'a str,
-    /// The address in the file, as `addr2line` takes it; in the process without a module. Of a caller, within the call.
+    /// The address in the file, as `addr2line` expects it; without a module, the address in the
+    /// process. A caller's address is within its call instruction.
     pub address: u64,
 }
 
-/// What a thread did at a moment of a gap.
+/// The state of a thread at a moment of a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum HostState<'a> {
-    /// It ran on a CPU.
+    /// Running on a CPU.
     Running,
-    /// It could have run, and had no CPU.
+    /// Runnable, without a CPU.
     WaitingForCpu,
-    /// It waited.
+    /// Waiting.
     Waiting {
-        /// In this system call; `None` if that is unknown, or it was in none, as in a page fault.
+        /// The system call; `None` if it is unknown, or the thread was in none, as in a page fault.
         system_call: Option<&'a str>,
-        /// In this function of the kernel, if the kernel tells.
+        /// The function of the kernel, if the kernel reports it.
         channel: Option<&'a str>,
     },
 }
 
 impl<'a> HostState<'a> {
-    /// What a thread did in a part of a gap.
+    /// Returns the state of a thread in a part of a gap.
     pub fn of(store: &'a Tables, part: &HostPart) -> Self {
         let known = |text: &'a String| Some(&**text).filter(|text| !text.is_empty());
         match part.doing {
@@ -69,7 +72,7 @@ impl<'a> HostState<'a> {
         }
     }
 
-    /// True if the thread waited for something else than a CPU.
+    /// True if the thread waited for something other than a CPU.
     pub fn is_waiting(self) -> bool {
         matches!(self, Self::Waiting { .. })
     }
@@ -91,20 +94,20 @@ impl fmt::Display for HostState<'_> {
     }
 }
 
-/// How threads were sampled within gaps ([`Sampling::host`](crate::Sampling)).
+/// Counts of the samples of threads within gaps ([`Sampling::host`](crate::Sampling)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HostSampleCounts<'a> {
     /// The best source of any thread; `None` if no thread was sampled.
     pub source: Option<SampleSource>,
-    /// Why some thread had a lesser source, or none.
+    /// The reason why some thread had a lesser source, or none.
     pub failure: Option<&'a str>,
-    /// Samples of running threads, and of threads as they left a CPU, outside gaps too.
+    /// Samples of running threads, and of threads as they left a CPU, including those outside gaps.
     pub samples: u64,
-    /// Parts of gaps, each with the place and the state of a thread.
+    /// Parts of gaps, each with a stack and a state of a thread.
     pub parts: u64,
-    /// What is missing.
+    /// Losses.
     pub losses: SampleLosses,
 }
 
@@ -132,16 +135,17 @@ impl fmt::Display for HostSampleCounts<'_> {
     }
 }
 
-/// How many stacks a profile has, and what it lacks.
+/// The number of stacks in a profile, and losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HostStackCounts {
     /// Calls with a stack.
     pub calls: u64,
-    /// Those whose outer frames are missing: a frame could not be unwound, or there were too many.
+    /// Calls with a stack whose outer frames are missing: a frame could not be unwound, or there
+    /// were too many.
     pub truncated: u64,
-    /// Calls whose stack is not in the file, since the process died before it was written.
+    /// Calls whose stack is not in the file, because the process died before it was written.
     pub missing: u64,
     /// Stacks that were not taken.
     pub losses: StackLosses,
@@ -164,19 +168,20 @@ impl fmt::Display for HostStackCounts {
 }
 
 impl<'a> HostStack<'a> {
-    /// The stack of a call, if it was taken.
+    /// Returns the stack of a call, if it was taken.
     pub fn of(store: &'a Tables, call: &crate::join::tables::Call) -> Option<Self> {
         let (table, place) = *store.call_stacks.get(&(call.thread, call.time.start_ns))?;
         Some(Self { stacks: store.host_stacks.get(table as usize)?, place })
     }
 
-    /// The stack in a part of a gap, if it was taken.
+    /// Returns the stack in a part of a gap, if it was taken.
     pub fn of_part(store: &'a Tables, part: &HostPart) -> Option<Self> {
         Some(Self { stacks: store.host_stacks.get(part.table as usize)?, place: part.stack? })
     }
 
-    /// The frames of the program, innermost first: those of CUDA's libraries and of this profiler at the inner end are left out.
-    /// Inlined functions are frames of their own, where the file has debug information.
+    /// The frames of the program, innermost first. Frames of CUDA's libraries and of this profiler
+    /// at the inner end are omitted. Inlined functions are separate frames if the file has debug
+    /// information.
     pub fn frames(&self) -> Vec<HostFrame<'a>> {
         let stacks = self.stacks;
         let frame = |(location, function): (u32, Option<u32>)| {
@@ -221,14 +226,15 @@ impl fmt::Display for HostStack<'_> {
 }
 
 impl<'a> ApiCall<'a> {
-    /// Where its thread was, if the session took [stacks](crate::ProfilerBuilder) and the call ended a gap of its thread.
+    /// The stack of its thread, if the session took [stacks](crate::ProfilerBuilder) and the call
+    /// ended a gap of its thread.
     pub fn host_stack(&self) -> Option<HostStack<'a>> {
         HostStack::of(&self.profile.store, self.row)
     }
 }
 
 impl Profile {
-    /// How many calls have stacks, and what is missing. All 0 if the session took none.
+    /// The number of calls with stacks, and losses. All 0 if the session took none.
     pub fn host_stacks(&self) -> HostStackCounts {
         let store = &self.store;
         let mut counts = HostStackCounts {
@@ -247,7 +253,8 @@ impl Profile {
         counts
     }
 
-    /// How threads were sampled within gaps, and what is missing. Without a source if they were not.
+    /// Counts of the samples of threads within gaps, and losses. Without a source if no thread was
+    /// sampled.
     pub fn host_samples(&self) -> HostSampleCounts<'_> {
         let store = &self.store;
         let parts = store.host_samples.len() as u64;

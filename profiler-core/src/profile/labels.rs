@@ -2,7 +2,7 @@
 
 use crate::join::tables::{Details, FieldValue, Label, LabelId, Subject, Tables};
 
-/// A row of the store with a label and possibly details.
+/// A row of the store with a label and optional details.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Labelled<'a> {
     pub(crate) store: &'a Tables,

@@ -75,10 +75,11 @@ pub use range::{Range, RangeNode, RangeSummary};
 pub use summary::{PathSummary, ProcessRangeSummary};
 pub use track::{Sampled, Track, TrackSample};
 
-/// The joined result of a session: every GPU operation with the call that submitted it and the range of that call.
+/// The joined result of a session: every GPU operation with the call that submitted it and the
+/// range of that call.
 ///
-/// Times are nanoseconds of `CLOCK_MONOTONIC` since the session's start, or durations. `{}` prints a report for people;
-/// [`report`](Self::report) can have more sections.
+/// Times are nanoseconds of `CLOCK_MONOTONIC` since the session's start, or durations. `{}` prints
+/// a report for people; [`report`](Self::report) can have more sections.
 ///
 /// ```
 /// use profiler_core::Profile;
@@ -131,17 +132,17 @@ impl Profile {
         Self { recording: Some(recording), ..Self::from(joined) }
     }
 
-    /// The works that are collectives, determined from their names on first use.
+    /// The operations that are collectives, determined from their names on first use.
     pub fn collective_kernels(&self) -> &Communication {
         self.collective_kernels.get_or_init(|| Communication::new(&self.store))
     }
 
-    /// Adds kernels that move data between GPUs to those that are known by their names. They count
-    /// as communication instead of compute, and have the class of collectives.
+    /// Adds kernels that move data between GPUs to the ones recognized by name. They count as
+    /// communication instead of compute, and have the class of collectives.
     ///
-    /// `is_communication` gets the name of each kernel twice: as reports show it, demangled and
-    /// without parameters, and mangled. Of several calls the last counts. Costs microseconds for
-    /// each kernel name.
+    /// `is_communication` is called twice for each kernel: with the name in reports (demangled,
+    /// without parameters) and with the mangled name. A later call replaces an earlier one. Costs
+    /// microseconds for each kernel name.
     ///
     /// ```
     /// use profiler_core::Profile;
@@ -159,7 +160,7 @@ impl Profile {
         self
     }
 
-    /// True for a function that differs from another of the profile in its parameters alone.
+    /// True if another function of the profile differs only in its parameters.
     pub(crate) fn is_overloaded(&self, names: &KernelNames) -> bool {
         let overloads = self.overloads.get_or_init(|| {
             let names_of = |work: &Work| match work.what {
@@ -175,7 +176,7 @@ impl Profile {
         !overloads.is_empty() && overloads.contains(names)
     }
 
-    /// The name of a kernel that reports show.
+    /// The name of a kernel in reports.
     pub fn kernel_label(&self, names: &KernelNames) -> String {
         let text = |id| self.store.names.get(id);
         label(text(names.name), names.demangled.map(text), self.is_overloaded(names))
@@ -187,8 +188,8 @@ impl Profile {
         self.collective_rows.get_or_init(rows)
     }
 
-    /// Gives nodes of the range tree other names; those of one name within one range become one node, also in what is made of the
-    /// profile later. Costs a pass over the ranges, and the range tree.
+    /// Renames nodes of the range tree. Nodes with the same name in one parent are merged, also in
+    /// everything later derived from the profile. Costs a pass over the ranges, and the range tree.
     #[must_use]
     pub fn with_node_names<'n>(mut self, name_of: impl Fn(NodeId) -> Option<&'n str>) -> Self {
         let mut labels: FxHashMap<(LabelId, NodeId), LabelId> = FxHashMap::default();
@@ -210,17 +211,19 @@ impl Profile {
         self
     }
 
-    /// Infers ranges of work that was submitted outside all ranges: of the thread that waited in a
-    /// range meanwhile, as the caller of PyTorch's `backward` does while autograd's thread launches.
+    /// Infers ranges for work that was submitted outside all ranges: the range of the thread that
+    /// waited meanwhile. Example: the caller of PyTorch's `backward` waits while autograd's thread
+    /// launches.
     ///
-    /// Exact attribution stays as it is: such work remains in [`outside_ranges`](Self::outside_ranges)
-    /// and in no inclusive or exclusive sum. [`RangeSummary::inferred`] and similar methods have it,
-    /// and [`Query::with_inferred`](crate::query::Query::with_inferred). The condition: exactly one
-    /// thread of the process was in one range during the whole call and made no call itself, and
-    /// the calls of the two threads overlap at most a tenth as often as by chance. With two waiting
-    /// threads nothing is inferred; [`Facts::undecided_calls`] counts that. A guess, but for programs
-    /// whose threads really wait; a [`Context`](crate::Context) is exact. Costs a sort of the ranges and
-    /// of the calls outside ranges.
+    /// Exact attribution is unchanged: such work remains in
+    /// [`outside_ranges`](Self::outside_ranges) and in no inclusive or exclusive sum. It is in
+    /// [`RangeSummary::inferred`], similar methods and
+    /// [`Query::with_inferred`](crate::query::Query::with_inferred). Two conditions apply. Exactly
+    /// one thread of the process was in one range during the whole call and made no call itself.
+    /// The calls of the two threads overlap at most a tenth as often as by chance. With two waiting
+    /// threads nothing is inferred, and [`Facts::undecided_calls`] counts the call. Inference is a
+    /// guess except for programs whose threads really wait; a [`Context`](crate::Context) is exact.
+    /// Costs a sort of the ranges and of the calls outside ranges.
     #[must_use]
     pub fn with_inferred_ranges(mut self) -> Self {
         let inferred = infer::infer(&self.store);
@@ -237,9 +240,8 @@ impl Profile {
     }
 
     /// Drops the raw logs, which take most of the memory: about 50 bytes per driver call and more
-    /// than 200 per kernel. What remains is at most [`BYTES_A_KERNEL`](Self::BYTES_A_KERNEL) per
-    /// kernel with its launch, 56 bytes per range, and shared data. The profile cannot be saved any
-    /// more.
+    /// than 200 per kernel. The rest is at most [`BYTES_A_KERNEL`](Self::BYTES_A_KERNEL) per kernel
+    /// with its launch, 56 bytes per range, and shared data. The profile can no longer be saved.
     #[must_use]
     pub fn without_recording(self) -> Self {
         Self { recording: None, ..self }
@@ -278,7 +280,7 @@ impl Profile {
     }
 
     getters! {
-        /// The rows that it is made of.
+        /// The rows of the profile.
         tables: &Tables = store;
         /// The tree of ranges, with the sums of each.
         range_tree: &Tree = tree;
@@ -329,9 +331,9 @@ impl Profile {
         Duration::from_nanos(stop.saturating_sub(start))
     }
 
-    /// The wall time of the run: the time in which the session recorded, without pauses, until the end
-    /// of its last operation. For a capture, which has no session, the time from the first to the last
-    /// recorded activity.
+    /// The wall time of the run: the time in which the session recorded, without pauses, until the
+    /// end of its last operation. For a capture, which has no session, the time from the first to
+    /// the last recorded activity.
     pub fn wall_time(&self) -> Duration {
         let (windows, active) = (&self.store.session.windows_ns, extent(&self.store));
         let session = SessionTime::of(windows, active).map(|session| session.ns);
@@ -341,16 +343,17 @@ impl Profile {
     /// The totals of the session, in ranges and outside.
     pub fn totals(&self) -> Totals {
         let mut totals = self.tree.outside;
-        // Not of roots: a range leaves out what its descendants submit after its end.
+        // Summing the roots would miss work that descendants submit after the end of their
+        // ancestor.
         self.tree.nodes.iter().for_each(|node| totals += node.exclusive);
         totals
     }
 
     /// The number of ranges that end before a range that began within them, as ranges of several
-    /// domains may; 0 if no work was submitted in between.
+    /// domains can; 0 if no work was submitted in between.
     ///
-    /// What is submitted after the end of a range does not count for it. The sums of the inner range
-    /// may then exceed those of the outer one.
+    /// Work submitted after the end of a range is not attributed to it. The sums of the inner range
+    /// may then exceed the sums of the outer one.
     pub fn outlived_ranges(&self) -> usize {
         self.tree.crossings().map_or(0, |crossings| crossings.count())
     }
@@ -373,7 +376,7 @@ impl Profile {
             summary.nodes += 1;
             summary.instances += node.instances();
             summary.exclusive += node.exclusive();
-            // The sum of an enclosing range of the same pattern includes it.
+            // An enclosing range of the same pattern already includes this sum.
             if !around {
                 summary.host_ns = summary.host_ns.saturating_add(node.node().host_ns);
                 summary.inclusive += node.inclusive();
@@ -409,13 +412,13 @@ impl Profile {
         (0..self.tree.nodes.len() as u32).map(|id| RangeNode { profile: self, id: NodeId(id) })
     }
 
-    /// For each node, whether its name or a path that ends with it matches the pattern.
+    /// For each node, true if its name or a path that ends with it matches the pattern.
     pub fn matching(&self, pattern: &Pattern) -> Vec<bool> {
         let parent = |node: &RangeNode<'_>| node.node().parent.map(NodeId::at);
         pattern.matching(self.nodes().map(|node| (parent(&node), node.name())))
     }
 
-    /// For each node, whether an ancestor is among these.
+    /// For each node, true if an ancestor is in `of`.
     pub fn is_within(&self, of: &[bool]) -> Vec<bool> {
         let mut within: Vec<bool> = Vec::with_capacity(of.len());
         for node in &self.tree.nodes {
@@ -437,7 +440,7 @@ impl Profile {
         (0..self.store.ranges.len() as u32).map(|row| Range { profile: self, id: RangeId(row) })
     }
 
-    /// All GPU operations by start. Those without timestamps come first.
+    /// All GPU operations by start, first the operations without timestamps.
     pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'_>> + Clone {
         let rows = 0..self.store.operations.len() as u32;
         rows.map(|row| self.operation(OperationId(row)))
@@ -481,13 +484,14 @@ impl Profile {
         ApiCall { profile: self, row: &self.store.calls[id.at()], id: Some(id).into() }
     }
 
-    /// A time of the tables since the start of the session.
+    /// Converts a time of the tables to the time since the session's start.
     pub fn since_start(&self, ns: u64) -> Duration {
         Duration::from_nanos(ns.saturating_sub(self.store.session.window_ns.0))
     }
 }
 
-/// States that this many ranges [end before one within](Profile::outlived_ranges), so that sums do not nest.
+/// Returns the text that this many ranges [end before one within](Profile::outlived_ranges), so
+/// that sums do not nest.
 pub fn outlived(ranges: usize) -> String {
     let (ranges, end) = match ranges {
         1 => ("1 range".to_owned(), "ends"),

@@ -10,14 +10,14 @@ use crate::join::tables::{
     WholeGraph, Work,
 };
 
-/// How a GPU operation was attributed to its range. More ways may follow.
+/// The way in which a GPU operation was attributed to its range. More ways may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Attribution {
     /// The call that submitted it was made in the range, by CUPTI's correlation id. Exact.
     Launch,
-    /// As [`Launch`](Self::Launch), with the call on another thread, to which a
-    /// [`Context`](crate::Context) was handed.
+    /// Like [`Launch`](Self::Launch), with the call on another thread that received a
+    /// [`Context`](crate::Context).
     Handed,
     /// By thread and time: the call was made on the range's thread during the range. For captures
     /// of Nsight Systems, whose calls do not refer to ranges.
@@ -54,7 +54,7 @@ pub enum OperationKind {
 pub struct GpuOperation<'a> {
     pub(super) profile: &'a Profile,
     pub(super) id: OperationId,
-    /// The range that a query attributed it to, and how.
+    /// The range that a query attributed it to, and the way.
     pub(super) assigned: Option<(RangeId, Attribution)>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> GpuOperation<'a> {
         Self { assigned: Some((range, by)), ..self }
     }
 
-    /// The profile that it is of.
+    /// The profile that contains it.
     pub fn profile(&self) -> &'a Profile {
         self.profile
     }
@@ -74,12 +74,12 @@ impl<'a> GpuOperation<'a> {
         &self.profile.store.operations[self.id.at()]
     }
 
-    /// What it shares with others.
+    /// The row that it shares with other operations.
     pub fn work(&self) -> &'a Work {
         self.profile.store.work(self.row())
     }
 
-    /// True for communication kernels between GPUs, by their name.
+    /// True for communication kernels between GPUs, recognized by name.
     pub fn is_collective(&self) -> bool {
         self.profile.collective_kernels().contains(self.row().work)
     }
@@ -160,7 +160,7 @@ impl<'a> GpuOperation<'a> {
         Some(Graph { operation: *self, graph })
     }
 
-    /// The fields that the store keeps per operation.
+    /// The fields that the store has for each operation.
     fn instance(&self) -> (cupti::Span, u32) {
         let mut span = cupti::Span::default();
         if let Some(time) = self.row().time() {
@@ -192,14 +192,15 @@ impl<'a> GpuOperation<'a> {
         range.map(|id| Range { profile, id })
     }
 
-    /// The ranges that it counts for, innermost first, if an ancestor of its range leaves it out.
+    /// The ranges that it is attributed to, innermost first, if an ancestor of its range excludes
+    /// it.
     pub fn late_chain(&self) -> Option<impl Iterator<Item = Range<'a>> + use<'a>> {
         self.profile.tree.crossings()?;
         self.call().filter(|_| self.assigned.is_none())?.late_chain()
     }
 
-    /// The range that its call is inferred to be of: see
-    /// [`Profile::with_inferred_ranges`]. `None` if the call has a range, or none was inferred.
+    /// The inferred range of its call: see [`Profile::with_inferred_ranges`]. `None` if the call
+    /// has a range, or none was inferred.
     pub fn inferred_range(&self) -> Option<Range<'a>> {
         let id = self.profile.store.inferred_range_of(self.row().call)?;
         Some(Range { profile: self.profile, id })
@@ -218,15 +219,15 @@ impl<'a> GpuOperation<'a> {
         self.row().call.get().map_or(&[], |call| store.shares_of(&store.calls[call.at()]))
     }
 
-    /// The range in which its CUDA graph node was created, by capture or by hand. `None` if it is
-    /// no node, or the node was created outside all ranges or before the session. The range of its
-    /// launch is [`range`](Self::range), or that of its [`call`](Self::call) in a query of
-    /// [`replays`](crate::query::Query::replays).
+    /// The range in which its CUDA graph node was created, by capture or explicitly. `None` if it
+    /// is no node, or the node was created outside all ranges or before the session. The range of
+    /// its launch is [`range`](Self::range), or in a query of
+    /// [`replays`](crate::query::Query::replays) the range of its [`call`](Self::call).
     pub fn captured_in(&self) -> Option<Range<'a>> {
         self.row().captured.get().map(|id| Range { profile: self.profile, id })
     }
 
-    /// How it was attributed to its range.
+    /// The way in which it was attributed to its range.
     pub fn attribution(&self) -> Attribution {
         if let Some((_, by)) = self.assigned {
             return by;
@@ -256,8 +257,8 @@ pub struct Kernel<'a> {
 }
 
 impl<'a> Kernel<'a> {
-    /// A C++ name without parameters, other names unchanged. Kernels of the profile that differ in
-    /// their parameters alone have them. Costs microseconds.
+    /// The demangled name without parameters for C++ names; other names are unchanged. Kernels of
+    /// the profile that differ only in their parameters have them. Costs microseconds.
     pub fn demangled_name(&self) -> String {
         self.operation.profile.kernel_label(&self.names)
     }
@@ -307,7 +308,7 @@ impl MemoryCopy<'_> {
     /// Bytes per GPU time in GB/s (10^9 bytes per second). `None` without a GPU time.
     pub fn bandwidth(&self) -> Option<f64> {
         let ns = self.operation.row().ns();
-        // A byte a nanosecond is a GB/s.
+        // One byte per nanosecond equals one GB/s.
         (ns != 0).then(|| self.details.bytes as f64 / ns as f64)
     }
 }
@@ -341,13 +342,13 @@ impl Graph<'_> {
     getters! {
         /// CUPTI's id of the executable graph.
         executable_id: u32 = graph.executable;
-        /// CUPTI's id of the graph it was instantiated from. `None` for CUPTI's records; captures of
-        /// Nsight Systems have it.
+        /// CUPTI's id of the graph it was instantiated from. `None` for CUPTI's records; captures
+        /// of Nsight Systems have it.
         template_id: Option<u32> = graph.template;
     }
 }
 
-/// Gives each kind the methods of its [`GpuOperation`].
+/// Implements `Deref` to [`GpuOperation`] for each kind.
 macro_rules! deref_to_operation {
     ($($kind:ident)+) => {$(
         impl<'a> std::ops::Deref for $kind<'a> {

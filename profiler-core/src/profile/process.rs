@@ -1,4 +1,4 @@
-//! Processes: profiles of several recordings, and what belongs to one of their processes.
+//! Processes: profiles of several recordings, and data of a single process.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -18,20 +18,20 @@ use crate::join::tables;
 use crate::join::totals::Totals;
 use crate::record::recording::{Recording, RecordingInfo};
 
-/// Makes one profile of the recordings of several processes.
+/// Merges the recordings of several processes into one profile.
 ///
-/// Recordings are joined one at a time, so that memory holds the raw logs of one of them. Ids of
-/// threads, streams, contexts, calls and graph nodes of one process never meet those of another.
-/// Ranges of one path are one [node](super::RangeNode) with the sums of all processes;
+/// Recordings are joined one at a time, so that memory holds the raw logs of only one. Ids of
+/// threads, streams, contexts, calls and graph nodes never collide between processes. Ranges of one
+/// path are one [node](super::RangeNode) with the sums of all processes;
 /// [`Query::process`](crate::query::Query::process) and
 /// [`Query::by_process`](crate::query::Query::by_process) split them.
 ///
-/// All times are on one clock, `CLOCK_MONOTONIC` of one boot of one machine. Recordings of several hosts (machines, or boots of
-/// one) are put on the clock of the first by the ends of the collectives of NCCL that they share: [`Profile::hosts`]
-/// states the error. A device is a GPU by its PCI address, whatever ordinals the
-/// processes have for it. Where all agree on the ordinals, they are the devices' numbers; otherwise,
-/// as with `CUDA_VISIBLE_DEVICES`, devices are numbered from 0 by address. Parts of one GPU (MIG)
-/// count as that GPU.
+/// All times are on one clock, `CLOCK_MONOTONIC` of one boot of one machine. Recordings of several
+/// hosts (machines, or boots of one) are aligned to the clock of the first by the ends of their
+/// common NCCL collectives. [`Profile::hosts`] has the error. A device is a GPU identified by its
+/// PCI address, whatever its ordinals in the processes. If all processes agree on the ordinals,
+/// these are the devices' numbers. Otherwise, as with `CUDA_VISIBLE_DEVICES`, devices are numbered
+/// from 0 by address. Parts of one GPU (MIG) count as one GPU.
 ///
 /// ```no_run
 /// use profiler_core::Recording;
@@ -60,11 +60,11 @@ impl Merger {
         Self::default()
     }
 
-    /// Adds a recording. Costs what [`Profile::from_recording`] does, and a pass over the rows.
+    /// Adds a recording. Costs as much as [`Profile::from_recording`], and a pass over the rows.
     ///
     /// # Errors
-    /// It is unknown whether the recording is of the same boot as the others, it does not fit, or it is a copy
-    /// ([`Error::is_duplicate`]). It is left out, and the merger can go on.
+    /// The recording does not fit, is a copy ([`Error::is_duplicate`]), or cannot be assigned to
+    /// the boot of the others. It is left out, and the merger remains usable.
     pub fn add(&mut self, recording: Recording) -> Result<(), Error> {
         self.add_process(recording, None, None)
     }
@@ -72,7 +72,7 @@ impl Merger {
     /// Adds a recording with the name of its program and its rank among cooperating processes.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// Same as [`add`](Self::add).
     pub fn add_process(
         &mut self,
         recording: Recording,
@@ -82,18 +82,18 @@ impl Merger {
         self.0.add(recording, name, rank)
     }
 
-    /// Counts a recording that is missing, cannot be read or is a copy, which makes the profile
+    /// Counts a recording that is missing, unreadable or a copy, which makes the profile
     /// [incomplete](Losses::missing_recordings).
     pub fn add_missing(&mut self) {
         self.0.add_missing();
     }
 
-    /// Returns the profile of all processes. It has no [`recording`](Profile::recording), and its
-    /// [`recording_info`](Profile::recording_info) is that of the recording that started first, with
+    /// Returns the profile of all processes. It has no [`recording`](Profile::recording). Its
+    /// [`recording_info`](Profile::recording_info) is from the recording that started first, with
     /// the devices of all.
     ///
     /// # Errors
-    /// No recording was added, or those of several hosts share too few collectives.
+    /// No recording was added, or recordings of several hosts share too few collectives.
     pub fn finish(self) -> Result<Profile, Error> {
         self.0.finish().map(Profile::from)
     }
@@ -108,9 +108,10 @@ pub struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    /// The kernel's id, as [`Range::process_id`](crate::Range::process_id) and similar methods return it; 0 if the
-    /// process recorded itself. Of several processes with one id, as in several containers, the
-    /// others have an id above 2^22 here, and their own in [`recording_info`](Self::recording_info).
+    /// The kernel's id, as [`Range::process_id`](crate::Range::process_id) and similar methods
+    /// return it; 0 if the process recorded itself. If several processes have the same id, as in
+    /// several containers, all but one have an id above 2^22 here. Their own ids are in
+    /// [`recording_info`](Self::recording_info).
     pub fn id(&self) -> u32 {
         self.id
     }
@@ -230,8 +231,9 @@ impl Profile {
         rows.map(|row| Process { profile: self, id: row.id, row: Some(row) })
     }
 
-    /// The clocks of the hosts of several recordings, by that of the first: hosts are numbered by their lowest rank. Empty if all
-    /// recordings are of one boot of one machine, whose clock they share.
+    /// The clocks of the hosts of several recordings, relative to the first: hosts are numbered by
+    /// their lowest rank. Empty if all recordings are of one boot of one machine, whose clock they
+    /// share.
     pub fn hosts(&self) -> &[HostClock] {
         &self.store.hosts
     }
@@ -252,7 +254,7 @@ impl Profile {
         range_tree::totals_by_process(&self.store)
     }
 
-    /// What is missing of each process, for processes whose recording is incomplete.
+    /// The losses of each process whose recording is incomplete.
     pub fn incomplete_processes(&self) -> impl Iterator<Item = (Process<'_>, String)> {
         let missing = |process: Process<'_>| process.health().map(Health::missing_in_words);
         let all = self.processes().filter_map(move |process| Some((process, missing(process)?)));

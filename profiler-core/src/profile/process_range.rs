@@ -14,8 +14,8 @@ use crate::profile::{Profile, Range};
 
 /// A process range, such as the life of a future or a request; a start/end range of NVTX.
 ///
-/// Its exact work is that of its [`activations`](Self::activations): the thread ranges that the
-/// program assigned to it, as an annotated `async fn` does with its polls. Without activations,
+/// Its exact work is the work of its [`activations`](Self::activations): the thread ranges that the
+/// program assigned to it, such as the polls of an annotated `async fn`. Without activations,
 /// [`Profile::process_range_groups`] has its work by time.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessRange<'a> {
@@ -41,7 +41,8 @@ impl<'a> ProcessRange<'a> {
     }
 
     getters! {
-        /// From its start to its end, or to the stop if open. Its activations may cover less.
+        /// The time from its start to its end, or to the stop if open. Its activations may cover
+        /// less.
         host_time: Duration = Duration::from_nanos(row().time.ns());
         /// True if it had not ended at the stop.
         is_open: bool = row().end_thread.is_none();
@@ -132,10 +133,10 @@ impl Profile {
 #[derive(Debug, Clone)]
 pub struct ProcessRangeGroup<'a> {
     profile: &'a Profile,
-    /// At least one.
+    /// The process ranges; at least one.
     ranges: Vec<ProcessRangeId>,
     totals: Totals,
-    /// The calls that are its work by time, as disjoint positions in the call table, in order.
+    /// The calls of its work by time, as disjoint positions in the call table, in order.
     calls: Vec<Span<usize>>,
 }
 
@@ -170,20 +171,20 @@ impl<'a> ProcessRangeGroup<'a> {
         self.totals
     }
 
-    /// How many had not ended at the stop, until which they count.
+    /// The number of ranges that had not ended at the stop. They count until the stop.
     pub fn open(&self) -> u64 {
         self.ranges().filter(ProcessRange::is_open).count() as u64
     }
 
-    /// The sum of host times, those of overlapping ranges counted each.
+    /// The sum of host times; overlapping ranges count separately.
     pub fn host_time(&self) -> Duration {
         self.ranges().map(|range| range.host_time()).fold(Duration::ZERO, Duration::saturating_add)
     }
 
-    /// True if none has activations. The work then is by time: what the thread that started a range
-    /// submitted until the range ended, on whichever thread. It is exact where that thread did
-    /// nothing else, and also counts for the thread ranges around its calls. False for the exact work
-    /// of activations.
+    /// True if none has activations. The work is then attributed by time: the work that the
+    /// starting thread submitted until the range ended, on whichever thread. This is exact if that
+    /// thread did nothing else. The work is also attributed to the thread ranges around its calls.
+    /// False for the exact work of activations.
     pub fn is_by_time(&self) -> bool {
         let tree = &self.profile.tree;
         self.ranges.iter().all(|id| tree.activations[id.at()].is_empty())
@@ -224,10 +225,11 @@ fn calls_of_threads(store: &Tables) -> FxHashMap<ThreadId, Span<usize>> {
     threads
 }
 
-/// Calls at the end of a range that are compared with it: more of them nest in a damaged file alone.
+/// The number of calls at the end of a range that are compared with it. More calls nest only in a
+/// damaged file.
 const MOST_NESTED: usize = 16;
 
-/// The calls of a thread that lie within a process range, of its `all`.
+/// Returns the calls of a thread within a process range; `all` has the thread's calls.
 fn calls_within(store: &Tables, all: Span<usize>, range: &tables::ProcessRange) -> Span<usize> {
     let (first, calls) = (all.start, &store.calls[all]);
     let tables::Interval { start_ns, end_ns } = range.time;
@@ -251,10 +253,10 @@ fn unite(spans: &mut Vec<Span<usize>>) {
     });
 }
 
-/// Sums of calls and their operations between some positions in the call table.
+/// Sums of calls and their operations between positions in the call table.
 struct CallSums {
     positions: Vec<usize>,
-    /// Of all calls before each position, then of all calls.
+    /// Sums of all calls before each position; the last entry covers all calls.
     before: Vec<Totals>,
 }
 
@@ -284,7 +286,7 @@ impl CallSums {
         Self { positions, before }
     }
 
-    /// The sums of a span of those given.
+    /// Returns the sums of one of the given spans.
     fn within(&self, span: &Span<usize>) -> Totals {
         let before = |at: usize| {
             let place = self.positions.partition_point(|position| *position < at);

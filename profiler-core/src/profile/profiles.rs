@@ -2,7 +2,7 @@
 
 use crate::profile::Profile;
 
-/// The input of comparisons, diagnoses and budgets: one profile or those of several runs.
+/// The input of comparisons, diagnoses and budgets: one profile, or the profiles of several runs.
 pub trait Profiles {
     /// The profiles, one per run.
     fn profiles(&self) -> &[Profile];

@@ -36,7 +36,7 @@ impl RangeSummary {
     getters! {
         /// The number of instances.
         instances: u64 = instances;
-        /// The totals with descendants, as far as submitted before an instance's end: see
+        /// The totals with descendants, for work submitted before an instance's end: see
         /// [`Range::inclusive`].
         inclusive: Totals = inclusive;
         /// The totals without descendants.
@@ -46,12 +46,13 @@ impl RangeSummary {
         /// totals of the launching range contain them, too.
         replayed: Totals = replayed;
         /// Work submitted together with other ranges ([`Context::join`](crate::Context::join)) and
-        /// attributed to one of those. It is not in [`inclusive`](Self::inclusive); both together
-        /// are all submitted work. Sums over ranges that share work contain it several times.
+        /// attributed to one of those. [`inclusive`](Self::inclusive) does not contain it; both
+        /// together are all submitted work. Sums over ranges that share work contain it several
+        /// times.
         shared: Totals = shared;
-        /// Work of threads without ranges that is [inferred](crate::Profile::with_inferred_ranges) to
-        /// be of these ranges, whose thread waited meanwhile. It is not in
-        /// [`inclusive`](Self::inclusive), and also in the work outside all ranges.
+        /// Work of threads without ranges that is [inferred](crate::Profile::with_inferred_ranges)
+        /// for these ranges, whose thread waited meanwhile. [`inclusive`](Self::inclusive) does not
+        /// contain it; the work outside all ranges does.
         inferred: Totals = inferred;
         /// The sum of GPU times, with descendants.
         gpu_time: Duration = inclusive.gpu_time();
@@ -76,12 +77,12 @@ pub struct RangeNode<'a> {
 }
 
 impl<'a> RangeNode<'a> {
-    /// Its place in the range tree.
+    /// Its index in the range tree.
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// The profile that it is of.
+    /// The profile that contains it.
     pub fn profile(&self) -> &'a Profile {
         self.profile
     }
@@ -158,7 +159,7 @@ impl<'a> RangeNode<'a> {
         exclusive: Totals = node().exclusive;
         /// Executions of graph nodes created in it; see [`RangeSummary::replayed`].
         replayed: Totals = node().replayed;
-        /// Work shared with the ranges it is attributed to; see [`RangeSummary::shared`].
+        /// Work shared with the ranges to which it is attributed; see [`RangeSummary::shared`].
         shared: Totals = node().shared;
         /// Inferred work of threads without ranges; see [`RangeSummary::inferred`].
         inferred: Totals = node().inferred;
@@ -240,7 +241,7 @@ pub struct Range<'a> {
 label_methods!(Range);
 
 impl<'a> Range<'a> {
-    /// Its place in the tables.
+    /// Its index in the tables.
     pub fn id(&self) -> RangeId {
         self.id
     }
@@ -299,8 +300,8 @@ impl<'a> Range<'a> {
 
     /// The totals with descendants. Summed on each call: some nanoseconds per operation.
     ///
-    /// A descendant on the thread may end later, as with ranges of several domains; its work after the
-    /// end of this range does not count. Work under a context that was handed over does.
+    /// A descendant on the thread may end later, as with ranges of several domains; its work after
+    /// the end of this range is excluded. Work under a handed-over context is included.
     pub fn inclusive(&self) -> Totals {
         self.profile.tree.inclusive(&self.profile.store, self.id)
     }
@@ -320,7 +321,8 @@ impl<'a> Range<'a> {
         self.profile.tree.shared(&self.profile.store, self.id)
     }
 
-    /// Inferred work of threads without ranges; see [`RangeSummary::inferred`]. Summed on each call.
+    /// Inferred work of threads without ranges; see [`RangeSummary::inferred`]. Summed on each
+    /// call.
     pub fn inferred(&self) -> Totals {
         self.profile.tree.inferred(&self.profile.store, self.id)
     }
@@ -331,13 +333,13 @@ impl<'a> Range<'a> {
         profile.tree.inferred_operations(self.id).map(move |id| profile.operation(id))
     }
 
-    /// The GPU operations with those of descendants: range by range, each by start.
+    /// The GPU operations of the range and its descendants: range by range, each by start.
     pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.operations(self.id).map(move |id| profile.operation(id))
     }
 
-    /// The GPU operations without those of descendants, by start.
+    /// The GPU operations of the range without descendants, by start.
     pub fn own_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.own_operations(self.id).map(move |id| profile.operation(id))
@@ -362,13 +364,13 @@ impl<'a> Range<'a> {
         profile.tree.shared_calls(&profile.store, self.id).map(move |id| profile.call(id))
     }
 
-    /// The calls with those of descendants: range by range, each in call order.
+    /// The calls of the range and its descendants: range by range, each in call order.
     pub fn calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.calls(self.id).map(move |id| profile.call(id))
     }
 
-    /// The calls without those of descendants, in order.
+    /// The calls of the range without descendants, in order.
     pub fn own_calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.own_calls(self.id).map(move |id| profile.call(id))

@@ -1,4 +1,4 @@
-//! Summaries: sums and distributions of ranges and kernels, of sessions without operations.
+//! Summaries: sums and distributions of ranges and kernels, for sessions without operations.
 
 use std::fmt;
 use std::time::Duration;
@@ -38,8 +38,8 @@ use crate::record::recording::RecordingInfo;
 /// ```
 ///
 /// `{}` prints tables for people; its JSON has an entry per path. Counts, sums and attribution are
-/// exact, as in a [`Profile`](crate::Profile). Exception: a context attached after 262,144 other
-/// ranges have ended since its own counts as outside all ranges, and in
+/// exact, as in a [`Profile`](crate::Profile). There is one exception. A context attached after
+/// 262,144 other ranges have ended since its own counts as outside all ranges, and in
 /// [`Losses::calls_in_unknown_ranges`]. The same holds for a joined context after as many other
 /// joins. Marks and process ranges are summed by name.
 ///
@@ -93,7 +93,8 @@ impl Summary {
     /// The totals of the session, in ranges and outside.
     pub fn totals(&self) -> Totals {
         let mut totals = self.sums.outside.totals;
-        // Not of roots: a range leaves out what its descendants submit after its end.
+        // Summing the roots would miss work that descendants submit after the end of their
+        // ancestor.
         self.paths().for_each(|path| totals += path.exclusive());
         totals
     }
@@ -130,7 +131,7 @@ impl Summary {
         self.sums.marks.iter().map(move |mark| (mark.domain.map(name), name(mark.name), mark.count))
     }
 
-    /// All kernels with their times, in ranges and outside, the most time first.
+    /// All kernels with their times, in ranges and outside, by descending time.
     pub fn kernels(&self) -> Vec<(&str, Totals)> {
         let mut sums: std::collections::BTreeMap<&str, Totals> = Default::default();
         let own = self.sums.paths.iter().map(|path| &path.own).chain([&self.sums.outside]);
@@ -209,8 +210,8 @@ impl<'a> PathSummary<'a> {
         &self.sums().host
     }
 
-    /// The summed GPU time of each instance whose work is done, with descendants. In an always-on session, of those whose work is
-    /// all in windows.
+    /// The summed GPU time of each instance whose work is done, with descendants. In an always-on
+    /// session, only instances whose work is entirely in windows.
     pub fn gpu_time(&self) -> &'a Distribution {
         &self.sums().gpu
     }
@@ -264,12 +265,13 @@ impl<'a> ProcessRangeSummary<'a> {
         inclusive: Totals = sums.totals;
     }
 
-    /// From start to end of each instance that has ended. Activations may cover less.
+    /// The time from start to end of each ended instance. Activations may cover less.
     pub fn host_time(&self) -> &'a Distribution {
         &self.sums.host
     }
 
-    /// The summed GPU time of each instance that has ended and whose work is done; in an always-on session, all in windows.
+    /// The summed GPU time of each ended instance whose work is done. In an always-on session, only
+    /// instances entirely in windows.
     pub fn gpu_time(&self) -> &'a Distribution {
         &self.sums.gpu
     }

@@ -12,7 +12,7 @@ use crate::join::tables::Interval;
 use crate::record::series::{Kind, Metric, Series, Source, Unit};
 
 /// One column of a [`Series`]: a metric of a device over time. Samples cover all work on the
-/// device, of other threads and processes, too.
+/// device, including other threads and processes.
 #[derive(Debug, Clone, Copy)]
 pub struct Track<'a> {
     profile: &'a Profile,
@@ -28,7 +28,7 @@ pub struct TrackSample {
     pub start: Duration,
     /// The end since the session's start.
     pub end: Duration,
-    /// The value; NaN if unknown. Other non-finite values count as unknown.
+    /// The value; NaN if unknown. Other non-finite values are treated as unknown.
     pub value: f64,
 }
 
@@ -41,8 +41,8 @@ pub struct Sampled {
     pub value: f64,
     /// The number of samples, partial ones included.
     pub samples: usize,
-    /// The number of samples entirely in the interval. With 0, the value is that of a longer
-    /// interval: the requested one is too short.
+    /// The number of samples entirely in the interval. With 0, the interval is too short: the value
+    /// covers a longer one.
     pub whole: usize,
     /// The time covered by samples.
     #[cfg_attr(
@@ -99,7 +99,7 @@ impl<'a> Track<'a> {
         source: Source = series.source();
         /// The unit of the values.
         unit: Unit = metric().unit;
-        /// How values are combined.
+        /// The way in which values are combined.
         kind: Kind = metric().kind;
         /// The number of samples.
         len: usize = series.len();
@@ -122,7 +122,7 @@ impl<'a> Track<'a> {
         &self.metric().label
     }
 
-    /// The unit of [rates](Self::rates): per second for totals, else the unit.
+    /// The unit of [rates](Self::rates): per second for totals, otherwise the unit itself.
     pub fn rate_unit(&self) -> Unit {
         let unit = self.unit();
         if self.kind() == Kind::Total { unit.per_second().unwrap_or(Unit::Other) } else { unit }
@@ -152,9 +152,9 @@ impl<'a> Track<'a> {
         })
     }
 
-    /// The sum of samples in an interval since the session's start. Partial samples count by their
-    /// share. Uncovered time is not extrapolated: see [`Sampled::coverage`]. `None` if it is not a
-    /// total, or no sample overlaps the interval.
+    /// The sum of samples in an interval since the session's start. Partial samples count
+    /// proportionally. Uncovered time is not extrapolated: see [`Sampled::coverage`]. `None` if it
+    /// is not a total, or no sample overlaps the interval.
     pub fn sum(&self, from: Duration, to: Duration) -> Option<Sampled> {
         self.sum_of(&[self.interval(from, to)])
     }
@@ -165,8 +165,8 @@ impl<'a> Track<'a> {
         self.mean_of(&[self.interval(from, to)])
     }
 
-    /// The share of an interval since the session's start in which `is_so` holds, 0 to 1, such as
-    /// throttled or busy time. `None` if no sample overlaps the interval.
+    /// The share of an interval since the session's start for which `is_so` is true, 0 to 1, such
+    /// as throttled or busy time. `None` if no sample overlaps the interval.
     #[must_use]
     pub fn share(
         &self,
@@ -177,9 +177,8 @@ impl<'a> Track<'a> {
         self.share_of(&[self.interval(from, to)], |value| f64::from(u8::from(is_so(value))))
     }
 
-    /// The least and greatest value of samples that overlap an interval, in [`unit`](Self::unit):
-    /// per sample for totals, unlike the rates of `TrackSum`. `None`
-    /// without samples.
+    /// The minimum and maximum value of samples that overlap an interval, in [`unit`](Self::unit):
+    /// per sample for totals, unlike the rates of `TrackSum`. `None` without samples.
     pub fn extremes(&self, from: Duration, to: Duration) -> Option<(f64, f64)> {
         let values = self.rows(self.interval(from, to)).map(|row| self.value(row));
         values.filter(|value| value.is_finite()).fold(None, |so_far, value| {
@@ -209,7 +208,7 @@ impl<'a> Track<'a> {
         (self.kind() == Kind::Total).then(|| self.add(times, |value| value).sum())?
     }
 
-    /// The mean over times that are sorted and disjoint, weighted by time.
+    /// The time-weighted mean over sorted, disjoint times.
     pub fn mean_of(&self, times: &[Interval]) -> Option<Sampled> {
         match self.kind() {
             Kind::Total => {
@@ -297,7 +296,8 @@ impl Sums {
 }
 
 impl<'a> Range<'a> {
-    /// From the first start to the last end of its operations on a device: nsys's projection.
+    /// The interval from the first start to the last end of its operations on a device: nsys's
+    /// projection.
     pub(crate) fn projection(&self, device: u32) -> Option<Interval> {
         let on_device =
             self.operations().filter(|operation| operation.work().place.device == device);
@@ -311,19 +311,19 @@ impl<'a> Range<'a> {
     }
 
     /// The [sum](Track::sum) over its projection: the time from the first start to the last end of
-    /// its operations on the track's device, with descendants. Work of other ranges in that time
-    /// counts, too.
+    /// its operations on the track's device, with descendants. Work of other ranges in that time is
+    /// included.
     ///
     /// `None` if it has no operation with timestamps there, the track is not a total, or no sample
     /// overlaps. See [`Sampled::whole`] for ranges shorter than the sampling interval. Each call
-    /// visits all operations of the range; `range_track_sums` of `profiler_analysis` visits them once for all
-    /// paths and tracks.
+    /// visits all operations of the range; `range_track_sums` of `profiler_analysis` visits them
+    /// once for all paths and tracks.
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&[self.projection(track.device())?])
     }
 
-    /// The [mean](Track::mean) over the same time and at the same cost as [`sum`](Self::sum). Over
-    /// the host time it is `track.mean(range.start(), range.end())`.
+    /// The [mean](Track::mean) over the same time and at the same cost as [`sum`](Self::sum). For
+    /// the host time use `track.mean(range.start(), range.end())`.
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&[self.projection(track.device())?])
     }
@@ -334,13 +334,14 @@ impl<'a> RangeNode<'a> {
         united(self.ranges().filter_map(|range| range.projection(device)).collect())
     }
 
-    /// [`Range::sum`] over all instances; time shared by two of them counts once. Visits all
-    /// operations on each call; see `range_track_sums` of `profiler_analysis` for many paths or tracks.
+    /// [`Range::sum`] over all instances; time shared by two instances counts once. Visits all
+    /// operations on each call; see `range_track_sums` of `profiler_analysis` for many paths or
+    /// tracks.
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&self.projections(track.device()))
     }
 
-    /// [`Range::mean`] over all instances, as [`sum`](Self::sum).
+    /// [`Range::mean`] over all instances, like [`sum`](Self::sum).
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&self.projections(track.device()))
     }

@@ -1,4 +1,4 @@
-//! Idle gaps of a device, and what the host did during them.
+//! Idle gaps of a device, and the host's activity during them.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::join::segments::within;
 use crate::join::tables::{CallId, HostPart, Interval, RangeId};
 use crate::profile::{GpuOperation, HostStack, HostState, Profile, Range};
 
-/// Why a device was idle.
+/// The reason why a device was idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IdleReason<'a> {
@@ -26,7 +26,7 @@ pub enum IdleReason<'a> {
     Call(&'a str, CallClass),
     /// The thread was in no call: the program computed, waited or read data.
     Host,
-    /// The call that submitted the next operation had returned: the work was in transit or waited.
+    /// The call that submitted the next operation had returned: the work was in transit or queued.
     Queued,
     /// The call of the next operation is unknown.
     Unknown,
@@ -90,20 +90,22 @@ impl<'a> Gap<'a> {
         device: u32 = after.device();
         /// The operation whose end started the gap.
         before: GpuOperation<'a> = before;
-        /// The operation whose start ended the gap. The activity of its submitting thread is the cause.
+        /// The operation whose start ended the gap. The activity of its submitting thread is the
+        /// cause.
         after: GpuOperation<'a> = after;
         /// The length of the gap.
         duration: Duration = Duration::from_nanos(time.ns());
     }
 
-    /// Where the thread that ended the gap was when it submitted the next operation. `None` without stacks, if that operation
-    /// had been submitted shortly after another one, or if its call is unknown.
+    /// The stack of the thread that ended the gap, when it submitted the next operation. `None`
+    /// without stacks, if the thread had submitted another operation shortly before, or if the call
+    /// is unknown.
     pub fn stack(&self) -> Option<HostStack<'a>> {
         self.after.call()?.host_stack()
     }
 
-    /// What the thread that submitted the next operation did in the gap, in order: of a session with
-    /// [`Sampling::host`](crate::Sampling). Times without a sample are left out.
+    /// The activity in the gap of the thread that submitted the next operation, in order. Requires
+    /// a session with [`Sampling::host`](crate::Sampling). Times without a sample are omitted.
     pub fn samples(&self) -> Vec<GapSample<'a>> {
         let store = &self.profile.store;
         let Some(call) = self.after.row().call.get() else { return Vec::new() };
@@ -128,19 +130,19 @@ profiler_base::serialize_fields!(Gap<'_>, "Gap", |gap| {
     "after": gap.after.number(),
 });
 
-/// What the thread that ended a gap did in a part of it, and where.
+/// The state and stack of the thread that ended a gap, in a part of the gap.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct GapSample<'a> {
     /// The part, since the session's start.
     pub span: Span,
-    /// What the thread did.
+    /// The thread's state.
     pub state: HostState<'a>,
-    /// Where it was; `None` if its stack could not be had.
+    /// The thread's stack; `None` if it could not be taken.
     pub stack: Option<HostStack<'a>>,
 }
 
-/// Where a thread waited within gaps.
+/// A wait of a thread within gaps, with its system call and range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct GapWait<'a> {
@@ -162,17 +164,18 @@ impl fmt::Display for GapWait<'_> {
 #[cfg(feature = "serde")]
 profiler_base::serialize_as_text!(GapWait<'_>);
 
-/// A part of a gap with one cause, by what is known of the thread in it.
+/// A part of a gap with one cause, as far as the thread's activity in it is known.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct GapPart<'a> {
-    /// Why nothing ran.
+    /// The cause of the idle time.
     pub cause: IdleCause<'a>,
     /// Its length.
     pub ns: u64,
-    /// The stack of a sample; else that of the call that ended the gap, if the thread was on its way to it.
+    /// The stack of a sample. Without one, the stack of the call that ended the gap, if the thread
+    /// was on its way to that call.
     pub stack: Option<HostStack<'a>>,
-    /// What a sample found the thread doing.
+    /// The state of the thread in a sample.
     pub state: Option<HostState<'a>>,
 }
 
@@ -254,7 +257,7 @@ impl<'a> Gaps<'a> {
     }
 
     /// Divides the gaps among their causes: the activity of the thread that submitted the next
-    /// operation. Times add up to those of the gaps; counts are of gaps with the cause.
+    /// operation. Times add up to the total gap time; counts are of gaps with the cause.
     pub fn by_cause(&self) -> Groups<IdleCause<'a>> {
         let mut groups = Aggregate::default();
         for gap in &self.gaps {
@@ -282,8 +285,9 @@ impl<'a> Gaps<'a> {
         causes
     }
 
-    /// Divides the time that threads waited in gaps among the system calls and the ranges in which they did: the blocking system
-    /// calls by range. Of sessions with [`Sampling::host`](crate::Sampling); counts are of parts of gaps.
+    /// Divides the time that threads waited in gaps by system call and range: the blocking system
+    /// calls of each range. Requires a session with [`Sampling::host`](crate::Sampling); counts are
+    /// of parts of gaps.
     pub fn waits(&self) -> Groups<GapWait<'a>> {
         let mut groups = Aggregate::default();
         for gap in &self.gaps {
@@ -303,8 +307,8 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Visits the parts of a gap. Parts that were not sampled have the stack of the call that ended the gap if [`Gap::stack`] accounts
-    /// for them: the time in no call and in that call.
+    /// Visits the parts of a gap. Parts that were not sampled have the stack of the call that ended
+    /// the gap if [`Gap::stack`] accounts for them: the time in no call and in that call.
     fn visit_parts(&self, gap: &Gap<'a>, mut visit: impl FnMut(GapPart<'a>)) {
         let store = &self.profile.store;
         let at_end = gap.stack();
@@ -370,7 +374,7 @@ impl<'a> Gaps<'a> {
     }
 }
 
-/// The total, and the key with the most of it; the first of equal ones.
+/// Returns the total, and the key with the largest time; the first of equal ones.
 fn longest<K: Copy + Eq + std::hash::Hash>(
     parts: impl Iterator<Item = (K, u64)>,
 ) -> (u64, Option<(K, u64)>) {
@@ -395,7 +399,7 @@ impl fmt::Display for Gaps<'_> {
             return Ok(());
         }
         f.write_str("\n")?;
-        // With the layout of the formatter.
+        // Passes on the formatter's width and flags.
         self.by_cause().fmt(f)
     }
 }

@@ -23,8 +23,8 @@ pub(super) fn bytes(operation: &GpuOperation<'_>) -> u64 {
     }
 }
 
-/// The name of a kernel. `{}` omits the parameters, unless another kernel of the profile differs in
-/// them alone.
+/// The name of a kernel. `{}` omits the parameters, unless another kernel of the profile differs
+/// only in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KernelName<'a> {
     name: &'a str,
@@ -106,7 +106,7 @@ impl fmt::Display for RangePath<'_> {
     }
 }
 
-/// A stream. Ids are unique within a context only.
+/// A stream. Ids are unique only within a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -182,7 +182,7 @@ impl fmt::Display for TransferKey {
 #[cfg(feature = "serde")]
 profiler_base::serialize_as_text!(TransferKey);
 
-/// As the name without parameters.
+/// Serializes the name without parameters.
 #[cfg(feature = "serde")]
 impl Serialize for KernelName<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -190,7 +190,7 @@ impl Serialize for KernelName<'_> {
     }
 }
 
-/// As the full path.
+/// Serializes the full path.
 #[cfg(feature = "serde")]
 impl Serialize for RangePath<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -20,7 +20,7 @@ use crate::profile::{ApiCall, GpuOperation};
 pub struct Launch<'a> {
     operation: GpuOperation<'a>,
     call: ApiCall<'a>,
-    /// All times are of the session's clock.
+    /// All times are on the session's clock.
     called_ns: u64,
     returned_ns: Option<u64>,
     started_ns: u64,
@@ -37,16 +37,16 @@ impl<'a> Launch<'a> {
         api_time: Option<Duration> = call.host_time();
     }
 
-    /// From the start of the call to the start of the operation. 0 if the operation appears to
-    /// start first, due to the error of CUPTI's clock
+    /// The time from the start of the call to the start of the operation. 0 if the operation
+    /// appears to start first, due to the error of CUPTI's clock
     /// ([`Facts::clock_error_ns`](crate::Facts::clock_error_ns)). That error applies to
     /// [`queue_delay`](Self::queue_delay), too.
     pub fn latency(&self) -> Duration {
         Duration::from_nanos(self.started_ns.saturating_sub(self.called_ns))
     }
 
-    /// From the return of the call to the start of the operation; 0 if it started earlier. `None`
-    /// if the call had not returned.
+    /// The time from the return of the call to the start of the operation; 0 if it started earlier.
+    /// `None` if the call had not returned.
     pub fn queue_delay(&self) -> Option<Duration> {
         Some(Duration::from_nanos(self.started_ns.saturating_sub(self.returned_ns?)))
     }
@@ -56,7 +56,7 @@ impl<'a> Launch<'a> {
         Duration::from_nanos(self.ended_ns.saturating_sub(self.started_ns))
     }
 
-    /// From the start of the call to the end of the operation.
+    /// The time from the start of the call to the end of the operation.
     pub fn total_time(&self) -> Duration {
         Duration::from_nanos(self.ended_ns.saturating_sub(self.called_ns))
     }
@@ -79,8 +79,8 @@ pub struct Launches<'a> {
     unknown: u64,
 }
 
-/// Sums of launches: nsys's `cuda_kern_exec_sum`, except that operations that started before their
-/// call returned count with a queue delay of 0. nsys excludes them.
+/// Sums of launches: nsys's `cuda_kern_exec_sum`. Unlike nsys, operations that started before their
+/// call returned are included, with a queue delay of 0.
 #[derive(Debug, Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -95,13 +95,13 @@ pub struct LaunchGroup<K> {
     pub before_call: u64,
     /// Host times of the calls.
     pub api_time: Statistics,
-    /// From the starts of the calls to the starts of the operations.
+    /// Times from the starts of the calls to the starts of the operations.
     pub latency: Statistics,
-    /// From the returns of the calls to the starts of the operations.
+    /// Times from the returns of the calls to the starts of the operations.
     pub queue_delay: Statistics,
     /// GPU times of the operations.
     pub gpu_time: Statistics,
-    /// From the starts of the calls to the ends of the operations.
+    /// Times from the starts of the calls to the ends of the operations.
     pub total_time: Statistics,
 }
 
@@ -114,7 +114,8 @@ impl<'a> Query<'a> {
         Launches { launches, unknown }
     }
 
-    /// Visits the [launches](Self::launches), and returns the number of operations whose call or times are unknown.
+    /// Visits the [launches](Self::launches), and returns the number of operations whose call or
+    /// times are unknown.
     pub fn each_launch(&self, mut each: impl FnMut(Launch<'a>)) -> u64 {
         let mut seen = vec![false; self.profile.store.calls.len()];
         let mut unknown = 0;
@@ -160,17 +161,17 @@ impl<'a> Launches<'a> {
         summed(&self.launches.iter().collect::<Vec<_>>())
     }
 
-    /// Sums by kernel name, the most total time first.
+    /// Sums by kernel name, by descending total time.
     pub fn by_kernel(&self) -> Vec<LaunchGroup<KernelName<'a>>> {
         self.group_by(|launch| Some(KernelName::of(&launch.operation.as_kernel()?)))
     }
 
-    /// Sums by the path of the call's range, the most total time first.
+    /// Sums by the path of the call's range, by descending total time.
     pub fn by_range(&self) -> Vec<LaunchGroup<RangePath<'a>>> {
         self.group_by(|launch| Some(RangePath::of_call(&launch.call)))
     }
 
-    /// Sums by `key`, the most total time first; launches without a key are excluded.
+    /// Sums by `key`, by descending total time; launches without a key are excluded.
     #[must_use]
     pub fn group_by<K: Eq + Hash>(
         &self,
@@ -213,7 +214,8 @@ impl LaunchGroup<()> {
     }
 }
 
-/// The sums of each group with its number, the most total time first. Not generic: compiled once for all keys.
+/// Returns the sums of each group with its index, by descending total time. Not generic: compiled
+/// once for all keys.
 fn ranked(groups: &[Vec<&Launch<'_>>]) -> Vec<(usize, LaunchGroup<()>)> {
     let mut ranked: Vec<_> = groups.iter().map(|group| summed(group)).enumerate().collect();
     order::sort_by_key(&mut ranked, |(_, sums)| Reverse(sums.total_time.sum()));

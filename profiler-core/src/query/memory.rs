@@ -63,7 +63,7 @@ fn as_text<S: serde_core::Serializer>(kind: &MemoryKind, serializer: S) -> Resul
     serializer.collect_str(kind)
 }
 
-/// The allocated bytes from a time on.
+/// The number of allocated bytes from a time on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -98,10 +98,10 @@ pub struct DeviceMemory<'a> {
     pub frees: u64,
     /// Frees whose allocation was not recorded, mostly made before the session.
     pub unknown_frees: u64,
-    /// Allocations at an address that was not freed; the free is missing.
+    /// Allocations at an address that was still allocated; the free is missing.
     pub missing_frees: u64,
     /// Duplicate records of one allocation or free, which CUPTI 12.8 and 13.0 write for
-    /// `cuMemAlloc` and `cuMemFree`. They count nowhere else.
+    /// `cuMemAlloc` and `cuMemFree`. No other count includes them.
     pub repeated_records: u64,
     /// The allocated bytes after each event.
     pub timeline: Vec<MemoryPoint>,
@@ -167,7 +167,7 @@ impl<'a> MemoryUse<'a> {
         self.devices.iter()
     }
 
-    /// Memory of kind `DEVICE` on a device; of the first process if there are several.
+    /// Memory of kind `DEVICE` on a device; for several processes, memory of the first.
     pub fn on_device(&self, device: u32) -> Option<&DeviceMemory<'a>> {
         let wanted = |memory: &&DeviceMemory<'_>| {
             memory.device == device && memory.kind == MemoryKind::DEVICE
@@ -200,9 +200,10 @@ impl Profile {
     pub fn memory(&self) -> Option<MemoryUse<'_>> {
         let mut devices: Vec<DeviceMemory<'_>> = Vec::new();
         let mut places = FxHashMap::default();
-        // Allocations by address, with their row. A free may name another kind than its allocation.
+        // Allocations by address, with their row. A free may have another memory kind than its
+        // allocation.
         let mut live: FxHashMap<(u32, u64), (usize, MemoryEvent<'_>)> = FxHashMap::default();
-        // The row that the last event at an address counted in.
+        // The row to which the last event at an address was added.
         let mut counted: FxHashMap<(u32, u64), usize> = FxHashMap::default();
         for row in &self.store.memory {
             let event = MemoryEvent { profile: self, row };

@@ -1,5 +1,5 @@
-//! Queries select GPU operations and compute groups, gaps and their causes, launches, overlap, waits,
-//! memory and steps. [`Query`] starts at [`Profile::query`].
+//! Queries select GPU operations and compute groups, gaps and their causes, launches, overlap,
+//! waits, memory and steps. [`Query`] starts at [`Profile::query`].
 
 mod gap;
 mod group;
@@ -47,9 +47,9 @@ pub use wait::{Wait, WaitTarget, Waits};
 /// An interval since the session's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// The first start.
+    /// The start, since the session's start.
     pub start: Duration,
-    /// The last end.
+    /// The end, since the session's start.
     pub end: Duration,
 }
 
@@ -72,15 +72,16 @@ impl Span {
 pub struct DeviceTimes {
     /// The device's CUDA ordinal.
     pub device: u32,
-    /// From the first start to the last end.
+    /// The interval from the first start to the last end.
     pub span: Span,
-    /// The time in which an operation other than a collective ran. A collective that waits for another
-    /// rank occupies its device without computing, so [`communication`](Self::communication) is separate.
+    /// The time in which an operation other than a collective ran. A collective that waits for
+    /// another rank occupies its device without computing, so
+    /// [`communication`](Self::communication) is separate.
     pub busy: Duration,
-    /// The time in which only collectives ran: kernels of NCCL and the like, by name. It includes waits
-    /// for other ranks, which are not recorded.
+    /// The time in which only collectives ran: kernels of NCCL and similar libraries, recognized by
+    /// name. It includes waits for other ranks, which are not recorded.
     pub communication: Duration,
-    /// The sum of all times; concurrent operations count each.
+    /// The sum of all times; concurrent operations count separately.
     pub gpu_time: Duration,
 }
 
@@ -123,7 +124,7 @@ impl fmt::Display for DeviceTimes {
     }
 }
 
-/// How operations are attributed to ranges.
+/// The attribution of operations to ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum AttributionMode {
     /// By their call.
@@ -135,10 +136,11 @@ enum AttributionMode {
     Window,
 }
 
-/// Selects ranges by position, domain and category. Alternatives of one filter are combined with "or".
+/// Selects ranges by position, domain and category. Alternatives of one filter are combined with
+/// "or".
 #[derive(Debug, Clone, Default)]
 struct Selector {
-    /// Operations by start, instead of those of ranges.
+    /// Operations by start, instead of the operations of ranges.
     rows: Option<Rc<[OperationId]>>,
     patterns: Vec<Pattern>,
     nodes: Vec<NodeId>,
@@ -161,10 +163,10 @@ enum KindFilter {
 type Filter<'a> = Rc<dyn Fn(&GpuOperation<'a>) -> bool + 'a>;
 
 /// A lazy selection of GPU operations, from [`Profile::query`]. Each result costs one pass over the
-/// operations: some nanoseconds per operation, some tens if they are grouped.
+/// operations: some nanoseconds per operation, or some tens of nanoseconds with grouping.
 ///
-/// Filters of one kind are alternatives; filters of different kinds must all hold: kernels or memsets,
-/// on stream 7 or 8.
+/// Filters of one kind are alternatives; filters of different kinds must all match: kernels or
+/// memsets, on stream 7 or 8.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -196,14 +198,14 @@ struct Selection {
     ranges: Selector,
     kinds: Vec<KindFilter>,
     names: Vec<Pattern>,
-    /// Where graph nodes were captured.
+    /// The ranges in which graph nodes were captured.
     captured: Vec<Pattern>,
     devices: Vec<u32>,
     contexts: Vec<u32>,
     streams: Vec<u32>,
     threads: Vec<u32>,
     processes: Vec<u32>,
-    /// In nanoseconds since the session's start.
+    /// Nanoseconds since the session's start.
     times: Vec<(u64, u64)>,
 }
 
@@ -253,8 +255,8 @@ impl<'a> Query<'a> {
 /// Filters.
 impl<'a> Query<'a> {
     setters! {
-        /// Selects operations submitted in ranges of this name, path or pattern (see [`Profile::range`]), or
-        /// in their descendants.
+        /// Selects operations submitted in ranges of this name, path or pattern (see
+        /// [`Profile::range`]), or in their descendants.
         in_range(path: &str) selection.ranges.patterns += Pattern::new(path);
         /// Selects operations submitted in the ranges of this node, or in their descendants.
         in_node(node: RangeNode<'a>) selection.ranges.nodes += node.id;
@@ -262,39 +264,43 @@ impl<'a> Query<'a> {
         in_instance(range: Range<'a>) selection.ranges.instances += range.id;
         /// Selects operations submitted outside any range, or by an unknown call.
         outside_ranges() selection.ranges.outside = true;
-        /// Selects ranges of this category; otherwise as [`domain`](Self::domain).
+        /// Selects ranges of this category; otherwise like [`domain`](Self::domain).
         category(category: &str) selection.ranges.categories += category.to_owned();
         /// Excludes descendants of the selected ranges: exclusive instead of inclusive.
         directly() selection.ranges.directly = true;
-        /// Attributes executions of CUDA graph nodes to the range that created the node instead of the range
-        /// that launched the graph ([`Attribution::Capture`](crate::profile::Attribution::Capture)). Other
-        /// operations are excluded.
+        /// Attributes executions of CUDA graph nodes to the range that created the node instead of
+        /// the range that launched the graph
+        /// ([`Attribution::Capture`](crate::profile::Attribution::Capture)). Other operations are
+        /// excluded.
         replays() selection.ranges.mode = AttributionMode::Capture;
-        /// Selects executions of CUDA graph nodes that were created in ranges of this name, path or pattern, or
-        /// in their descendants. [`in_range`](Self::in_range) still selects by the launch.
+        /// Selects executions of CUDA graph nodes that were created in ranges of this name, path or
+        /// pattern, or in their descendants. [`in_range`](Self::in_range) still selects by the
+        /// launch.
         captured_in(path: &str) selection.captured += Pattern::new(path);
-        /// Attributes work without a range to its [inferred range](GpuOperation::inferred_range), if it has one
-        /// ([`Attribution::Inferred`](crate::profile::Attribution::Inferred)). All else is attributed as
-        /// without this.
+        /// Attributes work without a range to its [inferred range](GpuOperation::inferred_range),
+        /// if it has one ([`Attribution::Inferred`](crate::profile::Attribution::Inferred)). Other
+        /// attribution is unchanged.
         with_inferred() selection.ranges.with_inferred = true;
-        /// Selects by time alone: operations that started on the GPU while the host was in such a range,
-        /// whoever submitted them. An operation is attributed to the range that began last
-        /// ([`Attribution::Window`](crate::profile::Attribution::Window)), as exactly as CUPTI's clock allows
-        /// ([`Facts::clock_error_ns`](crate::Facts::clock_error_ns)). [`directly`](Self::directly) and
-        /// [`outside_ranges`](Self::outside_ranges) have no effect.
+        /// Selects by time alone: operations that started on the GPU while the host was in such a
+        /// range, whatever thread submitted them. An operation is attributed to the range that
+        /// began last ([`Attribution::Window`](crate::profile::Attribution::Window)), as exactly as
+        /// CUPTI's clock allows ([`Facts::clock_error_ns`](crate::Facts::clock_error_ns)).
+        /// [`directly`](Self::directly) and [`outside_ranges`](Self::outside_ranges) have no
+        /// effect.
         by_window() selection.ranges.mode = AttributionMode::Window;
         /// Selects operations submitted on this thread, by the kernel's id.
         thread(id: u32) selection.threads += id;
-        /// Selects a process by its id ([`Process::id`](crate::profile::Process::id)); 0 if a process
-        /// recorded itself.
+        /// Selects a process by its id ([`Process::id`](crate::profile::Process::id)); 0 if a
+        /// process recorded itself.
         process(id: u32) selection.processes += id;
         /// Selects a device by CUDA ordinal.
         device(device: u32) selection.devices += device;
         /// Selects a context by CUPTI's id.
         context(context: u32) selection.contexts += context;
-        /// Selects a stream by CUPTI's id, which is unique within a context only.
+        /// Selects a stream by CUPTI's id, which is unique only within a context.
         stream(stream: u32) selection.streams += stream;
-        /// Selects operations that ran in `start..end` since the session's start. They count in full.
+        /// Selects operations that ran in `start..end` since the session's start. Their whole time
+        /// counts.
         between(start: Duration, end: Duration) selection.times += (ns(start), ns(end));
         /// Selects kernels.
         kernels() selection.kinds += KindFilter::Kind(OperationKind::Kernel);
@@ -326,7 +332,7 @@ impl<'a> Query<'a> {
 
 /// Results.
 impl<'a> Query<'a> {
-    /// The operations by start; those without timestamps come first.
+    /// The operations by start, first the operations without timestamps.
     pub fn iter(&self) -> Operations<'a> {
         Operations::new(self)
     }
@@ -341,7 +347,7 @@ impl<'a> Query<'a> {
         self.iter().fold(0, |sum, operation| sum.saturating_add(group::bytes(&operation)))
     }
 
-    /// The sum of GPU times; concurrent operations count each.
+    /// The sum of GPU times; concurrent operations count separately.
     pub fn gpu_time(&self) -> Duration {
         let ns = self.iter().fold(0_u64, |sum, operation| sum.saturating_add(operation.row().ns()));
         Duration::from_nanos(ns)
@@ -357,7 +363,8 @@ impl<'a> Query<'a> {
         sum(self.devices().iter().map(|device| device.busy))
     }
 
-    /// The time in which only collectives ran, summed over devices ([`DeviceTimes::communication`]).
+    /// The time in which only collectives ran, summed over devices
+    /// ([`DeviceTimes::communication`]).
     pub fn communication_time(&self) -> Duration {
         sum(self.devices().iter().map(|device| device.communication))
     }
@@ -368,7 +375,7 @@ impl<'a> Query<'a> {
         sum(self.devices().iter().map(DeviceTimes::idle))
     }
 
-    /// From the first start to the last end on any device. `None` without timestamps.
+    /// The interval from the first start to the last end on any device. `None` without timestamps.
     pub fn span(&self) -> Option<Span> {
         span_of(&self.devices())
     }
@@ -380,7 +387,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Sums times; `Duration::MAX` at most.
+/// Sums times; saturates at `Duration::MAX`.
 fn sum(times: impl Iterator<Item = Duration>) -> Duration {
     times.fold(Duration::ZERO, Duration::saturating_add)
 }

@@ -16,7 +16,7 @@ use crate::profile::OperationKind;
 pub struct Overlap {
     /// The device's CUDA ordinal.
     pub device: u32,
-    /// From the first start to the last end.
+    /// The interval from the first start to the last end.
     pub span: Span,
     /// Kernels and copies ran concurrently.
     pub both: Duration,

@@ -19,7 +19,7 @@ pub struct Operations<'a> {
     ranges: Option<Vec<bool>>,
     is_capture: bool,
     with_inferred: bool,
-    /// For each range, whether it is selected itself; read for late calls alone.
+    /// For each range, true if it is selected itself; used only for late calls.
     selected: Vec<bool>,
     /// Ranges in which graph nodes were captured, if selected.
     captured: Option<Vec<bool>>,
@@ -74,7 +74,8 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// The operation with its range by the mode of the query. `None` if it has none by capture.
+    /// Returns the operation with its range by the mode of the query. `None` if capture mode finds
+    /// no range.
     fn attributed(&self, id: OperationId) -> Option<GpuOperation<'a>> {
         let operation = self.profile.operation(id);
         if self.is_capture {
@@ -90,7 +91,8 @@ impl<'a> Operations<'a> {
         })
     }
 
-    /// Whether a selected range counts a late operation; `None` for all others.
+    /// Returns true if a late operation is attributed to a selected range; `None` for all other
+    /// operations.
     fn is_late_selected(&self, operation: &GpuOperation<'a>) -> Option<bool> {
         if self.selected.is_empty() {
             return None;
@@ -187,7 +189,8 @@ impl Selection {
         store.works().iter().map(wanted).collect()
     }
 
-    /// For each range, whether graph nodes captured in it are selected; `None` for all operations.
+    /// For each range, true if graph nodes captured in it are selected; `None` if all operations
+    /// are.
     fn captured_in(&self, profile: &Profile) -> Option<Vec<bool>> {
         let selector = Selector { patterns: self.captured.clone(), ..Selector::default() };
         (!self.captured.is_empty()).then(|| selector.selected_with_descendants(profile))
@@ -246,8 +249,8 @@ impl Selector {
             || !self.categories.is_empty()
     }
 
-    /// The listed operations, or those of a single range or node from the index of the tree; `None`
-    /// for other selections.
+    /// The listed operations, or the operations of a single range or node from the index of the
+    /// tree; `None` for other selections.
     fn listed(&self, profile: &Profile) -> Option<Vec<OperationId>> {
         if let Some(rows) = &self.rows {
             return Some(rows.to_vec());
@@ -289,7 +292,7 @@ impl Selector {
         Some(rows)
     }
 
-    /// For each range, whether it is selected.
+    /// For each range, true if it is selected.
     fn selected(&self, profile: &Profile) -> Vec<bool> {
         let (store, tree) = (&profile.store, &profile.tree);
         // "Outside ranges" alone selects no range.
@@ -329,7 +332,7 @@ impl Selector {
         selected
     }
 
-    /// For each range, whether work submitted in it is selected.
+    /// For each range, true if work submitted in it is selected.
     fn selected_with_descendants(&self, profile: &Profile) -> Vec<bool> {
         let mut selected = self.selected(profile);
         if !self.directly {
@@ -350,7 +353,7 @@ fn in_windows(profile: &Profile, selector: &Selector) -> Vec<(OperationId, Range
     let mut windows: Vec<RangeId> = rows.filter(|range| selected[range.at()]).collect();
     store.sort_ranges(&mut windows);
     let mut next = windows.into_iter().peekable();
-    // The range that began last is on top; ended ranges are popped for good.
+    // The range that began last is on top; ended ranges are popped and never return.
     let mut open = BinaryHeap::new();
     let mut found = Vec::new();
     for (row, operation) in (0..).zip(&store.operations) {

@@ -1,4 +1,5 @@
-//! Requests of a service: the GPU time of each, also of batches that several share, and where its time went.
+//! Requests of a service: the GPU time of each, including shares of batches, and a division of its
+//! time into stages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,21 +33,22 @@ pub struct RequestQuery<'a> {
 /// The range of a request.
 #[derive(Debug, Clone, Copy)]
 pub enum RequestRange<'a> {
-    /// The life of a future or task: its work is that of its activations, on any thread.
+    /// The life of a future or task. Its work is the work of its activations, on any thread.
     Process(ProcessRange<'a>),
-    /// A range of a thread: its work is that of the range and of contexts captured in it.
+    /// A range of a thread. Its work is the work of the range and of contexts captured in it.
     Thread(Range<'a>),
 }
 
 /// A request: a range of the process or of a thread with its work on the GPU.
 ///
-/// An operation that was launched in a [joined context](crate::Context::join) of several requests, such as a batch, is split
-/// among them: by their declared weights if each has one, otherwise evenly. The parts of all requests add up to the
-/// operation.
+/// An operation that was launched in a [joined context](crate::Context::join) of several requests,
+/// such as a batch, is split among them. The split is by declared weights if each request has one,
+/// otherwise even. The parts of all requests add up to the operation.
 ///
-/// The time from its start to its end, or to the end of its last operation if that is later, is divided into five stages:
-/// [`pending`](Self::pending), [`waiting`](Self::waiting), [`host`](Self::host), [`queued`](Self::queued) and
-/// [`executing`](Self::executing). A batch is executing for each of its requests.
+/// A request lasts from its start to its end, or to the end of its last operation if that is later.
+/// This time is divided into five stages: [`pending`](Self::pending), [`waiting`](Self::waiting),
+/// [`host`](Self::host), [`queued`](Self::queued) and [`executing`](Self::executing). A batch is
+/// executing for each of its requests.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     range: RequestRange<'a>,
@@ -59,7 +61,7 @@ pub struct Request<'a> {
     stages: Stages,
 }
 
-/// Where the time of a request went, in nanoseconds.
+/// The time of a request by stage, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Stages {
     pending_ns: u64,
@@ -69,14 +71,14 @@ struct Stages {
     total_ns: u64,
 }
 
-/// The requests of a profile, by start of their ranges, those of the process first.
+/// The requests of a profile, by start of their ranges; requests of process ranges come first.
 #[derive(Debug, Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct Requests<'a> {
     requests: Vec<Request<'a>>,
 }
 
-/// The requests of one endpoint. Statistics are those of requests that have ended.
+/// The requests of one endpoint. Statistics cover ended requests.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Endpoint {
@@ -86,19 +88,19 @@ pub struct Endpoint {
     pub requests: u64,
     /// Requests that had not ended at the stop.
     pub open: u64,
-    /// From start to end, with operations that end later.
+    /// The time from start to end, with operations that end later.
     pub total: Statistics,
     /// GPU time, with parts of batches.
     pub gpu_time: Statistics,
-    /// Before any thread worked on the request.
+    /// The time before any thread worked on the request.
     pub pending: Statistics,
-    /// Later, while no thread worked on it.
+    /// The later time while no thread worked on it.
     pub waiting: Statistics,
-    /// While submitted work waited for the GPU and none ran.
+    /// The time while submitted work waited for the GPU and none ran.
     pub queued: Statistics,
-    /// While work ran on the GPU.
+    /// The time while work ran on the GPU.
     pub executing: Statistics,
-    /// All else.
+    /// All other time.
     pub host: Statistics,
     /// The part of the GPU time that is split by declared weights.
     pub split_by_weight: Duration,
@@ -107,8 +109,9 @@ pub struct Endpoint {
 }
 
 impl Profile {
-    /// The ranges of this name, path or pattern as requests: ranges of the process with their activations (an instrumented
-    /// future and its polls, on any thread), and outermost ranges of threads that are no activation.
+    /// Returns the ranges of this name, path or pattern as requests. Two kinds are included:
+    /// process ranges with their activations (an instrumented future and its polls, on any thread),
+    /// and outermost thread ranges that are not activations.
     ///
     /// ```
     /// use profiler_core::Profile;
@@ -130,21 +133,21 @@ impl Profile {
 }
 
 impl<'a> RequestQuery<'a> {
-    /// Splits shared operations by this field of the requests' ranges, such as tokens: a positive number. An operation with a
-    /// request that has no such number is split evenly.
+    /// Splits shared operations by this field of the requests' ranges, such as tokens: a positive
+    /// number. If a request of an operation lacks such a number, the operation is split evenly.
     pub fn weight_field(mut self, name: impl Into<String>) -> Self {
         self.weight = Some(name.into());
         self
     }
 
-    /// Groups requests by the text of this field of their ranges, such as a route. Without it, and for requests without the field,
-    /// the name of the range is the endpoint.
+    /// Groups requests by the text of this field of their ranges, such as a route. Without the
+    /// field, the name of the range is the endpoint.
     pub fn endpoint_field(mut self, name: impl Into<String>) -> Self {
         self.endpoint = Some(name.into());
         self
     }
 
-    /// Finds the requests. Costs O(n log n) in the operations, and their number of requests.
+    /// Finds the requests. Costs O(n log n) in the operations times their number of requests.
     pub fn find(&self) -> Requests<'a> {
         let ranges = self.ranges();
         let (own, owners) = self.owners(&ranges);
@@ -163,12 +166,12 @@ impl<'a> RequestQuery<'a> {
             })
             .collect();
         let mut spans: Vec<Vec<GpuSpan>> = vec![Vec::new(); requests.len()];
-        // The operation that a request was last seen for.
+        // The last operation to which each request was added.
         let mut seen = vec![u64::MAX; requests.len()];
         let mut rows: Vec<usize> = Vec::new();
         for (number, operation) in (0_u64..).zip(self.profile.operations()) {
             rows.clear();
-            // Late work is of the innermost root that it counts for.
+            // Late work belongs to the innermost root to which it is attributed.
             let of_late = operation.late_chain().map(|mut chain| {
                 chain.find_map(|range| own.get(&range.id).copied()).unwrap_or(NONE)
             });
@@ -231,7 +234,7 @@ impl<'a> RequestQuery<'a> {
         ranges
     }
 
-    /// The request of each root, and of each range: that of the innermost root around it.
+    /// The request of each root, and of each range: the request of the innermost root around it.
     fn owners(&self, ranges: &[RequestRange<'a>]) -> (FxHashMap<RangeId, u32>, Vec<u32>) {
         let profile = self.profile;
         let mut own = FxHashMap::default();
@@ -290,7 +293,7 @@ fn split(whole_ns: u64, weights: &[f64]) -> impl Iterator<Item = u64> {
 /// An operation in nanoseconds since the session's start.
 #[derive(Debug, Clone, Copy)]
 struct GpuSpan {
-    /// When its call had returned.
+    /// The return of its call.
     submitted_ns: u64,
     start_ns: u64,
     end_ns: u64,
@@ -309,15 +312,16 @@ impl GpuSpan {
 #[derive(Debug)]
 struct Edge {
     at_ns: u64,
-    /// Changes of the numbers of operations that wait for the GPU, of those that run, and of the threads that work on it.
+    /// Changes of three numbers: operations that wait for the GPU, running operations, and threads
+    /// that work on the request.
     queued: i64,
     executing: i64,
     threads: i64,
 }
 
 impl Stages {
-    /// Divides the time from `start_ns` to the later of `end_ns` and the end of all spans. `attended` are the times in which a
-    /// thread worked on the request.
+    /// Divides the time from `start_ns` to the later of `end_ns` and the end of all spans.
+    /// `attended` has the times in which a thread worked on the request.
     fn of(start_ns: u64, attended: &[(u64, u64)], end_ns: u64, spans: Vec<GpuSpan>) -> Self {
         let end_ns = spans.iter().map(|span| span.end_ns).fold(end_ns, u64::max);
         let within = |at_ns: u64| at_ns.clamp(start_ns, end_ns);
@@ -392,7 +396,8 @@ impl<'a> RequestRange<'a> {
         }
     }
 
-    /// The last field of this name; of the life of a future, or else of its first poll.
+    /// The last field of this name. For a future it is a field of its life, or else of its first
+    /// poll.
     pub fn field(&self, name: &str) -> Option<FieldValue<'a>> {
         match self {
             Self::Process(range) => {
@@ -402,7 +407,7 @@ impl<'a> RequestRange<'a> {
         }
     }
 
-    /// When threads worked on it.
+    /// The times in which threads worked on it.
     fn attended_ns(&self, start_ns: u64, end_ns: u64) -> Vec<(u64, u64)> {
         match self {
             Self::Process(range) => {
@@ -426,35 +431,37 @@ impl<'a> Request<'a> {
         host_time: Duration = range.host_time();
         /// True if its range had not ended at the stop.
         is_open: bool = range.is_open();
-        /// Operations on the GPU, with those that it shares.
+        /// Operations on the GPU, including shared ones.
         operations: u64 = operations;
-        /// Operations that it shares with other requests.
+        /// Operations shared with other requests.
         shared_operations: u64 = shared_operations;
-        /// The GPU time of operations that are its own alone.
+        /// The GPU time of operations that belong to it alone.
         own_gpu_time: Duration = Duration::from_nanos(own_ns);
         /// Its part of shared operations that are split by declared weights.
         split_by_weight: Duration = Duration::from_nanos(by_weight_ns);
         /// Its part of shared operations that are split evenly.
         split_evenly: Duration = Duration::from_nanos(evenly_ns);
-        /// From its start to its end, or to the end of its last operation if that is later: the sum of all stages.
+        /// The time from its start to its end, or to the end of its last operation if that is
+        /// later: the sum of all stages.
         total_time: Duration = Duration::from_nanos(stages.total_ns);
-        /// Before a thread first worked on it: the wait in a queue of the program. 0 for ranges of threads.
+        /// The time before a thread first worked on it: the wait in a queue of the program. 0 for
+        /// ranges of threads.
         pending: Duration = Duration::from_nanos(stages.pending_ns);
-        /// Later, while no thread worked on it and none of its operations was submitted or ran: the wait for a batch, or for
-        /// another task. 0 for ranges of threads.
+        /// The later time while no thread worked on it and none of its operations was submitted or
+        /// ran: the wait for a batch, or for another task. 0 for ranges of threads.
         waiting: Duration = Duration::from_nanos(stages.waiting_ns);
-        /// While submitted operations waited for the GPU and none of its operations ran.
+        /// The time while submitted operations waited for the GPU and none of its operations ran.
         queued: Duration = Duration::from_nanos(stages.queued_ns);
-        /// While one of its operations ran on a GPU.
+        /// The time while one of its operations ran on a GPU.
         executing: Duration = Duration::from_nanos(stages.executing_ns);
     }
 
-    /// The GPU time: that of its own operations and its parts of shared ones.
+    /// The GPU time of its own operations and of its parts of shared ones.
     pub fn gpu_time(&self) -> Duration {
         Duration::from_nanos(self.own_ns + self.by_weight_ns + self.evenly_ns)
     }
 
-    /// The time that is in no other stage: a thread works on it, or waits within its range.
+    /// The remaining time: a thread works on it, or waits within its range.
     pub fn host(&self) -> Duration {
         let Stages { pending_ns, waiting_ns, queued_ns, executing_ns, total_ns } = self.stages;
         Duration::from_nanos(total_ns - pending_ns - waiting_ns - queued_ns - executing_ns)
@@ -496,7 +503,7 @@ impl<'a> Requests<'a> {
         Statistics::of_ns(ended.map(|request| ns(of(request))).collect())
     }
 
-    /// Sums by endpoint, the most GPU time first.
+    /// Sums by endpoint, by descending GPU time.
     pub fn endpoints(&self) -> Vec<Endpoint> {
         let mut groups: BTreeMap<&str, Vec<Request<'a>>> = BTreeMap::new();
         for request in &self.requests {

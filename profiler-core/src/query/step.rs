@@ -26,13 +26,14 @@ pub struct Step<'a> {
 
 impl<'a> Step<'a> {
     getters! {
-        /// The number, from 0.
+        /// The index, from 0.
         number: usize = number;
         /// The range.
         range: Range<'a> = range;
         /// The host time.
         host_time: Duration = range.host_time();
-        /// From its start to the start of the next step of its process. `None` for the last step.
+        /// The time from its start to the start of the next step of its process. `None` for the
+        /// last step.
         period: Option<Duration> = period;
         /// The inclusive totals.
         totals: Totals = totals;
@@ -52,7 +53,8 @@ impl<'a> Step<'a> {
         self.range.mean(track)
     }
 
-    /// From the first start to the last end of its operations. `None` without timestamps.
+    /// The interval from the first start to the last end of its operations. `None` without
+    /// timestamps.
     pub fn gpu_span(&self) -> Option<Span> {
         super::span_of(&self.devices)
     }
@@ -157,10 +159,11 @@ impl<'a> Steps<'a> {
         self.steps.iter().filter(is_far).collect()
     }
 
-    /// The number of warm-up steps at the beginning: those before the first step with a usual host
-    /// time that three of four steps from there on have, at most half of all. Usual is up to the
-    /// median of the later half plus 5 standard deviations (estimated by the median absolute
-    /// deviation), or plus a tenth if that is more.
+    /// The number of warm-up steps at the beginning, at most half of all steps. Warm-up ends at the
+    /// first usual step from which on at least three of four consecutive steps are usual. A step is
+    /// usual if its host time is not far above the median of the later half. The limit is 5
+    /// standard deviations (estimated by the median absolute deviation) above it, or a tenth if
+    /// that is more.
     pub fn warm_up(&self) -> usize {
         let times: Vec<u64> = self.steps.iter().map(|step| ns(step.host_time())).collect();
         statistics::warm_up(&times)

@@ -45,7 +45,7 @@ pub struct Branch<'a> {
     pub depth: usize,
     /// The operations of the node's own ranges.
     pub exclusive: Amounts,
-    /// The operations with those of descendants.
+    /// The operations of the node's own ranges and of descendants.
     pub inclusive: Amounts,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Query<'a> {
         let profile = self.profile;
         let mut exclusive = vec![Amounts::default(); profile.tree.nodes.len()];
         let mut outside = Amounts::default();
-        // Late work, without descendants and with those that it counts for.
+        // Late work, exclusive, and inclusive for the ranges to which it is attributed.
         let mut late: Vec<(usize, Amounts)> = Vec::new();
         let mut late_inclusive: Vec<(usize, Amounts)> = Vec::new();
         for operation in self.iter() {
@@ -131,7 +131,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Levels of the tree that are shown; recursions may have many more.
+/// The upper bound of displayed levels of the tree; recursions may have many more.
 const LEVELS: usize = 24;
 
 impl fmt::Display for Branches<'_> {

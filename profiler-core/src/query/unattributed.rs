@@ -1,5 +1,5 @@
-//! Threads that launch kernels outside ranges while the ranges of other threads launch none: the
-//! sign of a framework with a device thread.
+//! Threads that launch kernels outside ranges while the ranges of other threads launch none: an
+//! indicator of a framework with a device thread.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub struct UnattributedThread<'a> {
     pub thread: CallThread<'a>,
     /// The kernels that it launched.
     pub kernels: u64,
-    /// The threads with ranges, none of which has GPU work.
+    /// The threads with ranges; none of these ranges has GPU work.
     pub range_threads: Vec<CallThread<'a>>,
 }
 
@@ -51,12 +51,12 @@ struct Counts {
 }
 
 impl Profile {
-    /// Threads that launched kernels outside ranges only, while other threads of the process have
-    /// ranges, but no GPU work in any of them; by kernels.
+    /// Threads that launched kernels only outside ranges, while other threads of the process have
+    /// ranges without any GPU work. Sorted by number of kernels.
     ///
     /// Frameworks such as burn launch from a thread of their own. Their ranges need a
-    /// [`HandOver`](crate::session::HandOver), or the framework's package of this project. The report ends
-    /// with these lines. Costs a pass over operations and ranges.
+    /// [`HandOver`](crate::session::HandOver), or this project's package for the framework. The
+    /// report ends with these lines. Costs a pass over operations and ranges.
     ///
     /// ```
     /// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
@@ -93,7 +93,7 @@ impl Profile {
         let launchers = launchers.map(|(thread, counts)| UnattributedThread {
             thread: CallThread::new(thread),
             kernels: counts.outside,
-            // Its own ranges are of no help to it.
+            // Its own ranges do not explain its launches.
             range_threads: idle_in(thread.process)
                 .into_iter()
                 .filter(|idle| idle.id != thread.id)

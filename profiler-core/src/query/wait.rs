@@ -26,9 +26,9 @@ pub enum WaitTarget {
         /// The stream.
         stream: u32,
     },
-    /// An event, by CUPTI's ids. Needs records of waits that CUPTI writes
-    /// ([`Config::synchronizations_from_calls`](cupti::Config::synchronizations_from_calls) off, or the kind `CUDA_EVENT`):
-    /// otherwise waits for events are [`Unknown`](Self::Unknown).
+    /// An event, by CUPTI's ids. Requires CUPTI's own records of waits
+    /// ([`Config::synchronizations_from_calls`](cupti::Config::synchronizations_from_calls) off, or
+    /// the kind `CUDA_EVENT`); otherwise waits for events are [`Unknown`](Self::Unknown).
     Event {
         /// The process, as above.
         process: u32,

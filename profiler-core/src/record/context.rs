@@ -30,8 +30,8 @@ use crate::record::recording::ranges::{self, RangeTag};
 ///
 /// Capturing reads one thread-local value; attaching stores a few. Without a session a context is
 /// empty. A context of an earlier session has no effect;
-/// [`Facts::earlier_contexts`](crate::Facts::earlier_contexts) counts its uses. The range may
-/// have ended by then.
+/// [`Facts::earlier_contexts`](crate::Facts::earlier_contexts) counts its uses. The range may have
+/// ended before the context is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Context {
     /// 0 if empty.
@@ -48,21 +48,22 @@ impl Context {
 
     /// Joins contexts for work that several ranges submitted together, such as a fused kernel.
     ///
-    /// The work is attributed to the range of the first context, so sums and budgets are those of
-    /// attaching it alone. [`GpuOperation::ranges`](crate::profile::GpuOperation::ranges) lists all
-    /// ranges, and each other range has the work in [`Range::shared`](crate::Range::shared), apart
-    /// from its own sums. Ranges opened under the context are children of the first range and share
-    /// their work with the others. Marks, process ranges and nodes of captured graphs belong to the
-    /// first range only.
+    /// The work is attributed to the range of the first context, so sums and budgets are the same
+    /// as if only that one were attached.
+    /// [`GpuOperation::ranges`](crate::profile::GpuOperation::ranges) lists all ranges, and each
+    /// other range has the work in [`Range::shared`](crate::Range::shared), separate from its own
+    /// sums. Ranges opened under the context are children of the first range and share their work
+    /// with the others. Marks, process ranges and nodes of captured graphs belong only to the first
+    /// range.
     ///
     /// Contexts that are empty or of an earlier session are ignored, and duplicates are dropped; a
-    /// joined context contributes all of its ranges. One remaining range gives that range's
-    /// context, none an [empty one](Self::is_empty). Any thread may join contexts of any threads
-    /// and attach the result on others.
+    /// joined context contributes all of its ranges. If one range remains, the result is that
+    /// range's context; if none remains, it is [empty](Self::is_empty). Any thread may join
+    /// contexts of any threads and attach the result on others.
     ///
     /// A join costs one or two allocations, and log entries of 24 bytes: one for two ranges, one
-    /// more for each further range. Attaching costs what any context costs. If the entry cannot be
-    /// written, as on a thread that is ending, the first context is returned and
+    /// more for each further range. Attaching costs the same as for any context. If the entry
+    /// cannot be written, as on a thread that is ending, the first context is returned and
     /// [`Losses::lost_ranges`](crate::Losses::lost_ranges) counts the loss.
     ///
     /// ```
@@ -94,7 +95,7 @@ impl Context {
 
     /// Enters the range, or the joined ranges, on this thread until the returned guard is dropped.
     ///
-    /// Guards nest as ranges do. Ranges that are open on this thread stay open.
+    /// Guards nest like ranges. Ranges that are open on this thread stay open.
     #[must_use = "the context is detached when this guard is dropped: keep it in a variable, `let _attached = ...`"]
     pub fn attach(self) -> Attached {
         let tag = RangeTag(self.tag);
@@ -120,13 +121,13 @@ impl Context {
         move || self.run(f)
     }
 
-    /// Like [`wrap`](Self::wrap), for closures called any number of times with a value: rayon's
-    /// `map`, `for_each` and the like.
+    /// Like [`wrap`](Self::wrap), for closures called any number of times with a value, as in
+    /// rayon's `map` and `for_each`.
     pub fn wrap_each<A, R>(self, f: impl Fn(A) -> R) -> impl Fn(A) -> R {
         move |value| self.run(|| f(value))
     }
 
-    /// Returns a future whose polls run in this context, for `tokio::spawn` and the like.
+    /// Returns a future whose polls run in this context, for `tokio::spawn` and similar functions.
     pub fn follow<F: Future>(self, future: F) -> InContext<F> {
         InContext { future, context: self }
     }

@@ -4,24 +4,25 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Functions of a process.
+/// The maximum number of functions of a process.
 const MOST: usize = 8;
 
 static HOOKS: [OnceLock<fn()>; MOST] = [const { OnceLock::new() }; MOST];
-/// Whether there is any.
+/// True if there is any function.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 thread_local!(static RUNNING: Cell<bool> = const { Cell::new(false) });
 
-/// Calls `changed` whenever the context of a thread changes while a session is on: a range starts or
-/// ends there, or a context is attached or detached.
+/// Calls `changed` whenever the context of a thread changes while a session is on: a range starts
+/// or ends there, or a context is attached or detached.
 ///
-/// For packages of frameworks, which hand the range over to another thread:
-/// [`Context::capture`](crate::Context::capture) returns the new one. The function runs on that thread,
-/// within the program's ranges: it has to be fast. Ranges that it opens itself do not call it. It is
-/// never removed; a range costs 1 ns more from then on, and the function.
+/// For framework packages, which hand the range over to another thread:
+/// [`Context::capture`](crate::Context::capture) returns the new context. The function runs on the
+/// thread whose context changed, within the program's ranges, so it must be fast. Ranges that it
+/// opens itself do not call it. It is never removed: from then on a range costs 1 ns more, plus the
+/// function.
 ///
-/// Returns false if the process has eight others. The same function counts once.
+/// Returns false if the process already has eight other functions. The same function counts once.
 ///
 /// ```
 /// use profiler_core::session::on_context_change;
@@ -39,7 +40,8 @@ pub fn on_context_change(changed: fn()) -> bool {
     is_set
 }
 
-/// The context of this thread has changed. Nothing of the thread may be borrowed.
+/// Calls the functions after a change of this thread's context. Nothing of the thread may be
+/// borrowed.
 #[inline]
 pub(crate) fn context_changed() {
     if ANY.load(Ordering::Acquire) {
@@ -59,7 +61,7 @@ fn call() {
             let _ = RUNNING.try_with(|running| running.set(false));
         }
     }
-    // A panic goes through, as one of the program would.
+    // A panic propagates, like a panic of the program.
     let _done = Done;
     HOOKS.iter().map_while(OnceLock::get).for_each(|hook| hook());
 }

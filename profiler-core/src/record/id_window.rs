@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 /// Keys after the oldest one that are stored in the deque; older keys are in a hash table.
 const WINDOW: usize = 1 << 16;
 
-/// Whether the first key is not after the second. Keys may wrap: the shorter distance decides.
+/// True if the first key is not after the second. Keys may wrap: the shorter distance decides.
 #[inline]
 pub(crate) fn is_up_to(number: u32, until: u32) -> bool {
     until.wrapping_sub(number) <= i32::MAX as u32

@@ -1,10 +1,10 @@
 //! JSON in recordings: macros that implement serde's traits for the heads of frames.
 //!
-//! They stand in for serde's derive, which programs that only record do not build (docs/decisions/018).
+//! They replace serde's derive, which programs that only record do not build (docs/decisions/018).
 
 /// Implements `Serialize` and `Deserialize` for a struct of recordings as a JSON object.
 ///
-/// Each field is `required`, `later` (absent in older files, then the default), or `optional` (as
+/// Each field is `required`, `later` (absent in older files, then the default), or `optional` (like
 /// `later`, and not written if it has the default).
 macro_rules! json_object {
     ($type:ident { $($field:ident: $mode:ident,)+ }) => {
@@ -83,8 +83,8 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Implements `Serialize` and `Deserialize` for an enum of recordings as a JSON string. Unknown names
-/// are read as the variant behind `else`, if there is one.
+/// Implements `Serialize` and `Deserialize` for an enum of recordings as a JSON string. Unknown
+/// names are read as the variant behind `else`, if there is one.
 macro_rules! json_names {
     ($type:ident { $($variant:ident = $name:literal,)+ } $(else $other:ident)?) => {
         impl $type {

@@ -19,7 +19,7 @@ use crate::record::recording::ranges;
 /// Upper bound of the lanes of a launching thread, for programs that use a new number per job and
 /// end none.
 const LANES: usize = 1 << 16;
-/// Upper bound of the lanes whose last hand-over an issuing thread remembers.
+/// Upper bound of the lanes for which an issuing thread remembers its last hand-over.
 const REMEMBERED: usize = 1 << 10;
 
 thread_local! {
@@ -35,9 +35,10 @@ struct Lanes {
     current: Option<fn() -> u64>,
     /// The first log number of the recording that all lanes belong to.
     first_log: u64,
-    /// By lane: the tag handed over last, and the turn of that hand-over.
+    /// By lane: the tag handed over last, and the sequence number of that hand-over.
     tags: FxHashMap<u64, (u64, u64)>,
-    /// Turns with their lanes, oldest first. Turns of ended or changed lanes are stale.
+    /// Sequence numbers with their lanes, oldest first. Entries of ended or changed lanes are
+    /// stale.
     turns: VecDeque<(u64, u64)>,
     turn: u64,
 }
@@ -61,7 +62,7 @@ impl Lanes {
     }
 
     /// Sets the tag of a lane in the recording with this first log number; tag 0 ends the lane.
-    /// Returns how many lanes were dropped to make room.
+    /// Returns the number of lanes that were dropped to make room.
     fn hand_over(&mut self, first_log: u64, lane: u64, tag: u64) -> u64 {
         if tag == 0 {
             self.tags.remove(&lane);
@@ -103,15 +104,15 @@ impl Context {
     /// Attributes later launches of this thread in its current lane to this context.
     ///
     /// [`HandOver`] does this through a framework's queue; call it yourself in a job of your own
-    /// queue, in order with the work. `lane` returns the number of the issuer whose job this
-    /// thread runs. It is called within CUDA calls of the thread while no range is open on it, so
-    /// it must be fast, and must not call CUDA, block or panic. A launching thread belongs to one
+    /// queue, in order with the work. `lane` returns the number of the issuer whose job this thread
+    /// runs. It is called within CUDA calls of the thread while no range is open on it. It must
+    /// therefore be fast, and must not call CUDA, block or panic. A launching thread belongs to one
     /// queue: the `lane` of its last hand-over applies.
     ///
     /// The next hand-over in the lane replaces it; an [empty context](Context::is_empty) ends it.
     /// A range may have ended before its work reaches the launching thread.
     ///
-    /// A thread keeps 65,536 lanes per recording. Beyond that it drops the lanes with the oldest
+    /// A thread stores 65,536 lanes per recording. Beyond that it drops the lanes with the oldest
     /// hand-over and counts them in [`Facts::forgotten_lanes`](crate::Facts::forgotten_lanes).
     ///
     /// ```no_run
@@ -136,24 +137,24 @@ impl Context {
             lanes.current = Some(lane);
             Some(lanes.hand_over(ranges::first_log(), lane(), self.tag()))
         });
-        // A context that cannot be handed over is lost like a dropped one.
+        // A context that cannot be handed over counts as lost, like a dropped one.
         let lost = dropped.ok().flatten().unwrap_or(1);
         ranges::count_forgotten_lanes(if is_source { lost } else { lost.max(1) });
     }
 }
 
-/// A queue of a framework: its launching thread runs what other threads issue.
+/// A queue of a framework: its launching thread runs jobs that other threads issue.
 ///
-/// Implement it for a type of your own that holds the framework's handle, and pass that to
+/// Implement it for a type of your own that has the framework's handle, and pass that to
 /// [`HandOver::new`].
 pub trait LaunchQueue {
-    /// Runs the job on the launching thread, after all that this thread has issued so far and
-    /// before all that it issues later. Must not wait for the GPU.
+    /// Runs the job on the launching thread, after everything that this thread has issued so far
+    /// and before everything that it issues later. Must not wait for the GPU.
     fn in_order(&self, job: Box<dyn FnOnce() + Send>);
 
     /// The number of the issuer whose job the current launching thread runs; called on the
-    /// launching thread as [`Context::hand_over`] says. On an issuing thread it returns the number
-    /// that its jobs have, or any constant. The default is 0, for queues with a single issuer.
+    /// launching thread as described for [`Context::hand_over`]. On an issuing thread it returns
+    /// the number of its jobs, or any constant. The default is 0, for queues with a single issuer.
     fn lane() -> u64
     where
         Self: Sized,
@@ -161,23 +162,23 @@ pub trait LaunchQueue {
         0
     }
 
-    /// Waits until all that this thread has issued was launched. Does not wait for the GPU.
+    /// Waits until all jobs that this thread has issued were launched. Does not wait for the GPU.
     ///
-    /// The default waits for a job of its own. Queues that collect jobs before they run them have
-    /// to flush.
+    /// The default waits for a job of its own. Queues that collect jobs before they run them must
+    /// flush.
     fn wait_launched(&self) {
         let (launched, wait) = mpsc::channel::<()>();
         self.in_order(Box::new(move || drop(launched)));
-        // Nothing is sent: the wait ends when the job is dropped, after its run or without it.
+        // Nothing is sent: the wait ends when the job is dropped, whether it ran or not.
         let _ = wait.recv();
     }
 }
 
 /// The hand-over of ranges through a framework's [`LaunchQueue`].
 ///
-/// The ranges of the threads that issue work travel through the queue, in order with that work, so
-/// that the launching thread's calls are attributed to them. Threads, ranges and queues may be any
-/// number; use one hand-over for each queue.
+/// The ranges of the threads that issue work travel through the queue, in order with that work. The
+/// launching thread's calls are thus attributed to them. There may be any number of threads, ranges
+/// and queues; use one hand-over for each queue.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -239,9 +240,9 @@ impl<Q: LaunchQueue> HandOver<Q> {
         &self.queue
     }
 
-    /// Hands over the context of this thread: its innermost range, or none. Call it where a range
-    /// begins and ends, or before each launch if the framework has a hook there. Costs 10 ns if
-    /// the context is that of the last hand-over.
+    /// Hands over the context of this thread: its innermost range, or none. Call it at the start
+    /// and end of a range, or before each launch if the framework has a hook there. Costs 10 ns if
+    /// the context has not changed since the last hand-over.
     pub fn update(&self) {
         self.hand_over(Context::capture());
     }
@@ -272,8 +273,8 @@ impl<Q: LaunchQueue> HandOver<Q> {
         HandedRange { range: Some(range), hand_over: self, not_send: PhantomData }
     }
 
-    /// Waits until all that this thread has issued was launched. Does not wait for the GPU. Call
-    /// it before a session stops, which does not know the queue.
+    /// Waits until all jobs that this thread has issued were launched. Does not wait for the GPU.
+    /// Call it before stopping a session, which does not wait for the queue.
     pub fn wait_launched(&self) {
         self.queue.wait_launched();
     }
@@ -292,8 +293,8 @@ impl<Q: LaunchQueue> Drop for HandedRange<'_, Q> {
     fn drop(&mut self) {
         drop(self.range.take());
         if std::thread::panicking() {
-            // The queue may be what panicked, and a second panic would abort. The thread's next
-            // hand-over is made whatever its context is.
+            // The queue itself may have panicked, and a second panic would abort. The thread's next
+            // hand-over is made regardless of its context.
             let _ = LAST.try_with(|last| last.try_borrow_mut().map(|mut last| last.clear()));
         } else {
             self.hand_over.update();

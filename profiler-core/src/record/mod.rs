@@ -1,4 +1,4 @@
-//! What a run leaves: the logs of ranges and calls, the records, and the file that holds them.
+//! The results of a run: the logs of ranges and calls, the records, and their file.
 
 pub(crate) mod context;
 pub(crate) mod context_hooks;

@@ -3,12 +3,13 @@
 use super::context::Context;
 
 impl Context {
-    /// A context of a process range, such as a request, for work that is submitted after the threads that worked on it have gone
-    /// on: a batch, or a task without a range of its own.
+    /// A context of a process range, such as a request. It is for work that is submitted after the
+    /// threads that worked on the request have moved on: a batch, or a task without its own range.
     ///
-    /// Records an activation of the range by this thread, named `name`, which begins and ends in this call; the work is attributed
-    /// to that activation, and so to the process range. To count the time of the host, too, keep an activation open
-    /// ([`Event::within`](nvtx::Event::within)) and [`capture`](Self::capture) in it.
+    /// Records an activation of the range by this thread, named `name`, which begins and ends in
+    /// this call. The work is attributed to that activation, and so to the process range. To
+    /// include host time, leave an activation open ([`Event::within`](nvtx::Event::within)) and
+    /// [`capture`](Self::capture) in it.
     ///
     /// ```
     /// use profiler_core::Context;

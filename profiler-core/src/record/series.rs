@@ -1,5 +1,6 @@
-//! Samples of a device over time, in columns: hardware counters at intervals (CUPTI's PM sampling) and values of NVML.
-//! [`Profile::track`](crate::Profile::track) returns one column; [`Sampling`](crate::Sampling) has an example.
+//! Samples of a device over time, in columns: hardware counters at intervals (CUPTI's PM sampling)
+//! and values of NVML. [`Profile::track`](crate::Profile::track) returns one column;
+//! [`Sampling`](crate::Sampling) has an example.
 
 mod kept;
 
@@ -48,7 +49,7 @@ named_variants! {
         Joules = "J",
         /// Degrees Celsius.
         Celsius = "°C",
-        /// A number of events or things.
+        /// A number of events or items.
         Count = "",
         /// Bits with individual meanings: NVML's clock event reasons (throttle reasons).
         Flags = "flags",
@@ -67,7 +68,7 @@ json_names! {
 }
 
 impl Unit {
-    /// The unit of this per second; `None` if there is none.
+    /// The unit of this value per second; `None` if there is none.
     #[must_use]
     pub fn per_second(self) -> Option<Self> {
         match self {
@@ -94,7 +95,7 @@ impl Unit {
     }
 }
 
-/// How the values of several samples are combined.
+/// The way in which the values of several samples are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// The total of the interval; totals are added.
@@ -117,7 +118,7 @@ pub struct Metric {
     pub label: String,
     /// The unit of its values.
     pub unit: Unit,
-    /// How its values are combined.
+    /// The way in which its values are combined.
     pub kind: Kind,
 }
 
@@ -131,13 +132,13 @@ impl Metric {
     }
 }
 
-/// Why a sampler could not start, or ended early.
+/// The reason why a sampler could not start, or ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
     /// The cause, for programs.
     pub cause: FailureCause,
-    /// What failed, why, and what to do.
+    /// The failed action, its reason, and a remedy.
     pub message: String,
 }
 
@@ -206,7 +207,7 @@ json_object! {
 /// The samples of one device over time: rows of values, each for an interval.
 ///
 /// Times are nanoseconds of `CLOCK_MONOTONIC`, as in
-/// [`Recording::windows_ns`](crate::Recording::windows_ns); those of a
+/// [`Recording::windows_ns`](crate::Recording::windows_ns); times of a
 /// [`Track`](crate::profile::Track) are relative to the session's start. Intervals are consecutive;
 /// gaps are counted. A series whose sampler failed to start has no rows and a
 /// [`failure`](Self::failure).
@@ -263,11 +264,13 @@ impl Series {
         Self { head, start_ns: Vec::new(), end_ns: Vec::new(), values: Vec::new() }
     }
 
-    /// Adds a row: a value for each metric, NaN if unknown. Consecutive intervals may overlap slightly.
+    /// Adds a row: a value for each metric, NaN if unknown. Consecutive intervals may overlap
+    /// slightly.
     ///
     /// # Errors
-    /// The number of values is 0 or not that of the metrics, the row ends before it begins, it begins or
-    /// ends before the previous row, or it begins before the end of the row before that.
+    /// The number of values is 0 or differs from the number of metrics; the row ends before it
+    /// begins; it begins or ends before the previous row; or it begins before the end of the row
+    /// before the previous one.
     pub fn push(&mut self, start_ns: u64, end_ns: u64, values: &[f64]) -> Result<(), Error> {
         let error = |why: String| Error::new(ErrorKind::Series { why });
         if values.len() != self.head.metrics.len() || values.is_empty() {
@@ -299,12 +302,13 @@ impl Series {
         /// Sets the requested metrics that are missing.
         #[must_use]
         with_missing(names: Vec<String>) head.missing = names;
-        /// Sets why there are no samples, or no more.
+        /// Sets the reason why there are no samples, or no more.
         #[must_use]
         with_failure(failure: Failure) head.failure = Some(failure);
     }
 
-    /// Sets the losses: replaced samples, sample buffer overflows, gaps, and the nanoseconds of gaps.
+    /// Sets the losses: replaced samples, sample buffer overflows, gaps, and the nanoseconds of
+    /// gaps.
     #[must_use]
     pub fn with_losses(mut self, dropped: u64, overflows: u64, gaps: u64, gap_ns: u64) -> Self {
         let head = &mut self.head;
@@ -335,7 +339,7 @@ impl Series {
         dropped: u64 = head.dropped;
         /// Sample buffer overflows of the device; each loses samples.
         overflows: u64 = head.overflows;
-        /// Why the sampler could not start, or ended early.
+        /// The reason why the sampler could not start, or ended early.
         failure: Option<&Failure> = head.failure.as_ref();
     }
 
@@ -356,7 +360,8 @@ impl Series {
         (self.head.gaps, self.head.gap_ns)
     }
 
-    /// Describes all losses: a failure, missing metrics, gaps and lost samples. Empty if there are none.
+    /// Describes all losses: a failure, missing metrics, gaps and lost samples. Empty if there are
+    /// none.
     pub fn losses(&self) -> Vec<String> {
         let head = &self.head;
         let mut losses = Vec::new();
@@ -377,12 +382,12 @@ impl Series {
         losses
     }
 
-    /// Changes all times, by a function that keeps their order.
+    /// Changes all times, by a function that preserves their order.
     pub(crate) fn change_times(&mut self, change: impl Fn(u64) -> u64) {
         self.start_ns.iter_mut().chain(&mut self.end_ns).for_each(|ns| *ns = change(*ns));
     }
 
-    /// Keeps only these rows.
+    /// Retains only these rows.
     fn keep(&mut self, rows: Range<usize>) {
         let columns = self.head.metrics.len();
         self.start_ns.truncate(rows.end);
@@ -406,14 +411,14 @@ impl Series {
         }
     }
 
-    /// Keeps only the rows entirely within a window.
+    /// Retains only the rows entirely within a window.
     fn cut(&mut self, (from_ns, until_ns): (u64, u64)) {
         let first = self.start_ns.partition_point(|start| *start < from_ns);
         let end = self.end_ns.partition_point(|end| *end <= until_ns).max(first);
         self.keep(first..end);
     }
 
-    /// Recounts the gaps between rows: those longer than half an interval.
+    /// Recounts the gaps between rows: gaps longer than half an interval.
     fn count_gaps(&mut self) {
         let pairs = self.end_ns.iter().zip(self.start_ns.iter().skip(1));
         let gaps = pairs.map(|(end, start)| start.saturating_sub(*end));

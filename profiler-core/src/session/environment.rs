@@ -20,8 +20,8 @@ type TextOf = fn(&Profile) -> String;
 const VARIABLE: &str = "GPU_PROFILER";
 const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH or record=PATH, sample, or several with commas between";
 
-/// Profiles the program if the environment variable `GPU_PROFILER` is set, until the guard is dropped,
-/// which writes the outputs. Call it first in `main` and keep the guard:
+/// Profiles the program if the environment variable `GPU_PROFILER` is set, until the guard is
+/// dropped, which writes the outputs. Call it first in `main` and keep the guard:
 ///
 /// ```no_run
 /// let _profiling = profiler_core::from_env();
@@ -37,47 +37,47 @@ const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH
 ///
 /// - `report`: the report on standard error. `report=PATH`: to a file.
 /// - `counts=PATH`: [`Profile::counts`].
-/// - `json=PATH`: lines of JSON, with `profiler_analysis::from_env` alone.
+/// - `json=PATH`: lines of JSON, only with `profiler_analysis::from_env`.
 /// - `save=PATH`: the recording, for [`Profile::load`].
-/// - `record=PATH`: the same, written while the program runs ([`Profiler::record_to`]): a program that is
-///   killed leaves a truncated recording. Alone it needs little memory.
-/// - `sample`: the utilization of device 0 ([`Sampling::utilization`]), and with the feature `nvml` its
-///   clocks and power ([`Sampling::nvml`]). Requires one of the other outputs.
+/// - `record=PATH`: the same, written while the program runs ([`Profiler::record_to`]): a killed
+///   program leaves a truncated recording. Without other outputs it needs little memory.
+/// - `sample`: the utilization of device 0 ([`Sampling::utilization`]), and with the feature `nvml`
+///   its clocks and power ([`Sampling::nvml`]). Requires one of the other outputs.
 ///
-/// `%p` in a path is the process id, so that processes of one program write different files. Paths cannot
-/// contain commas. An existing file is replaced once the new one is complete; that of `record` at the
-/// start.
+/// `%p` in a path is the process id, so that processes of one program write different files. Paths
+/// cannot contain commas. An existing file is replaced once the new one is complete; the file of
+/// `record` is replaced at the start.
 ///
 /// Without the variable this costs one look-up, and ranges cost the same as without a profiler. If
-/// recording fails (no GPU, another tool, an unknown word), the reason is printed to standard error and
-/// the program continues.
+/// recording fails (no GPU, another tool, an unknown word), the reason is printed to standard error
+/// and the program continues.
 ///
-/// The guard also writes when a panic unwinds, but not at `std::process::exit`, `abort` or a signal: drop
-/// it before those, or use `record`.
+/// The guard also writes when a panic unwinds, but not at `std::process::exit`, `abort` or a
+/// signal: drop it before those, or use `record`.
 pub fn from_env() -> Guard {
     FromEnv::default().start()
 }
 
-/// As [`from_env`] with the program's own profiler, built only if the variable is set. The word `sample`
-/// is an error: the profiler has its own samplers.
+/// Same as [`from_env`] with the program's own profiler, built only if the variable is set. The
+/// word `sample` is an error: the profiler has its own samplers.
 pub fn from_env_with(profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
     FromEnv::default().start_with(profiler)
 }
 
-/// [`from_env`] for crates that can write more than this one.
+/// A variant of [`from_env`] for crates with more output formats.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FromEnv {
     json: Option<TextOf>,
 }
 
 impl FromEnv {
-    /// What `json=PATH` writes.
+    /// Sets the function for the content of `json=PATH`.
     #[must_use]
     pub fn json(self, json: fn(&Profile) -> String) -> Self {
         Self { json: Some(json) }
     }
 
-    /// As [`from_env`].
+    /// Same as [`from_env`].
     pub fn start(self) -> Guard {
         guard(self.json, |samples| {
             let mut builder = Profiler::builder();
@@ -91,7 +91,7 @@ impl FromEnv {
         })
     }
 
-    /// As [`from_env_with`].
+    /// Same as [`from_env_with`].
     pub fn start_with(self, profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
         guard(self.json, |samples| match samples {
             true => {
@@ -177,7 +177,7 @@ impl Drop for Guard {
 #[derive(Debug, Default)]
 struct Outputs {
     outputs: Vec<Output>,
-    /// What JSON says, where it can be had.
+    /// The JSON output, if the crate provides it.
     json: Option<TextOf>,
     sample: bool,
 }
@@ -194,7 +194,7 @@ enum Output {
 
 impl Outputs {
     /// # Errors
-    /// A message for the user.
+    /// Fails with a message for the user.
     fn parse(value: OsString, json: Option<TextOf>) -> Result<Self, String> {
         let value = value
             .into_string()

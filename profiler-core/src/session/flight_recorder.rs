@@ -24,9 +24,9 @@ use crate::record::recording::ranges::ThreadSegment;
 use crate::session::profiler::Profiler;
 use crate::session::recording_file::FileTotals;
 
-/// How long a panicking thread waits for its file.
+/// The maximum wait of a panicking thread for its file.
 const PANIC_WAITS: Duration = Duration::from_secs(5);
-/// Files whose names are kept.
+/// The maximum number of files whose names are stored.
 const MOST_NAMES: usize = 1024;
 
 /// Settings of a flight recorder.
@@ -53,9 +53,10 @@ const MOST_NAMES: usize = 1024;
 /// ```
 ///
 /// The profiler's [`keep_last`](crate::ProfilerBuilder::keep_last) or
-/// [`keep_last_operations`](crate::ProfilerBuilder::keep_last_operations) bounds the memory. A file holds that part and is a
-/// recording like any other. Triggers are found with the next segment of the logs, once a
-/// [period](crate::ProfilerBuilder::period): keep more than a slow request and a period take.
+/// [`keep_last_operations`](crate::ProfilerBuilder::keep_last_operations) bounds the memory. A file
+/// has the retained part and is a recording like any other. Triggers are found with the next
+/// segment of the logs, once a [period](crate::ProfilerBuilder::period). Retain more time than a
+/// slow request and a period take.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct FlightRecorder {
@@ -73,7 +74,7 @@ pub struct FlightRecorder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Trigger {
-    /// The program asked for it.
+    /// A call of the program.
     Request,
     /// A range took longer than its threshold.
     Slow,
@@ -100,12 +101,12 @@ impl fmt::Display for Trigger {
 pub struct Written {
     /// The file.
     pub path: PathBuf,
-    /// Why it was written.
+    /// The reason for the file.
     pub trigger: Trigger,
 }
 
 impl FlightRecorder {
-    /// Files in this folder, which exists, on request alone.
+    /// Writes files into this existing folder, only on request.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
@@ -119,26 +120,29 @@ impl FlightRecorder {
     }
 
     setters! {
-        /// The first part of the names of files, before their number and trigger. `incident-<pid>` by default. A number whose file exists
-        /// is left out: a program that was restarted under the same pid, as in a container, replaces no file.
+        /// The first part of the names of files, before their number and trigger. `incident-<pid>`
+        /// by default. Numbers of existing files are skipped: a program that was restarted under
+        /// the same pid, as in a container, replaces no file.
         name(text: impl Into<String>) name = Some(text.into());
-        /// Writes a file when a thread's range of exactly this name took longer. May be called several times. Ranges of
-        /// the process are not compared.
+        /// Writes a file when a thread range of exactly this name took longer than the threshold.
+        /// May be called several times. Process ranges are ignored.
         slow(range: impl Into<String>, threshold: Duration) slow += (range.into(), threshold);
-        /// Writes a file when a logged call returned an error. `CUDA_ERROR_NOT_READY` of a query is none.
+        /// Writes a file when a logged call returned an error. `CUDA_ERROR_NOT_READY` of a query is
+        /// not an error.
         on_error() on_error = true;
-        /// Writes a file when a thread panics, before the panic unwinds, and waits up to 5 s for it. This wraps the process's
-        /// panic hook, which stays wrapped after the session.
+        /// Writes a file when a thread panics, before the panic unwinds, and waits up to 5 s for
+        /// it. This wraps the process's panic hook, which stays wrapped after the session.
         on_panic() on_panic = true;
-        /// The most files that are written, 16 by default. Later triggers are counted.
+        /// The maximum number of written files, 16 by default. Later triggers are counted.
         most_files(count: u64) most_files = count;
-        /// The least time between two files of one kind of trigger, 10 s by default: an error has its file although a slow range
-        /// had one just before. Triggers within it are counted. Files on request and of panics are written at any time.
+        /// The minimum time between two files of one kind of trigger, 10 s by default. Kinds are
+        /// independent: an error has its file even just after a slow range. Triggers within this
+        /// time are counted. Files on request and of panics are always written.
         quiet(time: Duration) quiet = time;
     }
 }
 
-/// Looks at each segment for triggers.
+/// Searches each segment for triggers.
 #[derive(Debug)]
 struct Watcher {
     slow: Vec<(String, Duration)>,
@@ -195,17 +199,17 @@ struct Pending {
     /// Triggers without a file, each at most once.
     triggers: VecDeque<Trigger>,
     is_over: bool,
-    /// Panics whose file is written or could not be.
+    /// Panics whose file was written or could not be.
     panics: u64,
     files: VecDeque<Written>,
     count: u64,
     left_out: u64,
-    /// When the last file of each kind was written, or could not be.
+    /// The time of the last file of each kind, whether it was written or could not be.
     last: FxHashMap<Trigger, Instant>,
     last_error: Option<Error>,
 }
 
-/// What is to be written, and what was.
+/// The pending and completed files.
 #[derive(Debug, Default)]
 struct Requests {
     pending: Mutex<Pending>,
@@ -238,7 +242,7 @@ impl Requests {
     }
 }
 
-/// What the threads of a flight recorder share.
+/// The state shared by the threads of a flight recorder.
 #[derive(Debug)]
 struct Shared {
     session: Session,
@@ -257,12 +261,13 @@ pub struct FlightRecording {
 }
 
 impl Profiler {
-    /// Starts a session that keeps the last part in memory, and writes it to a file when something happens.
-    /// [`FlightRecorder`] has the settings and an example. It records everything, at the cost of a session; other sessions may
-    /// run beside it.
+    /// Starts a session that retains the last part in memory, and writes it to a file on a trigger.
+    /// [`FlightRecorder`] has the settings and an example. It records everything, at the cost of a
+    /// session; other sessions may run beside it.
     ///
     /// # Errors
-    /// The profiler has no bound of its memory; the folder is none; otherwise as [`start`](Self::start).
+    /// The profiler has no memory bound, or the folder is not a folder; otherwise as
+    /// [`start`](Self::start).
     pub fn flight_recorder(&self, settings: &FlightRecorder) -> Result<FlightRecording, Error> {
         let keep = self.retention();
         if keep == Retention::All {
@@ -289,13 +294,13 @@ impl Profiler {
         }
         let of_thread = shared.clone();
         let write = move || while of_thread.write_next() {};
-        // Without the thread, files are written on request alone.
+        // Without the thread, files are written only on request.
         let writer = Background::default().spawn("gpu-profiler-flight", write).ok();
         Ok(FlightRecording { shared, writer })
     }
 }
 
-/// Writes what was kept to a file, and counts it.
+/// Writes a recording to a file, and counts its contents.
 fn save(recording: &Recording, path: &Path) -> Result<FileTotals, Error> {
     recording.save(path)?;
     let calls = recording.calls.iter().map(|thread| thread.calls.len() as u64).sum();
@@ -305,7 +310,7 @@ fn save(recording: &Recording, path: &Path) -> Result<FileTotals, Error> {
     Ok(FileTotals { operations, calls, ranges, bytes, ..FileTotals::default() })
 }
 
-/// Has panics of the process written to a file, as long as the session runs.
+/// Writes a file on panics of the process while the session runs.
 fn write_on_panic(shared: Weak<Shared>) {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -319,7 +324,8 @@ fn write_on_panic(shared: Weak<Shared>) {
 }
 
 impl FlightRecording {
-    /// Writes what is kept now, and returns the file. Flushes CUPTI; does not wait for the GPU.
+    /// Writes the part retained now, and returns the file. Flushes CUPTI; does not wait for the
+    /// GPU.
     ///
     /// # Errors
     /// CUPTI's refusal, or the file cannot be written.
@@ -328,11 +334,11 @@ impl FlightRecording {
         self.shared.write(Trigger::Request)
     }
 
-    /// Writes what is kept now to this file, which is replaced once the new one is complete. It is none of [`files`](Self::files).
-    /// Flushes CUPTI; does not wait for the GPU.
+    /// Writes the part retained now to this file, which is replaced once the new one is complete.
+    /// The file is not in [`files`](Self::files). Flushes CUPTI; does not wait for the GPU.
     ///
     /// # Errors
-    /// As for [`write`](Self::write).
+    /// Same as [`write`](Self::write).
     pub fn write_to(&self, path: impl AsRef<Path>) -> Result<FileTotals, Error> {
         self.shared.session.check_process()?;
         save(&self.shared.session.snapshot()?, path.as_ref())
@@ -343,23 +349,24 @@ impl FlightRecording {
         self.shared.requests.pending.lock().files.iter().cloned().collect()
     }
 
-    /// Driver calls since the start, kept or not, up to the last period.
+    /// Driver calls since the start, retained or not, up to the last period.
     pub fn calls(&self) -> u64 {
         self.shared.requests.calls.load(Ordering::Relaxed)
     }
 
-    /// Triggers without a file: too soon after another one, beyond the number of files, or the file could not be written.
+    /// Triggers without a file: too soon after another one, above the maximum number of files, or
+    /// the file could not be written.
     pub fn left_out(&self) -> u64 {
         self.shared.requests.pending.lock().left_out
     }
 
-    /// Why the last file could not be written.
+    /// The reason why the last file could not be written.
     pub fn last_error(&self) -> Option<Error> {
         self.shared.requests.pending.lock().last_error.clone()
     }
 
-    /// As [`Profiler::pause`]: what is submitted until [`resume`](Self::resume) is not kept, and costs less. What was kept before
-    /// stays until later work takes its place.
+    /// Like [`Profiler::pause`]: work submitted until [`resume`](Self::resume) is not retained, and
+    /// costs less. Earlier data stays until later work replaces it.
     ///
     /// # Errors
     /// CUPTI's refusal to flush; the session is paused nevertheless.
@@ -367,7 +374,7 @@ impl FlightRecording {
         self.shared.session.pause()
     }
 
-    /// As [`Profiler::resume`].
+    /// Same as [`Profiler::resume`].
     ///
     /// # Errors
     /// CUPTI's refusal; the session remains paused.
@@ -383,8 +390,8 @@ impl FlightRecording {
         self.end().map(drop)
     }
 
-    /// Ends the session, and writes what was kept at its end to this file, as [`write_to`](Self::write_to) does. Waits for the GPU as
-    /// [`Profiler::stop`] does.
+    /// Ends the session, and writes the part retained at its end to this file, like
+    /// [`write_to`](Self::write_to). Waits for the GPU as [`Profiler::stop`] does.
     ///
     /// # Errors
     /// CUPTI's refusal, or the file cannot be written.
@@ -417,7 +424,7 @@ impl Drop for FlightRecording {
 }
 
 impl Shared {
-    /// Writes the file of the next trigger. False when the session ends.
+    /// Writes the file of the next trigger. Returns false when the session ends.
     fn write_next(&self) -> bool {
         let Some(trigger) = self.requests.next() else { return false };
         let may = {
@@ -472,7 +479,7 @@ impl Shared {
         }
     }
 
-    /// In the panicking thread: has the writer write, and waits for that.
+    /// Requests the file from the writer thread, and waits for it. Runs in the panicking thread.
     fn wait_for_panic(&self) {
         let late = Instant::now() + PANIC_WAITS;
         let before = self.requests.pending.lock().panics;

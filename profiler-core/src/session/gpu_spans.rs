@@ -1,4 +1,5 @@
-//! GPU time on the spans of OpenTelemetry: ended spans wait until the GPU work of their range is known.
+//! GPU time on the spans of OpenTelemetry: ended spans are held until the GPU work of their range
+//! is known.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,11 +21,11 @@ use tracing_subscriber::layer::Context as LayerContext;
 
 use super::tracing_layer::TARGET;
 
-/// How often the thread looks for spans that have waited long enough, at least.
+/// The maximum interval at which the thread checks for spans that have waited long enough.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// The field of a span that its range has as payload.
+/// The field of a span that becomes the payload of its range.
 const PAYLOAD: &str = "nvtx.payload";
-/// Numbers of result events that become attributes, by their names there.
+/// Numbers of result events that become attributes, with their attribute names.
 const ATTRIBUTES: [(&str, &str); 6] = [
     ("gpu_ns", "gpu.time_ns"),
     ("kernels", "gpu.kernels"),
@@ -36,10 +37,12 @@ const ATTRIBUTES: [(&str, &str); 6] = [
 
 /// Adds the GPU work of a request to its own span of OpenTelemetry.
 ///
-/// A span ends before its GPU work is known. [`processor`](Self::processor) stands before a span processor, such as a batching
-/// one, and holds ended spans until [`layer`](Self::layer) has seen the event of a [`ProfilerLayer`](crate::ProfilerLayer) with their
-/// result. A span and its result belong together if they have one name and one number in the field `nvtx.payload`,
-/// such as that of the request, which no other span of the name has within the wait. Spans without that field are not held.
+/// A span ends before its GPU work is known. [`processor`](Self::processor) precedes a span
+/// processor, such as a batching one. It holds ended spans until [`layer`](Self::layer) has
+/// received the event of a [`ProfilerLayer`](crate::ProfilerLayer) with their result. A span
+/// matches a result with the same name and the same number in the field `nvtx.payload`, such as the
+/// number of the request. No other span of the name may have that number within the wait. Spans
+/// without the field are not held.
 ///
 /// | attribute | |
 /// | --- | --- |
@@ -69,11 +72,13 @@ const ATTRIBUTES: [(&str, &str); 6] = [
 /// # }
 /// ```
 ///
-/// Use [`lifetimes`](crate::session::LayerBuilder::lifetimes): otherwise each entry of a span has a result, and the first one counts. A span without GPU
-/// work has no result, and goes on after [`wait`](Self::wait).
+/// Use [`lifetimes`](crate::session::LayerBuilder::lifetimes): otherwise each entry of a span has a
+/// result, and the first one is used. A span without GPU work has no result, and is passed on after
+/// [`wait`](Self::wait).
 ///
-/// The end of a span takes a lock for the length of a queue operation. At most [`most_waiting`](Self::most_waiting) spans and as many results are
-/// held; beyond that the oldest span goes on without its GPU work, and is [counted](Self::counts).
+/// The end of a span takes a lock for the length of a queue operation. At most
+/// [`most_waiting`](Self::most_waiting) spans and as many results are held. Beyond that the oldest
+/// span is passed on without its GPU work, and is [counted](Self::counts).
 #[derive(Debug, Clone)]
 #[must_use = "spans have no GPU time without its processor and its layer"]
 pub struct GpuSpans {
@@ -82,22 +87,22 @@ pub struct GpuSpans {
     shared: Arc<Shared>,
 }
 
-/// How many spans went on with and without the GPU work of their range.
+/// The number of spans passed on with and without the GPU work of their range.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct GpuSpanCounts {
     /// Spans with GPU work.
     pub with_work: u64,
-    /// Spans whose result did not come in time: most have no GPU work.
+    /// Spans whose result did not arrive in time: most have no GPU work.
     pub without_work: u64,
-    /// Spans that went on early, since too many waited.
+    /// Spans that were passed on early, because too many waited.
     pub crowded_out: u64,
     /// Spans that wait.
     pub waiting: u64,
 }
 
-/// What a span and its result have in common.
+/// The common key of a span and its result.
 type Key = (String, i64);
 type Attributes = [i64; ATTRIBUTES.len()];
 
@@ -115,7 +120,7 @@ struct State {
     by_key: FxHashMap<Key, VecDeque<u64>>,
     first: u64,
     next: u64,
-    /// Results that came before the end of their span.
+    /// Results that arrived before the end of their span.
     results: FxHashMap<Key, Attributes>,
     results_until: VecDeque<(Key, Instant)>,
     counts: GpuSpanCounts,
@@ -146,24 +151,27 @@ impl GpuSpans {
     }
 
     setters! {
-        /// How long a span waits for its result, 2 s by default: more than the session's
-        /// [period](crate::ProfilerBuilder::period), and more than a second where requests launch graphs.
+        /// The maximum wait of a span for its result, 2 s by default. Use more than the session's
+        /// [period](crate::ProfilerBuilder::period), and more than a second if requests launch
+        /// graphs.
         wait(time: Duration) wait = time;
-        /// The most spans that wait, 4,096 by default, at least 1.
+        /// The maximum number of waiting spans, 4,096 by default, at least 1.
         most_waiting(spans: usize) most_waiting = spans.max(1);
     }
 
     getters! {
-        /// What became of spans so far.
+        /// The counts of spans so far.
         counts: GpuSpanCounts = shared.counts();
     }
 
-    /// A span processor that hands spans to this one, those with the field `nvtx.payload` later.
+    /// A span processor that passes spans to this one; spans with the field `nvtx.payload` are
+    /// delayed.
     pub fn processor<P: SpanProcessor + 'static>(&self, next: P) -> GpuSpanProcessor<P> {
         GpuSpanProcessor { spans: self.clone(), next: Arc::new(RwLock::new(next)) }
     }
 
-    /// The layer that sees results, for the subscriber of the [`ProfilerLayer`](crate::ProfilerLayer).
+    /// The layer that receives results, for the subscriber of the
+    /// [`ProfilerLayer`](crate::ProfilerLayer).
     pub fn layer(&self) -> GpuSpanLayer {
         GpuSpanLayer { spans: self.clone() }
     }
@@ -194,7 +202,7 @@ impl GpuSpans {
             let shared = Arc::downgrade(&self.shared);
             let pause = LONGEST_PAUSE.min(self.wait / 4 + Duration::from_millis(1));
             let work = move || let_go_on_time(&shared, pause);
-            // Without the thread spans go on with the next flush.
+            // Without the thread, spans are passed on by the next flush.
             let _ = Background::default().spawn("gpu-profiler-spans", work);
         }
     }
@@ -227,7 +235,8 @@ impl State {
         Some(held)
     }
 
-    /// Takes the span that waits longest; with a time, if it has waited long enough by then.
+    /// Removes the span that has waited longest; with a time, only if it has waited long enough by
+    /// then.
     fn take_oldest(&mut self, now: Option<Instant>) -> Option<Held> {
         while self.first < self.next {
             match self.held.get(&self.first) {
@@ -239,7 +248,7 @@ impl State {
         None
     }
 
-    /// Forgets results whose span does not come.
+    /// Discards results without a span.
     fn forget_results(&mut self, most: usize) {
         let now = Instant::now();
         while let Some((key, until)) = self.results_until.front()
@@ -257,7 +266,7 @@ impl Shared {
         GpuSpanCounts { waiting: state.held.len() as u64, ..state.counts }
     }
 
-    /// Hands on the spans that waited until this time, or all of them.
+    /// Passes on the spans that waited until this time, or all of them.
     fn let_go(&self, now: Option<Instant>) {
         loop {
             let mut state = self.state.lock();
@@ -269,7 +278,7 @@ impl Shared {
     }
 }
 
-/// The work of the thread: spans whose result does not come go on in time.
+/// The loop of the thread: passes on spans whose result does not arrive in time.
 fn let_go_on_time(shared: &Weak<Shared>, pause: Duration) {
     while let Some(shared) = shared.upgrade() {
         shared.let_go(Some(Instant::now()));
@@ -284,7 +293,7 @@ fn with(mut span: SpanData, attributes: &Attributes) -> SpanData {
     span
 }
 
-/// The processor that spans go to, of any type.
+/// The next span processor, of any type.
 trait Next: Send + Sync {
     fn end(&self, span: SpanData);
 }
@@ -311,7 +320,7 @@ impl<P: SpanProcessor + 'static> SpanProcessor for GpuSpanProcessor<P> {
         let payload = span.attributes.iter().find(|attribute| attribute.key.as_str() == PAYLOAD);
         let payload = payload.and_then(|attribute| match &attribute.value {
             Value::I64(number) => Some(*number),
-            // Unsigned numbers are text there.
+            // OpenTelemetry has no unsigned numbers; they are text.
             Value::String(text) => text.as_str().parse().ok(),
             _ => None,
         });
@@ -338,7 +347,7 @@ impl<P: SpanProcessor + 'static> SpanProcessor for GpuSpanProcessor<P> {
     }
 }
 
-/// Sees the results of a [`ProfilerLayer`](crate::ProfilerLayer), from [`GpuSpans::layer`].
+/// Receives the results of a [`ProfilerLayer`](crate::ProfilerLayer), from [`GpuSpans::layer`].
 #[derive(Debug)]
 #[must_use = "add it to the subscriber"]
 pub struct GpuSpanLayer {

@@ -1,4 +1,5 @@
-//! Sums of running sessions and states of devices for the `metrics` facade, and so for Prometheus and others.
+//! Sums of running sessions and states of devices for the `metrics` facade, and its exporters such
+//! as Prometheus.
 //!
 //! [`RangeMetrics`] has an example. The names are listed in the guide, docs/guide/metrics.md.
 
@@ -14,13 +15,14 @@ use crate::profile::summary::{PathSummary, Summary};
 #[cfg(feature = "nvml")]
 pub use devices::DeviceMetrics;
 
-/// The label of all ranges beyond the bound, and of work outside all ranges.
+/// The label of all ranges above the upper bound, and of work outside all ranges.
 const OTHER: &str = "other";
 const OUTSIDE: &str = "(outside)";
-/// The longest label in bytes.
+/// The maximum length of a label in bytes.
 const LONGEST: usize = 256;
 
-/// Publishes sums by range path to the recorder of the `metrics` facade, with a bounded number of labels.
+/// Publishes sums by range path to the recorder of the `metrics` facade, with a bounded number of
+/// labels.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -44,16 +46,17 @@ const LONGEST: usize = 256;
 /// # }
 /// ```
 ///
-/// Counters increase by what was added since the last call, so a session may follow another one. GPU time, launches,
-/// kernels, bytes and synchronisations are those of ranges without their descendants: the sum over all labels is that
-/// of the session. Kernel names are no labels.
+/// Counters increase by the difference since the last call, so one session may follow another. GPU
+/// time, launches, kernels, bytes and synchronisations are exclusive: the sum over all labels is
+/// the sum of the session. Kernel names are not labels.
 ///
-/// Costs some microseconds for each label, on the thread that calls it; the program's other threads do not wait.
+/// Costs some microseconds for each label on the calling thread; the program's other threads do not
+/// wait.
 #[derive(Debug)]
 #[must_use = "call `publish` at intervals"]
 pub struct RangeMetrics {
     most_ranges: usize,
-    /// The slot of each path with a label of its own.
+    /// The slot of each path with its own label.
     paths: FxHashMap<String, usize>,
     labels: FxHashMap<String, usize>,
     slots: Vec<Slot>,
@@ -62,14 +65,14 @@ pub struct RangeMetrics {
     is_described: bool,
 }
 
-/// A label, and what was published of it.
+/// A label, and its published amounts.
 #[derive(Debug)]
 struct Slot {
     label: String,
     last: Amounts,
 }
 
-/// What the ranges of a label came to.
+/// The amounts of the ranges of a label.
 #[derive(Debug, Clone, Copy, Default)]
 struct Amounts {
     instances: u64,
@@ -91,7 +94,7 @@ impl Default for RangeMetrics {
 }
 
 impl RangeMetrics {
-    /// At most 100 range paths with a label of their own.
+    /// At most 100 range paths with their own label.
     pub fn new() -> Self {
         Self {
             most_ranges: 100,
@@ -105,8 +108,8 @@ impl RangeMetrics {
     }
 
     setters! {
-        /// The most range paths with a label of their own; the others are `other`. A path keeps its label. New labels go to the paths
-        /// with the most GPU time first.
+        /// The maximum number of range paths with their own label; the others are `other`. A path
+        /// retains its label. New labels are assigned by descending GPU time.
         most_ranges(count: usize) most_ranges = count;
     }
 
@@ -115,8 +118,8 @@ impl RangeMetrics {
         self.publish_sums(summary, true);
     }
 
-    /// Publishes an always-on session: calls in full, and estimated GPU times with their 95 % intervals as gauges. Ranges
-    /// without a label of their own have no estimate.
+    /// Publishes an always-on session: exact counts of calls, and estimated GPU times with their 95
+    /// % intervals as gauges. Ranges without their own label have no estimate.
     pub fn publish_always_on(&mut self, report: &AlwaysOnReport) {
         self.publish_sums(report.recorded(), false);
         for range in report.ranges() {
@@ -130,7 +133,7 @@ impl RangeMetrics {
                     .set(ns / 1e9);
             }
         }
-        // What was declared costs nothing where CUPTI is not called.
+        // A declared cost is 0 while CUPTI is not called.
         let attached =
             report.attach_cost().share().filter(|_| report.state() != State::NotAttached);
         let attached = attached.map(|share| ("attach", share));
@@ -184,7 +187,7 @@ impl RangeMetrics {
             sums[self.paths.get(path).copied().unwrap_or(other)].add(amounts);
         }
         for (number, (slot, now)) in self.slots.iter_mut().zip(sums).enumerate() {
-            // Ranges within each other are both in `other`: their times are not those of one thread.
+            // Nested ranges are both in `other`: their times overlap.
             slot.publish(now, has_gpu_times, number != other && number != outside_slot);
         }
         self.publish_health(summary.health());
@@ -281,7 +284,7 @@ impl RangeMetrics {
     }
 }
 
-/// By how much a count grew; a smaller one is that of a new session.
+/// The increase of a count; a smaller count belongs to a new session.
 fn increase(now: u64, last: &mut u64) -> u64 {
     let last = std::mem::replace(last, now);
     now.checked_sub(last).unwrap_or(now)
@@ -355,11 +358,14 @@ mod devices {
     use super::increase;
     use crate::error::{Error, Kind};
 
-    /// Publishes the state of all GPUs that NVML has: `hw.gpu.utilization`, `hw.gpu.memory.usage`, `hw.gpu.memory.limit`,
-    /// `hw.gpu.memory.utilization`, `hw.power`, `hw.energy` and `hw.temperature`, by OpenTelemetry's semantic conventions for
-    /// hardware, with the attributes `hw.id` (the UUID), `hw.name`, `hw.type` and `hw.vendor`. Prometheus has `_` for each dot.
+    /// Publishes the state of all GPUs that NVML reports: `hw.gpu.utilization`,
+    /// `hw.gpu.memory.usage`, `hw.gpu.memory.limit`, `hw.gpu.memory.utilization`, `hw.power`,
+    /// `hw.energy` and `hw.temperature`. The names follow OpenTelemetry's semantic conventions for
+    /// hardware, with the attributes `hw.id` (the UUID), `hw.name`, `hw.type` and `hw.vendor`.
+    /// Prometheus has `_` for each dot.
     ///
-    /// What a GPU does not have is left out. Costs some milliseconds for each GPU on the thread that calls it.
+    /// Values that a GPU does not support are omitted. Costs some milliseconds for each GPU on the
+    /// calling thread.
     #[derive(Debug)]
     #[must_use = "call `publish` at intervals"]
     pub struct DeviceMetrics {
@@ -367,7 +373,7 @@ mod devices {
         energy_joules: Vec<u64>,
     }
 
-    /// The state of a GPU. `None` if it has no such value.
+    /// The state of a GPU. `None` for unsupported values.
     #[derive(Debug, Clone, Default)]
     pub(super) struct State {
         pub(super) id: String,
@@ -392,7 +398,7 @@ mod devices {
             Ok(Self { nvml: Nvml::init().map_err(refused)?, energy_joules: Vec::new() })
         }
 
-        /// Publishes all GPUs. A GPU that cannot be read is left out.
+        /// Publishes all GPUs. Unreadable GPUs are omitted.
         pub fn publish(&mut self) {
             let count = self.nvml.device_count().unwrap_or(0);
             self.energy_joules.resize(count as usize, 0);

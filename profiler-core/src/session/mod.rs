@@ -1,4 +1,5 @@
-//! Guards, schedules and results of sessions; [`Profiler`](crate::Profiler) starts one and has an example.
+//! Guards, schedules and results of sessions; [`Profiler`](crate::Profiler) starts one and has an
+//! example.
 
 pub mod always_on;
 pub(crate) mod environment;
@@ -28,8 +29,9 @@ pub use schedule::{Scheduled, StepAction};
 #[cfg(feature = "tracing")]
 pub use tracing_layer::{LayerBuilder, LayerGuard, Results};
 
-/// The observer that records ranges in the sessions of this process, for a tool that gets ranges of other libraries and gives them
-/// to it. Without a session it records nothing. Its methods may be called on any thread, and take no lock.
+/// The observer that records ranges in the sessions of this process. It is for a tool that receives
+/// ranges of other libraries and forwards them. Without a session it records nothing. Its methods
+/// may be called on any thread, and take no lock.
 pub fn range_recorder() -> &'static dyn nvtx::observer::Observer {
     &crate::record::recording::ranges::RECORDER
 }

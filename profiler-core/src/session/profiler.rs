@@ -39,19 +39,19 @@ use crate::session::recording_file::RecordingFile;
 /// # }
 /// ```
 ///
-/// Several profilers may run at the same time. They share CUPTI's one collection of the process; each sees
-/// the work submitted between its own start and stop, on all threads. A session may start and stop on
-/// different threads. Dropping a running profiler discards its session.
+/// Several profilers may run at the same time. They share CUPTI's one collection of the process;
+/// each sees the work submitted between its own start and stop, on all threads. A session may start
+/// and stop on different threads. Dropping a running profiler discards its session.
 ///
 /// # Long runs
-/// A session keeps all it sees, about 300 bytes per kernel, unless it keeps [only the last
-/// part](ProfilerBuilder::keep_last). [`summarize`](Self::summarize) keeps sums only,
-/// [`record_to`](Self::record_to) writes all to a file.
+/// A session retains everything, about 300 bytes per kernel, unless it retains [only the last
+/// part](ProfilerBuilder::keep_last). [`summarize`](Self::summarize) retains only sums,
+/// [`record_to`](Self::record_to) writes everything to a file.
 #[derive(Debug)]
 pub struct Profiler {
     library: Library,
     settings: Settings,
-    /// Shared with its users, so that none of them delays a stop.
+    /// The session; in an `Arc`, so that its users do not delay a stop.
     session: Mutex<Option<Arc<Session>>>,
 }
 
@@ -94,7 +94,7 @@ impl ProfilerBuilder {
         library(library: Library) library = Some(library);
         /// Sets what to collect, and memory limits.
         config(config: Config) settings.config = config;
-        /// Keeps the work submitted in the last `time`, and all open ranges. A range whose parent
+        /// Retains the work submitted in the last `time`, and all open ranges. A range whose parent
         /// on another thread ended earlier has no parent:
         /// [`Facts::orphaned_ranges`](crate::Facts::orphaned_ranges).
         ///
@@ -102,37 +102,40 @@ impl ProfilerBuilder {
         /// grows with the work submitted in that time and the number of names, not with the number
         /// of field values.
         keep_last(time: Duration) settings.keep = Retention::LastTime(time);
-        /// Keeps at least the last `count` GPU operations; otherwise as
+        /// Retains at least the last `count` GPU operations; otherwise like
         /// [`keep_last`](Self::keep_last).
         ///
         /// If operations are rare, the bound is the last 1,048,576 calls, ranges and marks, or 16
         /// for each of these operations if that is more.
         keep_last_operations(count: u64) settings.keep = Retention::LastOperations(count);
         /// Adds a sampler of hardware counters or NVML for the time of a session, pauses included:
-        /// [`Profile::series`] and [`Profile::tracks`] have the samples. May be called several times.
+        /// [`Profile::series`] and [`Profile::tracks`] have the samples. May be called several
+        /// times.
         ///
-        /// On an H200, a counter sampler takes 0.2 to 0.5 s to start and 0.1 s to stop, NVML 30 ms to start.
-        /// The start and stop of the session take that much longer.
+        /// On an H200, a counter sampler takes 0.2 to 0.5 s to start and 0.1 s to stop, NVML 30 ms
+        /// to start. The start and stop of the session take that much longer.
         ///
-        /// If a sampler fails (no permission, counters in use, an old CUPTI, no NVML), the session continues.
-        /// Its series has no samples and a [failure](crate::series::Series::failure), and
-        /// [`Facts::failed_samplers`](crate::Facts::failed_samplers) counts it. Sessions of this process
-        /// share a device's sampler if their settings are equal; otherwise the first one has it.
-        /// [Summaries](Profiler::summarize) do not sample, and count that in their health.
+        /// If a sampler fails (no permission, counters in use, an old CUPTI, no NVML), the session
+        /// continues. Its series has no samples and a [failure](crate::series::Series::failure),
+        /// and [`Facts::failed_samplers`](crate::Facts::failed_samplers) counts it. Sessions of
+        /// this process share a device's sampler if their settings are equal; otherwise only the
+        /// first session samples it. [Summaries](Profiler::summarize) do not sample, and count this
+        /// in their health.
         sample(sampling: Sampling) settings.samplings += sampling;
     }
 
     setters! {
-        /// How often a session that keeps a part or sums, or is written to a file, takes the logs. The
-        /// default is 100 ms, or a tenth of the kept time if that is longer, up to a second.
+        /// The interval at which a session takes the logs if it retains a part or sums, or writes a
+        /// file. The default is 100 ms, or a tenth of the retained time if that is longer, up to a
+        /// second.
         ///
-        /// Flushing CUPTI's partly filled buffers may use a tenth of the time, but is retried at
-        /// least every 20 s, and every 10 s while CUPTI delivers full buffers. The last few
-        /// thousand operations, and the results of their ranges, may be delayed by that.
+        /// Flushing CUPTI's partly filled buffers may use a tenth of the time. It is retried at
+        /// least every 20 s, and every 10 s while CUPTI delivers full buffers. This may delay the
+        /// last few thousand operations and the results of their ranges.
         period(period: Duration) settings.period = Some(period);
-        /// The number of rows that a [summary](Profiler::summarize) keeps of each kind: range
-        /// paths, kernels of a path, names of process ranges, names of marks. The default is
-        /// 10,000; a row takes up to 15 KiB.
+        /// The number of rows that a [summary](Profiler::summarize) has for each kind: range paths,
+        /// kernels of a path, names of process ranges, names of marks. The default is 10,000; a row
+        /// takes up to 15 KiB.
         ///
         /// Further names and paths, such as one per request, are summed as `(other)` of their
         /// parent path, so totals stay exact; `(other)` has as many paths again.
@@ -140,23 +143,25 @@ impl ProfilerBuilder {
         ///
         /// [`Facts::summed_as_other`]: crate::Facts::summed_as_other
         summary_rows(rows: usize) settings.summary_rows = Some(rows);
-        /// The largest size of a file of [`record_to`](Profiler::record_to). The default is
-        /// [`Recording::MAX_BYTES`], 4 GiB, the most that [`Recording::load`] reads unless told
-        /// otherwise.
+        /// The maximum size of a file of [`record_to`](Profiler::record_to). The default is
+        /// [`Recording::MAX_BYTES`], 4 GiB, the default maximum of [`Recording::load`].
         ///
-        /// Once the next period does not fit, the file is kept as it is and the rest of the session is
-        /// lost: [`Losses::unwritten_entries`](crate::Losses::unwritten_entries) counts it.
+        /// Once the next period does not fit, the file is left unchanged and the rest of the
+        /// session is lost: [`Losses::unwritten_entries`](crate::Losses::unwritten_entries) counts
+        /// it.
         max_file_bytes(bytes: u64) settings.max_file_bytes = Some(bytes);
     }
 
-    /// Takes the stack of a thread at a launch, copy or memset, if the thread submitted none for this long: where the program
-    /// was when it ended a gap. 20 us are a good value. [`Profile::host_stacks`] and [`Gap::stack`] have the stacks.
+    /// Takes the stack of a thread at a launch, copy or memset, if the thread submitted none for
+    /// this long: the code that ended a gap. 20 us is a good value. [`Profile::host_stacks`] and
+    /// [`Gap::stack`] have the stacks.
     ///
-    /// The thread unwinds itself within the callback, by the call frame information of the loaded files, without signals,
-    /// privileges or `perf`. It costs 4 ns for each launch in time, half a microsecond or more for each stack; once a process 5 MB of
-    /// memory. A process keeps 16,384 different stacks of up to 192 frames; what was not taken is
-    /// [counted](crate::profile::StackLosses). Functions are looked up in the files of the modules at a stop and a snapshot,
-    /// for up to two seconds; without symbols frames are addresses.
+    /// The thread unwinds itself within the callback, by the call frame information of the loaded
+    /// files, without signals, privileges or `perf`. It costs 4 ns for each launch in time, half a
+    /// microsecond or more for each stack, and 5 MB of memory once per process. A process stores
+    /// 16,384 different stacks of up to 192 frames; missing stacks are
+    /// [counted](crate::profile::StackLosses). Functions are looked up in the files of the modules
+    /// at a stop and a snapshot, for up to two seconds; without symbols frames are addresses.
     ///
     /// [`Gap::stack`]: crate::query::Gap::stack
     #[cfg(feature = "stacks")]
@@ -168,7 +173,7 @@ impl ProfilerBuilder {
     /// Finds CUPTI. Nothing is recorded yet.
     ///
     /// # Errors
-    /// [`is_unavailable`](Error::is_unavailable), with what is missing.
+    /// [`is_unavailable`](Error::is_unavailable), with the missing component.
     pub fn build(self) -> Result<Profiler, Error> {
         let library = match self.library {
             Some(library) => library,
@@ -190,12 +195,12 @@ impl Profiler {
         ProfilerBuilder::default()
     }
 
-    /// Starts recording ranges, driver calls and GPU records. Costs milliseconds, more the first time.
-    /// Ranges that are already open and work already launched are not recorded.
+    /// Starts recording ranges, driver calls and GPU records. Costs milliseconds, more the first
+    /// time. Ranges that are already open and work already launched are not recorded.
     ///
     /// # Errors
-    /// [`is_busy`](Error::is_busy) if this profiler runs, another one has other settings, or another tool
-    /// holds CUPTI (ranges still go to NVTX); otherwise CUPTI's refusal.
+    /// [`is_busy`](Error::is_busy) if this profiler runs, another one has other settings, or
+    /// another tool holds CUPTI (ranges still go to NVTX); otherwise CUPTI's refusal.
     pub fn start(&self) -> Result<(), Error> {
         let mut session = self.session.lock();
         if session.is_some() {
@@ -211,7 +216,7 @@ impl Profiler {
         Self { library, settings, session: Mutex::new(None) }
     }
 
-    /// A profiler with the same settings of CUPTI that keeps everything and samples nothing.
+    /// A profiler with the same settings of CUPTI that retains everything and samples nothing.
     pub fn unbounded(&self) -> Self {
         let Settings { config, period, summary_rows, .. } = self.settings.clone();
         let settings = Settings { config, period, summary_rows, ..Settings::default() };
@@ -229,18 +234,18 @@ impl Profiler {
         };
         let Settings { config, period, samplings, .. } = &self.settings;
         let (library, period) = (&self.library, period.unwrap_or(usual));
-        // Without a profile, there is no use for samples.
+        // Without a profile, samples have no use.
         let samplings = if keep == Retention::Nothing { &[] } else { &samplings[..] };
         SessionRequest { library, config, keep, sink, samplings, period, then: None }
     }
 
-    /// Starts a session that keeps sums instead of operations and ranges. Its tables grow with the number
-    /// of different ranges and kernels up to a [bound](ProfilerBuilder::summary_rows), not with field
-    /// values. It runs beside this profiler's own session, if any, and keeps up with some hundred thousand
-    /// kernels per second (see the repository's measurements).
+    /// Starts a session that retains sums instead of operations and ranges. Its tables grow with
+    /// the number of different ranges and kernels up to a [bound](ProfilerBuilder::summary_rows),
+    /// not with field values. It runs beside this profiler's own session, if any. It processes some
+    /// hundred thousand kernels per second (see the repository's measurements).
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     pub fn summarize(&self) -> Result<Summarizing, Error> {
         let streaming = Arc::new(Mutex::new(self.streaming(0)));
         let samplers = self.settings.samplings.iter().map(Sampling::series).sum::<usize>();
@@ -266,26 +271,27 @@ impl Profiler {
     /// # }
     /// ```
     ///
-    /// It runs beside this profiler's own session, if any. [`Config::start_paused`] begins it in a
-    /// pause. An existing file is replaced when the session has started.
+    /// It runs beside this profiler's own session, if any. With [`Config::start_paused`] it begins
+    /// in a pause. An existing file is replaced when the session has started.
     ///
     /// # A killed process
-    /// The file then is a [truncated recording](Recording::is_truncated): the session as it was at most
-    /// half a second, or a [period](ProfilerBuilder::period) if that is longer, before the end, or at
-    /// the last [`flush`](RecordingFile::flush). In it, calls that had not returned and those whose
-    /// records CUPTI had not delivered are [pending](crate::Facts::pending_calls); CUPTI is flushed
-    /// once per period, and under load every 10 s, where it delivers full buffers by itself. Samples are
-    /// written at the end. The content survives `SIGKILL`, `abort` and `_exit`, which nothing has to
-    /// handle. It is not synchronised with the disk: a loss of power may lose it.
+    /// After a death of the process, the file is a [truncated recording](Recording::is_truncated).
+    /// Its session ends at most half a second before the death (or a
+    /// [period](ProfilerBuilder::period) if that is longer), or at the last
+    /// [`flush`](RecordingFile::flush). In it, calls that had not returned and calls whose records
+    /// CUPTI had not delivered are [pending](crate::Facts::pending_calls). CUPTI is flushed once
+    /// per period, and under load every 10 s, when it delivers full buffers without a flush.
+    /// Samples are written at the end. The content survives `SIGKILL`, `abort` and `_exit` without
+    /// any handler. It is not synchronised with the disk: a loss of power may lose it.
     ///
     /// # Cost
     /// A background thread takes the logs once per period and makes frames, some 0.2 us for each
-    /// kernel with its call; a second one writes. No call or range of the program waits for the disk. If the disk is
-    /// slower than the program, up to 256 MiB wait; beyond that, whole periods are lost and counted, and
-    /// the session has no [window](Recording::windows_ns) there.
+    /// kernel with its call; a second one writes. No call or range of the program waits for the
+    /// disk. If the disk is slower than the program, up to 256 MiB are queued. Beyond that, whole
+    /// periods are lost and counted, and the session has no [window](Recording::windows_ns) there.
     ///
     /// # Errors
-    /// As [`start`](Self::start); the file cannot be created or is no regular file.
+    /// Same as [`start`](Self::start); also if the file cannot be created or is not a regular file.
     ///
     /// [`Config::start_paused`]: cupti::Config::start_paused
     pub fn record_to(&self, path: impl AsRef<Path>) -> Result<RecordingFile, Error> {
@@ -297,17 +303,18 @@ impl Profiler {
         })
     }
 
-    /// What its sessions keep.
+    /// The retention of its sessions.
     pub(crate) fn retention(&self) -> Retention {
         self.settings.keep
     }
 
-    /// What it collects, with each launch of a graph as one interval.
+    /// The configuration with each launch of a graph as one interval.
     pub(crate) fn whole_graphs(&self) -> Config {
         self.settings.config.clone().add_kind(ActivityKind::GRAPH_TRACE)
     }
 
-    /// What it collects, calls all the time, or since CUPTI is attached on request, and records in windows.
+    /// The configuration for windows: records only in windows. Calls are logged all the time, or
+    /// from the time CUPTI is attached on request.
     pub(crate) fn in_windows(&self, attach_on_request: bool) -> Result<Config, Error> {
         if self.settings.config.asks_for(ActivityKind::GRAPH_TRACE) {
             let why = "the profiler collects graphs as intervals (GRAPH_TRACE), and CUPTI 13 loses records or \
@@ -338,13 +345,14 @@ impl Profiler {
 
     /// Stops and returns the joined profile.
     ///
-    /// Waits for launched work up to the configured time (10 s), and for CUPTI's delivery of records: under
-    /// load, after hundreds of millions of launches, possibly until the load ends. No context or stream of
-    /// the program is touched. Other sessions continue. Joining takes about 0.2 us per operation.
+    /// Waits for launched work up to the configured time (10 s), and for CUPTI's delivery of
+    /// records. Under load, after hundreds of millions of launches, that may last until the load
+    /// ends. No context or stream of the program is touched. Other sessions continue. Joining takes
+    /// about 0.2 us per operation.
     ///
-    /// Other threads may continue; their work counts up to this call. A call in progress that does not
-    /// return in time is [open](crate::Losses::open_calls). Work that the GPU does not finish in time is
-    /// unfinished. The session ends even if CUPTI refuses something.
+    /// Other threads may continue; their work is included up to this call. A call in progress that
+    /// does not return in time is [open](crate::Losses::open_calls). Work that the GPU does not
+    /// finish in time is unfinished. The session ends even if CUPTI returns an error.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal.
@@ -355,29 +363,33 @@ impl Profiler {
     /// Stops and returns the raw logs without joining them, the cheapest way to end a session.
     ///
     /// # Errors
-    /// As [`stop`](Self::stop).
+    /// Same as [`stop`](Self::stop).
     pub fn stop_recording(&self) -> Result<Recording, Error> {
         let called_ns = now_ns();
         let session = self.session.lock().take();
         session.ok_or_else(|| Error::new(Kind::NotRunning))?.stop(called_ns)
     }
 
-    /// Returns the joined profile so far. The session continues, and its final profile is unaffected.
+    /// Returns the joined profile so far. The session continues, and its final profile is
+    /// unaffected.
     ///
-    /// All logs are cut at one time; open ranges count until then. Waits up to 10 s for CUPTI, not for the
-    /// GPU: calls in progress or without a record yet are
+    /// All logs are cut at one time; open ranges count until then. Waits up to 10 s for CUPTI, not
+    /// for the GPU. Calls in progress or without a record yet are
     /// [`Facts::pending_calls`](crate::Facts::pending_calls), open ranges
-    /// [`Facts::pending_ranges`](crate::Facts::pending_ranges), and the profile still counts as complete.
-    /// While the GPU is busy, only the final profile distinguishes late records from lost ones.
+    /// [`Facts::pending_ranges`](crate::Facts::pending_ranges), and the profile still counts as
+    /// complete. While the GPU is busy, only the final profile distinguishes late records from lost
+    /// ones.
     ///
-    /// Copies and joins all logs: time and memory grow with the session, by about 0.2 us per operation.
-    /// Program threads continue; one that makes its first call, or opens a range with a new name, may wait
-    /// for a copy of its names or of the thread list. Any thread may take snapshots; copies of the logs
-    /// exclude each other and [`stop`](Self::stop), waits and joins do not.
+    /// Copies and joins all logs: time and memory grow with the session, by about 0.2 us per
+    /// operation. Program threads continue. A thread that makes its first call, or opens a range
+    /// with a new name, may wait for a copy of its names or of the thread list. Any thread may take
+    /// snapshots; copies of the logs exclude each other and [`stop`](Self::stop), waits and joins
+    /// do not.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal; also with
-    /// [`Config::profiler_switch`](cupti::Config::profiler_switch), whose bounds are known only at the stop.
+    /// [`Config::profiler_switch`](cupti::Config::profiler_switch), whose bounds are known only at
+    /// the stop.
     pub fn snapshot(&self) -> Result<Profile, Error> {
         self.snapshot_recording().map(Profile::from_recording)
     }
@@ -385,13 +397,13 @@ impl Profiler {
     /// Returns the raw logs so far without joining them, the cheapest snapshot.
     ///
     /// # Errors
-    /// As [`snapshot`](Self::snapshot).
+    /// Same as [`snapshot`](Self::snapshot).
     pub fn snapshot_recording(&self) -> Result<Recording, Error> {
         self.with_session(Session::snapshot)
     }
 
-    /// Discards what the session recorded so far, as if it began here. Does not wait for the GPU: later
-    /// records of earlier calls are excluded.
+    /// Discards what the session recorded so far, as if it began here. Does not wait for the GPU:
+    /// later records of earlier calls are excluded.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal.
@@ -399,19 +411,20 @@ impl Profiler {
         self.with_session(Session::restart)
     }
 
-    /// Pauses the collection of GPU work: the profile excludes work launched in the pause, and does not
-    /// count it as missing. Ranges are still recorded. Does nothing if paused.
+    /// Pauses the collection of GPU work: the profile excludes work launched in the pause, and does
+    /// not count it as missing. Ranges are still recorded. Does nothing if paused.
     ///
     /// Waits for the GPU as [`stop`](Self::stop) does, unless another session runs.
     ///
     /// # Errors
-    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal to flush; the session is paused nevertheless.
+    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal to flush; the session is
+    /// paused nevertheless.
     pub fn pause(&self) -> Result<(), Error> {
         self.with_session(Session::pause)
     }
 
-    /// Resumes after a pause or a [paused start](cupti::Config::start_paused). Costs a CUPTI call for each
-    /// kind of record and of call. Does nothing if not paused.
+    /// Resumes after a pause or a [paused start](cupti::Config::start_paused). Costs a CUPTI call
+    /// for each kind of record and of call. Does nothing if not paused.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal; the session remains paused.
@@ -432,7 +445,7 @@ impl Profiler {
     /// Records while `f` runs. If it panics, the session is discarded.
     ///
     /// # Errors
-    /// As [`start`](Self::start) and [`stop`](Self::stop).
+    /// Same as [`start`](Self::start) and [`stop`](Self::stop).
     pub fn record<R>(&self, f: impl FnOnce() -> R) -> Result<(R, Profile), Error> {
         self.start()?;
         let discard = Discard(self);
@@ -464,7 +477,7 @@ impl Drop for Discard<'_> {
 /// The default period.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// A session that keeps sums, from [`Profiler::summarize`]. Dropping it discards them.
+/// A session that retains sums, from [`Profiler::summarize`]. Dropping it discards them.
 #[derive(Debug)]
 #[must_use = "the session ends when this is dropped, and its sums are lost"]
 pub struct Summarizing {
@@ -473,8 +486,9 @@ pub struct Summarizing {
 }
 
 impl Summarizing {
-    /// Returns the sums so far. The distributions exclude open ranges and ranges whose work is not done;
-    /// their finished work is in the totals. Costs a segment of the logs and a copy of the sums.
+    /// Returns the sums so far. The distributions exclude open ranges and ranges whose work is not
+    /// done; their finished work is in the totals. Costs a segment of the logs and a copy of the
+    /// sums.
     ///
     /// # Errors
     /// CUPTI's refusal.
@@ -483,7 +497,7 @@ impl Summarizing {
         Ok(Summary::of(&self.streaming.lock(), so_far.info, so_far.duration))
     }
 
-    /// As [`Profiler::pause`].
+    /// Same as [`Profiler::pause`].
     ///
     /// # Errors
     /// CUPTI's refusal to flush; the session is paused nevertheless.
@@ -491,7 +505,7 @@ impl Summarizing {
         self.session.pause()
     }
 
-    /// As [`Profiler::resume`].
+    /// Same as [`Profiler::resume`].
     ///
     /// # Errors
     /// CUPTI's refusal; the session remains paused.

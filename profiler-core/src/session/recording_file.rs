@@ -15,16 +15,16 @@ use crate::collect::request::Sink;
 use crate::collect::session::Session;
 use crate::error::{Error, Kind};
 
-/// How long `flush` and `finish` wait for the disk.
+/// The maximum time that `flush` and `finish` wait for the disk.
 const DISK_WAIT: Duration = Duration::from_secs(10);
 
 /// A session that is appended to a file while it runs, from
 /// [`Profiler::record_to`](crate::Profiler::record_to).
 ///
 /// Dropping it abandons the session: the file stays readable, as a [truncated
-/// recording](crate::Recording::is_truncated) that ends where the last period did. In a process
-/// forked off since the start, all methods fail and dropping it does nothing: the file belongs to
-/// the parent.
+/// recording](crate::Recording::is_truncated) that ends with the last period. In a process forked
+/// off since the start, all methods fail and dropping it does nothing: the file belongs to the
+/// parent.
 ///
 /// Any thread may call its methods.
 #[derive(Debug)]
@@ -40,7 +40,8 @@ pub struct RecordingFile {
     opening: u64,
 }
 
-/// What a [`RecordingFile`] holds so far, or at its end, or the file of a [`FlightRecording`](super::FlightRecording).
+/// The contents of a [`RecordingFile`] so far, or at its end, or of a file of a
+/// [`FlightRecording`](super::FlightRecording).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FileTotals {
@@ -48,14 +49,14 @@ pub struct FileTotals {
     pub operations: u64,
     /// Calls of the driver, and of the runtime if they are logged.
     pub calls: u64,
-    /// Ranges of threads that have ended.
+    /// Ended ranges of threads.
     pub ranges: u64,
     /// Records, calls, ranges and marks that were lost because the disk was slower than the program
     /// or failed, or the file had its [largest size](crate::ProfilerBuilder::max_file_bytes).
     pub unwritten_entries: u64,
     /// Bytes in the file.
     pub bytes: u64,
-    /// True if the file has its largest size: nothing is appended any more.
+    /// True if the file has its largest size: nothing more is appended.
     pub is_full: bool,
 }
 
@@ -89,14 +90,15 @@ impl RecordingFile {
         Ok(Self { session, sink, queue, path, identity, opening: length })
     }
 
-    /// The file; of a link, its target.
+    /// The path of the file; for a link, the path of its target.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// As [`Profiler::pause`](crate::Profiler::pause). Ranges that end within 10 s after a pause began
-    /// are still written, later ones only if they are open at the next resume, so a paused session
-    /// does not grow its file. While another session of the process is on, its calls are written.
+    /// Like [`Profiler::pause`](crate::Profiler::pause). Ranges that end within 10 s after a pause
+    /// began are still written. Later ones are written only if they are open at the next resume, so
+    /// a paused session does not grow its file. While another session of the process is on, its
+    /// calls are written.
     ///
     /// # Errors
     /// CUPTI's refusal to flush; the session is paused nevertheless.
@@ -104,7 +106,7 @@ impl RecordingFile {
         self.session.pause()
     }
 
-    /// As [`Profiler::resume`](crate::Profiler::resume).
+    /// Same as [`Profiler::resume`](crate::Profiler::resume).
     ///
     /// # Errors
     /// CUPTI's refusal; the session remains paused.
@@ -112,27 +114,28 @@ impl RecordingFile {
         self.session.resume()
     }
 
-    /// Begins a window now, as [`resume`](Self::resume) does, for threads of the program: where CUPTI is
-    /// still on since the last window, it takes the time of the window and waits for nothing. Otherwise
-    /// it waits for the profiler's own threads up to `patience`, and turns CUPTI on.
+    /// Begins a window now, like [`resume`](Self::resume), for threads of the program. If CUPTI is
+    /// still on since the last window, it only records the time of the window, without a wait.
+    /// Otherwise it waits for the profiler's own threads up to `patience`, and turns CUPTI on.
     ///
     /// # Errors
-    /// CUPTI's refusal; the profiler's threads were busy for `patience`. The window then begins with the
-    /// next [`resume`](Self::resume).
+    /// CUPTI's refusal; the profiler's threads were busy for `patience`. The window then begins
+    /// with the next [`resume`](Self::resume).
     pub fn begin_window(&self, patience: Duration) -> Result<(), Error> {
         self.session.begin_window(patience)
     }
 
-    /// Ends the window now, and waits for nothing. CUPTI stays on, and launches cost as much as before,
+    /// Ends the window now, without a wait. CUPTI stays on, and launches cost as much as before,
     /// until [`rest`](Self::rest) or [`pause`](Self::pause).
     pub fn end_window(&self) {
         self.session.end_window();
     }
 
-    /// Turns CUPTI off after a wait for the GPU, unless a window has begun. Does nothing if it is off.
+    /// Turns CUPTI off after a wait for the GPU, unless a window has begun. Does nothing if it is
+    /// off.
     ///
     /// # Errors
-    /// As for [`pause`](Self::pause).
+    /// Same as [`pause`](Self::pause).
     pub fn rest(&self) -> Result<(), Error> {
         self.session.rest().map(drop)
     }
@@ -143,11 +146,11 @@ impl RecordingFile {
         self.session.is_paused()
     }
 
-    /// Writes everything that has finished by now, and waits until the file has it. What a process
-    /// that is killed later leaves includes that.
+    /// Writes everything that has finished by now, and waits until the file contains it. The file
+    /// then has this data even if the process is killed later.
     ///
-    /// Waits up to 10 s for CUPTI and twice as long for the disk, not for the GPU. The content is with
-    /// the operating system then: it survives the end of the process, and not a loss of power.
+    /// Waits up to 10 s for CUPTI and twice as long for the disk, not for the GPU. The operating
+    /// system then has the content: it survives the end of the process, but not a loss of power.
     ///
     /// # Errors
     /// CUPTI's refusal; the disk is full, fails or takes too long.
@@ -161,7 +164,7 @@ impl RecordingFile {
         self.wait()
     }
 
-    /// What the file holds so far; zeros in a forked child.
+    /// The contents of the file so far; zeros in a forked child.
     pub fn totals(&self) -> FileTotals {
         if self.session.check_process().is_err() {
             return FileTotals::default();
@@ -177,7 +180,7 @@ impl RecordingFile {
         }
     }
 
-    /// Why nothing is written any more, if writing has failed. The file has what was written before.
+    /// The error that ended writing, if it has failed. The file has the data written before.
     pub fn error(&self) -> Option<Error> {
         self.session.check_process().ok()?;
         self.queue.error().map(|source| io_error(&self.path, source))
@@ -187,11 +190,11 @@ impl RecordingFile {
     /// [`Profiler::stop`](crate::Profiler::stop) does, and up to 10 s for the disk.
     ///
     /// A file at its largest size is completed too: [`FileTotals::is_full`] is true, and
-    /// [`Losses::unwritten_entries`](crate::Losses::unwritten_entries) counts what is missing.
+    /// [`Losses::unwritten_entries`](crate::Losses::unwritten_entries) counts the missing entries.
     ///
     /// # Errors
-    /// CUPTI's refusal; the disk was full, failed or took too long; the file was removed or replaced.
-    /// What was written before is a truncated recording.
+    /// CUPTI's refusal; the disk was full, failed or took too long; the file was removed or
+    /// replaced. The data written before is a truncated recording.
     pub fn finish(self) -> Result<FileTotals, Error> {
         let recording = self.session.stop(now_ns())?;
         self.sink.lock().finish(&recording);

@@ -4,8 +4,8 @@ use crate::error::{Error, Kind};
 use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 
-/// The steps to profile, in the terms of `torch.profiler.schedule`: skipped steps, then cycles of waiting,
-/// warm-up and active steps.
+/// The steps to profile, in the terms of `torch.profiler.schedule`: skipped steps, then cycles of
+/// waiting, warm-up and active steps.
 ///
 /// ```
 /// use profiler_core::Schedule;
@@ -43,7 +43,7 @@ impl Schedule {
         self
     }
 
-    /// The steps of each cycle that are collected and discarded; they bear the cost of starting.
+    /// The steps of each cycle that are collected and discarded; they absorb the cost of starting.
     pub const fn warmup(mut self, steps: u64) -> Self {
         self.warmup = steps;
         self
@@ -134,9 +134,10 @@ pub enum StepAction {
 /// # }
 /// ```
 ///
-/// Waiting steps cost nothing. A session starts before each warm-up, in milliseconds, and stops after the
-/// active steps, where [`step`](Self::step) waits for the GPU. Work belongs to the step of its call, even
-/// if it finishes later. Dropping the schedule, as a panic does, discards the current cycle.
+/// Waiting steps cost nothing. A session starts before each warm-up, in milliseconds, and stops
+/// after the active steps, where [`step`](Self::step) waits for the GPU. Work belongs to the step
+/// of its call, even if it finishes later. Dropping the schedule, as a panic does, discards the
+/// current cycle.
 #[derive(Debug)]
 #[must_use = "call `step` at the end of each step"]
 pub struct Scheduled {
@@ -151,7 +152,8 @@ impl Profiler {
     /// Profiles some steps of a run in separate sessions with this profiler's settings.
     ///
     /// # Errors
-    /// The schedule has no active steps; as [`start`](Self::start) if the first step is collected.
+    /// The schedule has no active steps; same as [`start`](Self::start) if the first step is
+    /// collected.
     pub fn schedule(&self, schedule: Schedule) -> Result<Scheduled, Error> {
         if schedule.active == 0 {
             return Err(Error::new(Kind::Schedule));
@@ -163,13 +165,13 @@ impl Profiler {
 }
 
 impl Scheduled {
-    /// Ends a step, and returns the profile after the last active step of a cycle. End the step's ranges
-    /// first; an open range continues in the next step and is open in the profile.
+    /// Ends a step, and returns the profile after the last active step of a cycle. End the step's
+    /// ranges first; an open range continues in the next step and is open in the profile.
     ///
     /// # Errors
-    /// As [`Profiler::stop`] and [`Profiler::start`]. The step counts, its cycle has no profile, and the
-    /// next cycle is tried. If a step returns a profile but cannot start the next cycle, the next step
-    /// returns the error.
+    /// Same as [`Profiler::stop`] and [`Profiler::start`]. The step counts, its cycle has no
+    /// profile, and the next cycle is tried. If a step returns a profile but cannot start the next
+    /// cycle, the next step returns the error.
     pub fn step(&mut self) -> Result<Option<Profile>, Error> {
         let is_last = self.schedule.position(self.step) == Some(self.schedule.cycle() - 1);
         self.step += 1;
@@ -204,7 +206,7 @@ impl Scheduled {
     /// Runs a step in a [`range`](Self::range), and ends it.
     ///
     /// # Errors
-    /// As [`step`](Self::step), after `f` has run.
+    /// Same as [`step`](Self::step), after `f` has run.
     pub fn run<R>(&mut self, f: impl FnOnce() -> R) -> Result<(R, Option<Profile>), Error> {
         let range = self.range();
         let result = f();
@@ -231,7 +233,8 @@ impl Scheduled {
     /// Ends the run; returns the profile of the current cycle's active steps, `None` without any.
     ///
     /// # Errors
-    /// As [`Profiler::stop`]; as [`Profiler::start`] if the last step could not start the next cycle.
+    /// Same as [`Profiler::stop`], and as [`Profiler::start`] if the last step could not start the
+    /// next cycle.
     pub fn finish(self) -> Result<Option<Profile>, Error> {
         if let Some(error) = self.failed {
             return Err(error);

@@ -53,24 +53,26 @@ const LOST: &str = "gpu_profiler::lost";
 /// # }
 /// ```
 ///
-/// [`NvtxLayer`] makes the ranges, with its fields `nvtx.*`, for other tools and for the session that
-/// [`LayerBuilder::build`] starts. The session also sees the other process ranges. A filter on the
-/// layer (`with_filter`) selects the spans. [`without_session`](Self::without_session) makes ranges only.
+/// [`NvtxLayer`] makes the ranges, with its fields `nvtx.*`, for other tools and for the session
+/// that [`LayerBuilder::build`] starts. The session also sees the other process ranges. A filter on
+/// the layer (`with_filter`) selects the spans. [`without_session`](Self::without_session) makes
+/// ranges only.
 ///
 /// # Events
-/// An event is emitted for each range with GPU work, its own or of its descendants, be it a span or not.
-/// It is emitted once the range has ended and its work is known: about 100 ms later, or
-/// [`ProfilerBuilder::period`], on a thread of the session or from the guard's methods; a second later if
-/// the range launched a graph, whose last kernel cannot be identified. A span that is entered repeatedly
-/// has one event per entry; with [`LayerBuilder::lifetimes`] one after its close, with the sum of its
-/// activations on all threads. So has an annotated `async fn` in any case.
+/// An event is emitted for each range with GPU work, its own or of its descendants, whether it is a
+/// span or not. It is emitted once the range has ended and its work is known, on a thread of the
+/// session or from the guard's methods. This is about 100 ms later (see
+/// [`ProfilerBuilder::period`]), or a second later if the range launched a graph, whose last kernel
+/// cannot be identified. A span that is entered repeatedly has one event per entry. With
+/// [`LayerBuilder::lifetimes`] it has one event after its close, with the sum of its activations on
+/// all threads. An annotated `async fn` always has one such event.
 ///
-/// The target is `gpu_profiler::range`, the level [`INFO`](LayerBuilder::event_level), the message `GPU
-/// work done`. The event has no parent span, since its own may be closed. Its fields:
+/// The target is `gpu_profiler::range`, the level [`INFO`](LayerBuilder::event_level), the message
+/// `GPU work done`. The event has no parent span, since its own may be closed. Its fields:
 ///
 /// | field | type | |
 /// | --- | --- | --- |
-/// | `path` | str | the full path, `step/forward`, as in [`Profile::range`]; for several activations that of the first |
+/// | `path` | str | the full path, `step/forward`, as in [`Profile::range`]; for several activations the path of the first |
 /// | `name`, `domain` | str | a span's name and target; without `domain` the default domain |
 /// | `payload` | u64, i64 or f64 | the payload, a span's `nvtx.payload`, such as the number of a request or step |
 /// | `start_ns` | u64 | the start since the session's start |
@@ -81,28 +83,31 @@ const LOST: &str = "gpu_profiler::lost";
 /// | `kernels`, `launches`, `copies`, `copy_bytes`, `memsets`, `synchronizations` | u64 | as in [`Totals`](crate::profile::Totals) |
 /// | `thread.id` | u64 | the kernel's id of the thread on which it began |
 ///
-/// Events emitted together are in the order in which their ranges ended. All values are inclusive: those
-/// of a parent, on its thread or [handed over](crate::Context), contain those of its children. Work
-/// launched in a context of a range after its event is in the profile only.
+/// Events emitted together are in the order in which their ranges ended. All values are inclusive:
+/// values of a parent include its children, on its thread or [handed over](crate::Context). Work
+/// launched in a context of a range after its event is only in the profile.
 ///
-/// Events go to the subscriber of the layer, or to the process's default one if the layer has no
-/// subscriber yet, or cannot know it within an `Option` or `Vec` of layers. Until there is a subscriber,
-/// events wait. The layer makes no marks of them. A subscriber must not call the guard within an event.
+/// Events are sent to the subscriber of the layer. They are sent to the process's default
+/// subscriber if the layer has none yet, or cannot determine it within an `Option` or `Vec` of
+/// layers. Until there is a subscriber, events wait. The layer does not record them as marks. A
+/// subscriber must not call the guard within an event.
 ///
 /// # Models
-/// Frameworks such as candle create a span with each module and enter it at each pass. The default fits
-/// that: every pass is a range. [`LayerBuilder::instances`] tells the layers of a model apart. Install the
-/// layer before the model is built, and let filters pass its spans, which are of level `TRACE` in candle:
-/// other spans are no ranges. [`Facts::unused_span_sites`](crate::Facts::unused_span_sites),
+/// Frameworks such as candle create a span with each module and enter it at each pass. The default
+/// fits that: every pass is a range. [`LayerBuilder::instances`] distinguishes the layers of a
+/// model. Install the layer before the model is built, and let filters pass its spans, which are of
+/// level `TRACE` in candle: other spans are not ranges.
+/// [`Facts::unused_span_sites`](crate::Facts::unused_span_sites),
 /// [`Facts::layers_without_spans`](crate::Facts::layers_without_spans) and
-/// [`Facts::disabled_span_levels`](crate::Facts::disabled_span_levels) count what is missing, the report
-/// prints it, and [`LayerGuard::span_coverage`] names it. Not seen are spans that were created while the
-/// process had no subscriber, if others were created since.
+/// [`Facts::disabled_span_levels`](crate::Facts::disabled_span_levels) count missing spans, the
+/// report prints the counts, and [`LayerGuard::span_coverage`] has the names. Spans that were
+/// created while the process had no subscriber are not detected if others were created since.
 ///
 /// # Cost
-/// Entering and leaving a span costs what [`NvtxLayer`] costs with an observer. An event costs the subscriber's time on a background thread,
-/// which handles some hundred thousand spans per second; more than that accumulate in memory. The session
-/// keeps all it sees unless [`ProfilerBuilder::keep_last`] is set.
+/// Entering and leaving a span costs as much as [`NvtxLayer`] costs with an observer. An event
+/// costs the subscriber's time on a background thread, which handles some hundred thousand spans
+/// per second; more accumulate in memory. The session retains everything unless
+/// [`ProfilerBuilder::keep_last`] is set.
 #[derive(Debug)]
 #[must_use]
 pub struct ProfilerLayer {
@@ -116,8 +121,8 @@ impl ProfilerLayer {
         LayerBuilder::default()
     }
 
-    /// A layer without a session and events, for use if [`LayerBuilder::build`] finds no GPU. Spans are
-    /// ranges for tools and other sessions.
+    /// A layer without a session and events, for use if [`LayerBuilder::build`] finds no GPU. Spans
+    /// are ranges for tools and other sessions.
     ///
     /// ```no_run
     /// use profiler_core::ProfilerLayer;
@@ -176,11 +181,12 @@ impl Default for LayerBuilder {
 
 impl LayerBuilder {
     setters! {
-        /// Sets what the session collects and keeps.
+        /// Sets the data that the session collects and retains.
         profiler(profiler: ProfilerBuilder) profiler = profiler;
-        /// Sets how spans become ranges. The default is `NvtxLayer::new().fields(SpanFields::Plain)`.
+        /// Sets how spans become ranges. The default is
+        /// `NvtxLayer::new().fields(SpanFields::Plain)`.
         spans(spans: NvtxLayer) spans = spans;
-        /// Whether to emit events; the profile and the summary have the results in any case.
+        /// True to emit events; the profile and the summary have the results in any case.
         events(wanted: bool) settings.events = wanted;
         /// The level of result events; the default is `INFO`.
         event_level(level: Level) settings.level = level;
@@ -195,25 +201,27 @@ impl LayerBuilder {
         event_buffer(results: usize) settings.most = results.max(1);
     }
 
-    /// Whether the life of a span, from creation to close, is a range of the process, too; no by default.
+    /// True to make the life of a span, from creation to close, a process range, too; false by
+    /// default.
     ///
-    /// For spans of requests and tasks, which are entered many times and then closed: each has one event
-    /// with its sum, at the cost of two log entries and an allocation. Spans that live as long as a model
-    /// would be open at the stop.
+    /// For spans of requests and tasks, which are entered many times and then closed: each has one
+    /// event with its sum, at the cost of two log entries and an allocation. Spans that live as
+    /// long as a model would be open at the stop.
     pub fn lifetimes(mut self, wanted: bool) -> Self {
         self.spans = self.spans.lifetimes(wanted);
         self
     }
 
-    /// Whether spans of one name that live at the same time are numbered by their place in the model,
-    /// such as `layer 0` to `layer 5`, or merged, as by default: see [`NvtxLayer::instances`].
+    /// True to number spans of one name that live at the same time by their position in the model,
+    /// such as `layer 0` to `layer 5`; false, the default, to merge them: see
+    /// [`NvtxLayer::instances`].
     pub fn instances(mut self, wanted: bool) -> Self {
         self.spans = self.spans.instances(wanted);
         self
     }
 
-    /// Which fields of spans are fields of their ranges: numbers, bools and texts by default. See
-    /// [`Range::field`](crate::Range::field).
+    /// The fields of spans that become fields of their ranges: numbers, bools and texts by default.
+    /// See [`Range::field`](crate::Range::field).
     pub fn fields(mut self, wanted: SpanFields) -> Self {
         self.spans = self.spans.fields(wanted);
         self
@@ -222,8 +230,8 @@ impl LayerBuilder {
     /// Starts the session. Returns the layer and the guard of the session.
     ///
     /// # Errors
-    /// As [`ProfilerBuilder::build`] and [`Profiler::start`]: [`is_unavailable`](Error::is_unavailable) where there is no
-    /// GPU.
+    /// Same as [`ProfilerBuilder::build`] and [`Profiler::start`]:
+    /// [`is_unavailable`](Error::is_unavailable) without a GPU.
     pub fn build(mut self) -> Result<(ProfilerLayer, LayerGuard), Error> {
         let coverage = self.spans.coverage();
         let profiler = self.profiler.build()?;
@@ -257,7 +265,7 @@ pub struct LayerGuard {
 }
 
 impl LayerGuard {
-    /// Adds what the layer cannot have seen to a recording.
+    /// Adds to a recording the counts of spans that the layer cannot have seen.
     fn covered(&self, mut recording: Recording) -> Profile {
         recording.losses.add(&self.unseen_spans());
         Profile::from_recording(recording)
@@ -276,8 +284,8 @@ impl LayerGuard {
         }
     }
 
-    /// Which call sites of spans the layer has seen at work; names those of
-    /// [`Facts::unused_span_sites`](crate::Facts::unused_span_sites).
+    /// The call sites of spans that were active while the layer was installed; includes the names
+    /// of [`Facts::unused_span_sites`](crate::Facts::unused_span_sites).
     pub fn span_coverage(&self) -> SpanCoverage {
         self.coverage.clone()
     }
@@ -288,15 +296,15 @@ impl LayerGuard {
         result
     }
 
-    /// Returns the profile so far, as [`Profiler::snapshot`].
+    /// Returns the profile so far, like [`Profiler::snapshot`].
     ///
     /// # Errors
-    /// As [`Profiler::snapshot`].
+    /// Same as [`Profiler::snapshot`].
     pub fn snapshot(&self) -> Result<Profile, Error> {
         self.with_session(Session::snapshot).map(|recording| self.covered(recording))
     }
 
-    /// Sums of every range and kernel since the session's start, whatever the session keeps.
+    /// Sums of every range and kernel since the session's start, whatever the session retains.
     ///
     /// # Errors
     /// CUPTI's refusal.
@@ -307,8 +315,8 @@ impl LayerGuard {
         Ok(summary)
     }
 
-    /// Waits for the GPU as [`Profiler::stop`] does, and emits the results of all ranges that have ended,
-    /// except those that launched a graph within the last second.
+    /// Waits for the GPU as [`Profiler::stop`] does, and emits the results of all ended ranges,
+    /// except ranges that launched a graph within the last second.
     ///
     /// # Errors
     /// CUPTI's refusal.
@@ -316,18 +324,18 @@ impl LayerGuard {
         self.with_session(Session::settle)
     }
 
-    /// As [`Profiler::pause`].
+    /// Same as [`Profiler::pause`].
     ///
     /// # Errors
-    /// As [`Profiler::pause`].
+    /// Same as [`Profiler::pause`].
     pub fn pause(&self) -> Result<(), Error> {
         self.with_session(Session::pause)
     }
 
-    /// As [`Profiler::resume`].
+    /// Same as [`Profiler::resume`].
     ///
     /// # Errors
-    /// As [`Profiler::resume`].
+    /// Same as [`Profiler::resume`].
     pub fn resume(&self) -> Result<(), Error> {
         self.with_session(Session::resume)
     }
@@ -337,10 +345,10 @@ impl LayerGuard {
         self.results.counts()
     }
 
-    /// Ends the session and returns its profile, as [`Profiler::stop`] does. Emits all results.
+    /// Ends the session and returns its profile, like [`Profiler::stop`]. Emits all results.
     ///
     /// # Errors
-    /// As [`Profiler::stop`].
+    /// Same as [`Profiler::stop`].
     pub fn finish(mut self) -> Result<Profile, Error> {
         let session = self.session.take().ok_or_else(|| Error::new(Kind::NotRunning))?;
         let recording = session.stop(cupti::clock::now_ns());
@@ -353,7 +361,7 @@ impl LayerGuard {
 impl Drop for LayerGuard {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            // There is no one to report a refusal to.
+            // The caller cannot receive an error here.
             let _ = session.catch_up();
             drop(session);
             self.results.emit(true);
@@ -368,9 +376,9 @@ impl Drop for LayerGuard {
 pub struct Results {
     /// Events sent to the subscriber, whose filters may have dropped them.
     pub emitted: u64,
-    /// Results dropped at the [upper bound](LayerBuilder::event_buffer), because of too many at once or a
-    /// slow subscriber. An event with the target `gpu_profiler::lost`, the level `WARN` and the field
-    /// `ranges` reports them, too.
+    /// Results dropped at the [upper bound](LayerBuilder::event_buffer), because of too many at
+    /// once or a slow subscriber. An event with the target `gpu_profiler::lost`, the level `WARN`
+    /// and the field `ranges` reports them, too.
     pub let_go: u64,
     /// Results without a subscriber.
     pub undelivered: u64,
@@ -394,7 +402,7 @@ impl fmt::Display for Results {
 }
 
 thread_local! {
-    /// Whether this thread is emitting events; nested requests by the subscriber wait.
+    /// True if this thread is emitting events; nested requests by the subscriber wait.
     static EMITTING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -404,7 +412,7 @@ struct Emitter {
     settings: EventSettings,
     /// The subscriber of the layer, if known.
     subscriber: Mutex<Option<WeakDispatch>>,
-    /// Locked to emit events, which keeps their order.
+    /// Locked to emit events, which preserves their order.
     paths: Mutex<KnownPaths>,
     emitted: AtomicU64,
     undelivered: AtomicU64,
@@ -433,7 +441,7 @@ enum Destination {
     To(Dispatch),
     /// There is no subscriber yet.
     Wait,
-    /// The subscriber is gone.
+    /// The subscriber was dropped.
     Gone,
 }
 
@@ -620,7 +628,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ProfilerLayer {
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let target = event.metadata().target();
-        // Result events are no marks.
+        // Result events are not marks.
         if target != TARGET && target != LOST {
             self.spans.on_event(event, context);
         }

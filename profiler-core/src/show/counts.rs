@@ -14,14 +14,14 @@ use crate::profile::{Profile, Range, RangeNode};
 type Names = BTreeMap<Option<NodeId>, BTreeMap<String, u64>>;
 
 impl Profile {
-    /// Names and counts of every range, without times: the same text whenever the program does the
-    /// same, for comparison with a file or by `insta`.
+    /// Names and counts of every range, without times. The text is the same whenever the program
+    /// does the same, for comparison with a file or by `insta`.
     ///
-    /// Each range has a line with its exclusive counts and its [shared](RangeNode::shared) work,
-    /// then its kernels, copies and calls by name, then the ranges within it, sorted by name
+    /// Each range has a line with its exclusive counts and its [shared](RangeNode::shared) work.
+    /// Its kernels, copies and calls follow by name, then the ranges within it, sorted by name
     /// regardless of threads. Ranges deeper than 64 are indented like the 64th and preceded by
-    /// their depth: `… 70: 1 x name`. Kernel names are those of the report; libraries may choose
-    /// kernels by GPU. The last line states whether anything was lost.
+    /// their depth: `… 70: 1 x name`. Kernel names are the same as in the report; libraries may
+    /// choose kernels by GPU. The last line states whether anything was lost.
     pub fn counts(&self) -> String {
         let mut names = Names::new();
         let mut add = |range: Option<Range<'_>>, what: String| {

@@ -1,4 +1,4 @@
-//! The tree of ranges as a table, with columns for what few profiles have.
+//! The tree of ranges as a table, with optional columns for data that few profiles have.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,10 +17,11 @@ use crate::profile::{Profile, RangeNode};
 
 /// Displayed levels of the tree: recursions may be arbitrarily deep.
 const LEVELS: usize = 24;
-/// Ranges with a row of their own, apart from those that would be alone in a row for others. JAX has a thousand for what it compiles.
+/// The upper bound of ranges with their own row; a range that would be the only one in a row for
+/// others is not counted. JAX has a thousand for compilation.
 const ROWS: usize = 100;
 
-/// The columns that a narrow table lacks first. Counts, host time and GPU time stay longest.
+/// The columns that a narrow table omits first. Counts, host time and GPU time are omitted last.
 const LEFT_OUT_FIRST: [&str; 10] = [
     "inferred kernels",
     "inferred GPU",
@@ -40,14 +41,14 @@ pub(crate) struct RangeTable {
     columns: Columns,
     /// Rows of graph nodes by the range of their capture.
     captures: Captures,
-    /// The ranges with a row of their own, if not all have one.
+    /// The ranges with their own row, if not all have one.
     shown: Option<FxHashSet<NodeId>>,
     summed_up: usize,
     /// Ranges that end before a range that began within them.
     outlived: usize,
 }
 
-/// What few profiles have.
+/// The optional columns that a profile needs.
 #[derive(Clone, Copy, Default)]
 struct Columns {
     has_processes: bool,
@@ -68,7 +69,7 @@ impl RangeTable {
         table
     }
 
-    /// These ranges of a profile with those within them.
+    /// Some ranges of a profile, with their descendants.
     pub(crate) fn of<'a>(
         profile: Option<&'a Profile>,
         roots: impl Iterator<Item = RangeNode<'a>>,
@@ -111,7 +112,7 @@ impl RangeTable {
         self.shown.as_ref().is_none_or(|shown| shown.contains(&node.id))
     }
 
-    /// The sums of those of some siblings that have no row.
+    /// Returns the sums of the siblings that have no row.
     fn take_others(&self, siblings: &[RangeNode<'_>]) -> Others {
         let mut others = Others::default();
         for node in siblings.iter().filter(|node| !self.has_row(node)) {
@@ -179,7 +180,7 @@ impl RangeTable {
         self.add_others(others, &format!("{indent}└─ "));
     }
 
-    /// Adds the ranges in which graph nodes were captured below the range that launched them.
+    /// Adds the ranges in which graph nodes were captured, below the range that launched them.
     fn add_captured(
         &mut self,
         profile: &Profile,
@@ -194,7 +195,7 @@ impl RangeTable {
             let mut row = vec![format!("[{name}]")];
             row.resize(row.len() + usize::from(self.columns.has_processes) + 2, String::new());
             row.extend(columns(&of.inclusive, &of.exclusive));
-            // The launches and waits are those of the range above.
+            // The launches and waits are already in the row of the range above.
             let first = row.len() - COLUMNS;
             for without in [first + LAUNCHES, first + SYNCHRONIZATIONS] {
                 row[without].clear();
@@ -218,10 +219,10 @@ impl RangeTable {
     }
 }
 
-/// Ranges that have no row, beside those that have one.
+/// Ranges without a row among siblings that have one.
 #[derive(Default)]
 struct Others {
-    /// With those within them.
+    /// Their number, with descendants.
     ranges: usize,
     instances: u64,
     host_time: Duration,
@@ -243,7 +244,8 @@ fn with_descendants<'a>(
     })
 }
 
-/// Those with the most GPU time, and of equal ones with the most host time, if there are too many. With a range those around it.
+/// Selects the ranges with the most GPU time (then the most host time) and their ancestors, if
+/// there are too many.
 fn shown(roots: &[RangeNode<'_>]) -> Option<FxHashSet<NodeId>> {
     let mut all: Vec<_> = with_descendants(roots, LEVELS).collect();
     if all.len() <= ROWS {
@@ -253,7 +255,7 @@ fn shown(roots: &[RangeNode<'_>]) -> Option<FxHashSet<NodeId>> {
         let [own, replayed] = [node.inclusive(), node.replayed()].map(|totals| totals.gpu_time());
         own.saturating_add(replayed).saturating_add(node.inferred().gpu_time())
     };
-    // A range comes after those around it.
+    // A range is sorted after its ancestors.
     order::sort_by_key(&mut all, |node| {
         (Reverse(gpu_time(node)), Reverse(node.host_time()), node.id)
     });
@@ -267,7 +269,7 @@ fn shown(roots: &[RangeNode<'_>]) -> Option<FxHashSet<NodeId>> {
         }
         shown.extend(missing);
     }
-    // A row for a single other range is better that range's own.
+    // A row for others with a single range is replaced by that range's own row.
     let mut alone = Vec::new();
     for node in with_descendants(roots, LEVELS).filter(|node| shown.contains(&node.id)) {
         let mut others = node.children().filter(|child| !shown.contains(&child.id));
@@ -281,7 +283,7 @@ fn shown(roots: &[RangeNode<'_>]) -> Option<FxHashSet<NodeId>> {
     Some(shown)
 }
 
-/// The lead of a row and what continues it below.
+/// The lead of a row and its continuation below.
 fn branch(is_last: bool) -> (&'static str, &'static str) {
     if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") }
 }
@@ -319,7 +321,7 @@ impl RangeTable {
     }
 }
 
-/// The columns of sums, and those of what a replay has none of.
+/// The number of columns of sums, and the columns among them that a replay lacks.
 const COLUMNS: usize = 8;
 const LAUNCHES: usize = 2;
 const SYNCHRONIZATIONS: usize = 7;
@@ -356,21 +358,21 @@ impl Captures {
         Self { of_launch: range_tree::captures(&profile.store, &profile.tree) }
     }
 
-    /// True if a range launched what was captured in another one.
+    /// True if a range launched work that was captured in another range.
     fn is_shown(&self) -> bool {
         self.of_launch.iter().any(|(launch, captures)| {
             launch.is_some() && captures.keys().any(|node| Some(*node) != *launch)
         })
     }
 
-    /// The ranges in which work launched by a range was captured, without the ranges around both.
+    /// The ranges in which work launched by a range was captured, without common ancestors of both.
     fn below(&self, profile: &Profile, launch: Option<NodeId>) -> Vec<Captured> {
         let Some(captures) = self.of_launch.get(&launch) else { return Vec::new() };
         let tree = &profile.tree;
         let parent = |node: NodeId| tree.node_at(node).parent;
         let around = |node: Option<NodeId>| std::iter::successors(node, |node| parent(*node));
         let shared: FxHashSet<NodeId> = around(launch).collect();
-        // A node comes after its parent.
+        // A node follows its parent.
         let mut sums: BTreeMap<NodeId, (Totals, Totals)> = BTreeMap::new();
         for (&node, &totals) in captures {
             sums.entry(node).or_default().0 += totals;
@@ -393,7 +395,7 @@ impl Captures {
     }
 }
 
-/// How many processes have each node's ranges.
+/// Counts the processes that have each node's ranges.
 fn processes_of_nodes(profile: &Profile) -> Vec<u64> {
     let store = &profile.store;
     let mut counts = vec![0; profile.tree.nodes.len()];

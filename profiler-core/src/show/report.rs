@@ -27,7 +27,7 @@ impl fmt::Display for Profile {
 }
 
 impl Profile {
-    /// The text report, which `{}` of the profile prints, too.
+    /// The text report, the same as `{}` of the profile prints.
     pub fn report(&self) -> TextReport<'_> {
         TextReport { profile: self, section: None }
     }
@@ -42,7 +42,7 @@ pub struct TextReport<'a> {
 }
 
 impl TextReport<'_> {
-    /// Adds text of the program behind the kernels.
+    /// Appends text of the program after the kernels.
     pub fn section(self, text: impl Into<String>) -> Self {
         Self { section: Some(text.into()), ..self }
     }
@@ -73,7 +73,7 @@ impl fmt::Display for TextReport<'_> {
             writeln!(f, "{}", layout.paint(Tone::Bad, &truncation(profile)))?;
         }
         writeln!(f)?;
-        // Of a capture of the whole machine the report says whose work it has.
+        // In a capture of the whole machine, work must be shown by process.
         if profile.has_several_processes() || profile.health().facts.silent_processes != 0 {
             writeln!(f, "{}\n", processes(profile, layout))?;
         }
@@ -167,7 +167,7 @@ fn processes(profile: &Profile, layout: Layout) -> String {
 /// Names of process ranges in the table; its last row sums up the others.
 const PROCESS_RANGES: usize = 32;
 
-/// A row for each name of process ranges, the most GPU time first.
+/// A row for each name of process ranges, by descending GPU time.
 fn process_ranges(mut groups: Vec<ProcessRangeGroup<'_>>, layout: Layout) -> String {
     order::sort_by_key(&mut groups, |group| {
         (Reverse(group.inclusive().gpu_time()), Reverse(group.host_time()), group.name())
@@ -213,10 +213,11 @@ fn process_ranges(mut groups: Vec<ProcessRangeGroup<'_>>, layout: Layout) -> Str
     text
 }
 
-/// What a file that ends early has, and what it lacks.
+/// Describes the contents and the missing part of a truncated file.
 fn truncation(profile: &Profile) -> String {
     let (duration, health) = (time(profile.duration()), profile.health());
-    // A saved recording begins with its bounds, a file of a running session has those so far.
+    // A saved recording begins with its final bounds; the file of a running session has the bounds
+    // so far.
     if !profile.is_snapshot() {
         return format!(
             "TRUNCATED: the file is not whole; an unknown part of the {duration} is missing"
@@ -293,7 +294,7 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>, layout: Layout) -> Str
             group.count().to_string(),
             time(group.time()),
             percent(group.share()),
-            // To the nearest nanosecond.
+            // Rounded to the nearest nanosecond.
             time(Duration::from_nanos(times.mean_ns().round() as u64)),
             time(times.min()),
             time(times.max()),

@@ -53,7 +53,7 @@ mod sealed {
     use std::time::Duration;
 
     pub trait Amount {
-        /// Things, bytes, nanoseconds or millionths; `None` for NaN.
+        /// A number of items, bytes, nanoseconds or millionths; `None` for NaN.
         fn raw(self) -> Option<u64>;
     }
 
@@ -97,7 +97,7 @@ impl Unit {
     }
 }
 
-/// All digits and a fitting unit: 75.518 us.
+/// Formats a time with all digits and a fitting unit: 75.518 us.
 fn exact(time: Duration) -> String {
     let text = format!("{time:?}").replace('µ', "u");
     let digits = text.trim_end_matches(char::is_alphabetic).len();

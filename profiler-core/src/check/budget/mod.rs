@@ -58,8 +58,8 @@ pub use violations::{Violation, Violations};
 /// missing. Counts repeat exactly on every run of a deterministic program. Times vary.
 ///
 /// Work of several ranges ([`Context::join`](crate::Context::join)) counts in the budgets of the
-/// range it is attributed to, the first, and of the ranges around it. A budget of another range
-/// excludes it, except [`shared_kernels`](Expect::shared_kernels); its message has the amount.
+/// first range, to which it is attributed, and of its ancestors. Budgets of other ranges exclude
+/// it, except [`shared_kernels`](Expect::shared_kernels); their messages have the amount.
 ///
 /// Each budget walks the operations and calls of its range once; do not use it in hot code.
 pub fn expect<P: Profiles + ?Sized>(profiles: &P) -> Expect<'_> {
@@ -69,16 +69,17 @@ pub fn expect<P: Profiles + ?Sized>(profiles: &P) -> Expect<'_> {
     Expect { profiles, scope, done, open, budgets: Vec::new() }
 }
 
-/// A time of the whole profile, or why it is unknown.
+/// Returns a time of the whole profile, or the reason why it is unknown.
 #[cfg(feature = "criterion")]
 pub(crate) fn time(profile: &Profile, quantity: &Quantity) -> Result<Duration, String> {
     time_of(&Scope::whole(std::slice::from_ref(profile)), quantity)
 }
 
-/// The GPU time of the ranges of a name, path or pattern, or why the recording cannot tell it.
+/// Returns the GPU time of the ranges of a name, path or pattern.
 ///
 /// # Errors
-/// What is missing, as the message of a budget that cannot be decided has it.
+/// The recording does not determine the time: the reason, as in the message of a budget that cannot
+/// be decided.
 pub fn gpu_time_of(profile: &Profile, pattern: &str) -> Result<Duration, String> {
     let scope = Scope::range(std::slice::from_ref(profile), Pattern::new(pattern), false);
     time_of(&scope, &Quantity::GpuTime)
@@ -148,7 +149,8 @@ impl<'a> Expect<'a> {
         self.done.extend(section.closed(&self.scope));
     }
 
-    /// Nothing was lost in any run: [`Health::is_complete`](crate::Health::is_complete).
+    /// Requires that nothing was lost in any run:
+    /// [`Health::is_complete`](crate::Health::is_complete).
     pub fn complete(mut self) -> Self {
         for (run, profile) in self.profiles.iter().enumerate() {
             let title = match self.profiles.len() {
@@ -197,14 +199,14 @@ impl<'a> Expect<'a> {
         self.judge(Quantity::CopiedBytes(Some(kind)), budget)
     }
 
-    /// A statistic of the GPU times of single instances, over all runs; of whole runs for the whole
-    /// profile. Inner matches count for the outer one, also after [`each`](Self::each).
+    /// A statistic of the GPU times of single instances, over all runs; for the whole profile, of
+    /// whole runs. Inner matches count for the outer one, also after [`each`](Self::each).
     pub fn gpu_time_of(self, statistic: Statistic, budget: Budget<Duration>) -> Self {
         self.judge(Quantity::GpuTimeOf(statistic), budget)
     }
 
-    /// A statistic of the host times of single instances, over all runs; of whole runs for the whole
-    /// profile. Inner matches count for the outer one, also after [`each`](Self::each).
+    /// A statistic of the host times of single instances, over all runs; for the whole profile, of
+    /// whole runs. Inner matches count for the outer one, also after [`each`](Self::each).
     pub fn host_time_of(self, statistic: Statistic, budget: Budget<Duration>) -> Self {
         self.judge(Quantity::HostTimeOf(statistic), budget)
     }
@@ -218,8 +220,8 @@ impl<'a> Expect<'a> {
         if self.done.is_empty() { Ok(()) } else { Err(Violations(self.done)) }
     }
 
-    /// Ends the chain, for tests. With the feature `test-reports`, it also writes reports for CI if the
-    /// environment variable `GPU_TEST_REPORTS` or `GITHUB_ACTIONS` is set: see
+    /// Ends the chain, for tests. With the feature `test-reports`, it also writes reports for CI if
+    /// the environment variable `GPU_TEST_REPORTS` or `GITHUB_ACTIONS` is set: see
     /// [`ci`](crate::testing::ci::CiReport).
     ///
     /// # Panics
@@ -255,10 +257,11 @@ macro_rules! budgets {
 budgets! {
     /// Entries into the range; runs, for the whole profile. [`exactly(0)`](exactly) forbids it.
     instances: u64 = Quantity::Instances;
-    /// Kernels that ran, including those of graphs.
+    /// Kernels that ran, including kernels of graphs.
     kernels: u64 = Quantity::Kernels;
-    /// Kernels of work shared with other ranges and attributed to one of those. With all instances
-    /// together, each counts once, and none attributed to one of them. 0 for the whole profile.
+    /// Kernels shared with other ranges and attributed to one of those. For all instances together,
+    /// each kernel counts once; kernels attributed to any of the instances are excluded. 0 for the
+    /// whole profile.
     shared_kernels: u64 = Quantity::SharedKernels;
     /// Successful calls that launched a kernel or a graph, except into a graph under capture.
     launches: u64 = Quantity::Launches;
@@ -284,14 +287,14 @@ budgets! {
     frees: u64 = Quantity::Frees;
     /// Streams on which work ran.
     streams: u64 = Quantity::Streams;
-    /// The host's time in the range, summed over instances; the [wall time](Profile::wall_time) of the
-    /// whole profile. It varies more than times of the GPU.
+    /// The host's time in the range, summed over instances; for the whole profile, its [wall
+    /// time](Profile::wall_time). It varies more than times of the GPU.
     host_time: Duration = Quantity::HostTime;
     /// The sum of the times of all GPU operations: two concurrent operations count twice.
     gpu_time: Duration = Quantity::GpuTime;
     /// The time in which at least one GPU operation other than a collective ran, summed over
     /// instances and devices: concurrent operations on a device count once. Collectives (kernels of
-    /// NCCL and the like, by name) may wait for another rank without computing.
+    /// NCCL and similar libraries, recognized by name) may wait for another rank without computing.
     busy_time: Duration = Quantity::BusyTime;
     /// The busy share, from 0 to 1, in millionths: busy time as in [`busy_time`](Self::busy_time)
     /// divided by the time from an instance's first operation on a device to the end of its last

@@ -13,9 +13,9 @@ use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance};
 use crate::profile::{ApiCall, GpuOperation, Range};
 
-/// Lines of a breakdown.
+/// The maximum number of lines of a breakdown.
 const PARTS: usize = 8;
-/// The longest kernel name: enough to write a pattern from.
+/// The maximum length of a kernel name: enough to write a pattern from.
 const NAME_WIDTH: usize = 160;
 
 /// The breakdown of an amount, largest parts first.

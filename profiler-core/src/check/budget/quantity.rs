@@ -208,7 +208,7 @@ pub(super) fn ns(operation: &GpuOperation<'_>) -> u64 {
     operation.interval().map_or(0, |time| time.ns())
 }
 
-/// Whether the host waits for the copy; `None` if the record lacks it.
+/// True if the host waits for the copy; `None` if the record lacks the information.
 pub(super) fn blocks(copy: &MemoryCopy<'_>) -> Option<bool> {
     let details = copy.details();
     if details.graph_node.is_some() {
@@ -225,7 +225,7 @@ pub(super) fn blocks(copy: &MemoryCopy<'_>) -> Option<bool> {
     }
 }
 
-/// Whether the copy reads or writes pageable memory; `None` if the record lacks it.
+/// True if the copy reads or writes pageable memory; `None` if the record lacks the information.
 pub(super) fn is_pageable(copy: &MemoryCopy<'_>) -> Option<bool> {
     let ends = [copy.details().source, copy.details().destination];
     if ends.contains(&MemoryKind::PAGEABLE) {
@@ -257,7 +257,7 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 pub(super) fn spans<'a>(instance: &Instance<'a>) -> Vec<Span<'a>> {
     let mut open: FxHashMap<u32, (DeviceSweep, Vec<(u64, GpuOperation<'a>)>)> =
         FxHashMap::default();
-    // Operations are in the order of their starts.
+    // Operations are sorted by start.
     for operation in &instance.operations {
         let Some(time) = operation.interval() else {
             continue;

@@ -5,14 +5,14 @@ use super::{Expect, Violation, Violations};
 use crate::check::ci::{Check, CheckOutcome, CiReport};
 
 impl Expect<'_> {
-    /// Ends the chain. The report has a check for each budget, including those that were kept.
+    /// Ends the chain. The report has a check for each budget, including satisfied ones.
     pub fn report(mut self) -> CiReport {
         let budgets = std::mem::take(&mut self.budgets);
         report_of(&budgets, self.check().err().as_ref())
     }
 }
 
-/// A check for each violation. [`Expect::report`] also has the budgets that were kept.
+/// A check for each violation. [`Expect::report`] also has the satisfied budgets.
 impl From<&Violations> for CiReport {
     fn from(violations: &Violations) -> Self {
         report_of(&[], Some(violations))
@@ -38,7 +38,7 @@ pub(super) fn report_of(budgets: &[(String, String)], violations: Option<&Violat
         });
     }
     for violation in violations {
-        // Its budgets are there.
+        // The checks of its budgets cover it.
         if violation.quantity() == EVERY_BUDGET
             && budgets.iter().any(|(place, _)| is_about(violation, place))
         {

@@ -1,4 +1,4 @@
-//! Violated budgets, as text with the positions to look at.
+//! Violated budgets, as text with the relevant positions.
 
 use std::fmt::{self, Write as _};
 
@@ -89,7 +89,7 @@ pub(super) struct Section {
     title: String,
     violations: Vec<Violation>,
     report: String,
-    /// The run whose report is shown: that of the first violation.
+    /// The run whose report is shown: the run of the first violation.
     run: usize,
     /// True if the section has a budget.
     pub(super) touched: bool,

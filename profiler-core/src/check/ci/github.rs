@@ -7,15 +7,16 @@ use profiler_base::text::shortened;
 
 use super::{Check, CheckOutcome, CiReport, lines_of, name_of};
 
-/// The annotations of one kind that GitHub shows of a step.
+/// The maximum number of annotations of one kind that GitHub shows for a step.
 const ANNOTATIONS: usize = 10;
-/// The most characters of a title and of a message.
+/// The maximum number of characters of a title and of a message.
 const TITLE_WIDTH: usize = 200;
 const MESSAGE_WIDTH: usize = 4000;
 
 impl CiReport {
     /// A workflow command `::error` on a line of its own for each failed check, for the standard
-    /// output of a step. GitHub shows ten of a step: the tenth line counts the failures that follow.
+    /// output of a step. GitHub shows ten for each step: the tenth line counts the failures that
+    /// follow.
     #[must_use]
     pub fn to_github(&self) -> String {
         let mut commands = String::new();
@@ -66,7 +67,7 @@ fn property(text: &str) -> String {
 /// The path of a source file relative to the checkout, as annotations need it.
 ///
 /// rustc's paths are relative to the workspace of cargo, or absolute outside of it. Cargo runs
-/// tests in the folder of their package, so the workspace is that folder or one above it.
+/// tests in the folder of their package, so the workspace is that folder or one of its parents.
 pub(super) fn path_in_checkout(file: &str, folder: &Path, checkout: &Path) -> Option<String> {
     let found: PathBuf = folder
         .ancestors()

@@ -9,7 +9,7 @@ use quick_xml::events::{BytesDecl, BytesText, Event};
 
 use super::{Check, CheckOutcome, CiReport, lines_of, name_of, unique_names};
 
-/// The most characters of the attribute `message`, and of the text of a failure.
+/// The maximum number of characters of the attribute `message`, and of the text of a failure.
 const SUMMARY_WIDTH: usize = 1000;
 const TEXT_WIDTH: usize = 32_000;
 
@@ -17,7 +17,7 @@ type Xml = Writer<Vec<u8>>;
 
 impl CiReport {
     /// JUnit's XML with one suite: a case for each check, `failure` for failed and `error` for
-    /// undecided ones, with `file` and `line`; notes as `system-out`. Metrics are not in it.
+    /// undecided ones, with `file` and `line`; notes as `system-out`. Metrics are omitted.
     #[must_use]
     pub fn to_junit(&self) -> String {
         let mut xml = Writer::new_with_indent(Vec::new(), b' ', 2);
@@ -42,7 +42,7 @@ impl CiReport {
         let totals: Vec<(&str, &str)> =
             totals.iter().map(|(name, value)| (*name, value.as_str())).collect();
         xml.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
-        // `skipped` is an attribute of a suite alone.
+        // Only a suite has the attribute `skipped`.
         let of_all = totals.iter().copied().filter(|(name, _)| *name != "skipped");
         let all = xml.create_element("testsuites").with_attributes(of_all);
         all.write_inner_content(|xml| {

@@ -6,7 +6,7 @@ use profiler_base::text::markdown;
 
 use super::{CheckOutcome, CiReport, lines_of, name_of};
 
-/// The failures in a text, and the most characters of each.
+/// The maximum number of failures in a text, and of characters of each.
 const SHOWN: usize = 50;
 const MESSAGE_WIDTH: usize = 4000;
 
@@ -35,7 +35,7 @@ impl CiReport {
                 let _ = write!(text, " at {}:{line}", markdown(&name_of(file)));
             }
             text.push('\n');
-            // Code of the list's item: nothing in it is markup.
+            // A code block within the list item: nothing in it is markup.
             let lines = lines_of(&check.message, MESSAGE_WIDTH);
             for (number, line) in lines.iter().enumerate() {
                 let before = if number == 0 { "\n" } else { "" };

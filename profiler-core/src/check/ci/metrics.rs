@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{CiMetric, CiReport, unique_names};
 
-/// The most characters of the name of a measure of Bencher.
+/// The maximum number of characters of the name of a measure of Bencher.
 const MEASURE_WIDTH: usize = 64;
 
 impl CiReport {
@@ -49,7 +49,7 @@ impl CiReport {
         text(&Value::Array(entries.collect()))
     }
 
-    /// JSON has no other numbers.
+    /// Excludes metrics that are not finite: JSON cannot represent them.
     fn finite_metrics(&self) -> impl Iterator<Item = (String, &CiMetric)> {
         let metrics: Vec<&CiMetric> =
             self.metrics.iter().filter(|metric| metric.value.is_finite()).collect();
@@ -59,6 +59,6 @@ impl CiReport {
 }
 
 fn text(value: &Value) -> String {
-    // A value of JSON can always be written.
+    // Serialising a value as JSON cannot fail.
     json_pretty(value).unwrap_or_default() + "\n"
 }

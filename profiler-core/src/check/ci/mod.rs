@@ -29,13 +29,13 @@ pub use test_reports::publish;
 /// );
 /// ```
 ///
-/// [`Violations`](crate::budget::Violations), and the verdict of a gate of `profiler_analysis`, convert into
-/// a report; [`Expect::report`](crate::budget::Expect::report) also has the budgets that were kept.
-/// Tests write theirs by themselves if the environment variable `GPU_TEST_REPORTS` or
-/// `GITHUB_ACTIONS` is set; `docs/guide/ci.md` of the repository has workflows.
+/// [`Violations`](crate::budget::Violations), and the verdict of a gate of `profiler_analysis`,
+/// convert into a report; [`Expect::report`](crate::budget::Expect::report) also has the satisfied
+/// budgets. Tests write their reports automatically if the environment variable `GPU_TEST_REPORTS`
+/// or `GITHUB_ACTIONS` is set; `docs/guide/ci.md` of the repository has workflows.
 ///
-/// All formats have printable text. Names have at most 1024
-/// characters: a longer one loses its middle and gets a checksum, so that it stays unique.
+/// All formats have printable text. Names have at most 1024 characters: in a longer name, a
+/// checksum replaces the middle, so that it stays unique.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use]
 pub struct CiReport {
@@ -50,9 +50,9 @@ pub struct CiReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CheckOutcome {
-    /// Kept.
+    /// The check passed.
     Passed,
-    /// Not kept.
+    /// The check failed.
     Failed,
     /// Not determined by the measurement. Counts as a failure; an `error` in JUnit.
     Undecided,
@@ -116,7 +116,7 @@ pub struct CiMetric {
 }
 
 impl CiMetric {
-    /// A value without bounds. Values that are not finite are left out of all formats.
+    /// A value without bounds. Values that are not finite are omitted from all formats.
     pub fn new(name: impl Into<String>, unit: impl Into<String>, value: f64) -> Self {
         let (name, unit) = (name.into(), unit.into());
         Self { name, unit, value, bounds: None, details: String::new() }
@@ -150,7 +150,7 @@ impl CiReport {
         lasting(duration: Duration) duration = Some(duration);
     }
 
-    /// Adds a note, which is no check.
+    /// Adds a note, which is not a check.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
@@ -184,14 +184,14 @@ impl CiReport {
         self.checks.iter().filter(|check| check.outcome == outcome).count()
     }
 
-    /// The checks that failed, then those that are undecided.
+    /// The failed checks, then the undecided ones.
     fn failures(&self) -> impl Iterator<Item = &Check> {
         let of = |outcome| self.checks.iter().filter(move |check| check.outcome == outcome);
         of(CheckOutcome::Failed).chain(of(CheckOutcome::Undecided))
     }
 }
 
-/// The most characters of a name, as Bencher allows.
+/// The maximum number of characters of a name, as Bencher allows.
 const NAME_WIDTH: usize = 1024;
 
 /// A name as one line of at most [`NAME_WIDTH`] characters.
@@ -223,7 +223,7 @@ fn unique_names<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
     names.map(&mut unique).collect()
 }
 
-/// The printable lines of a message of at most so many characters.
+/// The printable lines of a message of at most `width` characters.
 fn lines_of(message: &str, width: usize) -> Vec<String> {
     let mut left = width;
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! Reports of assertions in tests, as the environment asks for: files, annotations, a summary.
+//! Reports of assertions in tests, as configured by the environment: files, annotations, a summary.
 
 use std::env;
 use std::fs::{self, File};
@@ -17,10 +17,10 @@ use super::github::path_in_checkout;
 const FOLDER: &str = "GPU_TEST_REPORTS";
 /// GitHub drops a summary of a step above 1 MiB.
 const SUMMARY_BYTES: u64 = 1_000_000;
-/// The most characters of a test's name in the name of a file.
+/// The maximum number of characters of a test's name in the name of a file.
 const FILE_NAME_WIDTH: usize = 100;
 
-/// The destinations that the environment names.
+/// The destinations that the environment configures.
 #[derive(Debug, Default)]
 struct Destinations {
     folder: Option<PathBuf>,
@@ -44,8 +44,8 @@ impl Destinations {
     }
 }
 
-/// Writes the report of an assertion at `caller` to where the environment says. An error is named
-/// on standard error and fails nothing.
+/// Writes the report of an assertion at `caller` to the configured destinations. An error is
+/// reported on standard error and does not fail the test.
 pub fn publish(caller: &Location<'_>, report: impl FnOnce() -> CiReport) {
     let to = Destinations::from_env();
     if to.folder.is_none() && !to.is_github {
@@ -75,7 +75,7 @@ pub fn publish(caller: &Location<'_>, report: impl FnOnce() -> CiReport) {
 }
 
 fn in_checkout(caller: &Location<'_>, checkout: &Path) -> Option<String> {
-    // The current folder has no links.
+    // Resolves links, since the current folder has none.
     let checkout = checkout.canonicalize().ok()?;
     path_in_checkout(caller.file(), &env::current_dir().ok()?, &checkout)
 }
@@ -110,7 +110,7 @@ fn test_name(caller: &Location<'_>) -> String {
     name.map_or_else(|| format!("{}:{}", caller.file(), caller.line()), str::to_owned)
 }
 
-/// A file of this process alone: assertions of one test do not overwrite each other.
+/// A file name unique to this process: assertions of one test do not overwrite each other.
 fn file_name(test: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let kept = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };

@@ -76,15 +76,15 @@ impl Sampling {
     }
 
     /// Device utilization by hardware counters: SMs, tensor cores, DRAM, PCIe, NVLink
-    /// ([`cupti::counters::utilization`]), every 100 us. [`Series::missing`] lists what the chip
-    /// lacks or what does not fit in one pass.
+    /// ([`cupti::counters::utilization`]), every 100 us. [`Series::missing`] lists metrics that the
+    /// chip lacks or that do not fit in one pass.
     ///
     /// Requires CUPTI 12.8, a GPU of GA10x or later, and often administrator rights. One sampler at
-    /// a time can use a device's counters; sessions of this process with the same settings share
-    /// it, with the bound of the first. No work is replayed, and no context is waited for.
+    /// a time can use a device's counters. Sessions of this process with the same settings share
+    /// it, with the sample limit of the first. No work is replayed, and no context is waited for.
     ///
-    /// On an H200, the sampled bytes of 800 copies of 1 GiB were within 0.01 %; of single copies of
-    /// 0.9 ms within 3 %.
+    /// On an H200, the sampled bytes of 800 copies of 1 GiB were within 0.01 %; the bytes of single
+    /// copies of 0.9 ms were within 3 %.
     pub fn utilization() -> Self {
         let what = OfDevice::Counters { utilization: true, metrics: Vec::new() };
         Self::new(what, Duration::from_micros(100))
@@ -97,45 +97,51 @@ impl Sampling {
         Self::new(what, Duration::from_micros(100))
     }
 
-    /// NVML's values: clocks and why they are low, power, energy, memory, utilization, temperature,
-    /// every 100 ms. Requires the feature `nvml` and no rights.
+    /// NVML's values: clocks and the reasons for low clocks, power, energy, memory, utilization,
+    /// temperature, every 100 ms. Requires the feature `nvml` and no rights.
     ///
     /// `nvml__power` is a mean of the last second on Ampere and later (instantaneous on GA100 and
     /// before); utilization is a mean of up to a second. `nvml__energy` counts millijoules and is
-    /// updated every 100 ms: a sum may miss one update at each end, and rows under 200 ms contain
+    /// updated every 100 ms. A sum may miss one update at each end, and rows under 200 ms contain
     /// none, one or two updates. Under a steady load of 395 W, an H200 reported 394 W by energy and
-    /// 395 W by power; in the first 500 ms of the load 388 W and 175 W, with rows of 100 ms from
-    /// 309 to 724 W by energy. Use `nvml__energy` over at least half a second for the energy of
-    /// ranges, `nvml__power_instant` for momentary power, and [`utilization`](Self::utilization)
-    /// for busy times.
+    /// 395 W by power. In the first 500 ms of the load it reported 388 W and 175 W. Rows of 100 ms
+    /// ranged from 309 to 724 W by energy. Use `nvml__energy` over at least half a second for the
+    /// energy of ranges, `nvml__power_instant` for momentary power, and
+    /// [`utilization`](Self::utilization) for busy times.
     pub fn nvml() -> Self {
         Self::new(OfDevice::Nvml, Duration::from_millis(100))
     }
 
-    /// What threads that submit work do between their launches, every millisecond: the functions that they are in, and the system
-    /// calls that they wait in. For the gaps that a session with
-    /// [`stacks_after`](crate::ProfilerBuilder::stacks_after) takes stacks of; the start fails without that.
+    /// The activity of submitting threads between their launches, sampled every millisecond: their
+    /// functions, and the system calls in which they wait. The samples cover the gaps for which a
+    /// session with [`stacks_after`](crate::ProfilerBuilder::stacks_after) takes stacks; without it
+    /// the start fails.
     ///
-    /// Where `perf_event_open` is permitted, it takes stacks by the thread's CPU time and as it leaves a CPU. The kernel permits
-    /// that with `CAP_PERFMON` or `kernel.perf_event_paranoid` of at most 1; with 2, threads have no stacks while the kernel works
-    /// for them. Elsewhere, as in most containers, a thread of the profiler reads the system call of waiting threads from `/proc`,
-    /// and running threads have no stacks, but with [`timers`](Self::timers).
-    /// [`Profile::host_samples`](crate::Profile::host_samples) says which it was, why, and what was lost.
+    /// If `perf_event_open` is permitted, it takes stacks by the thread's CPU time and when the
+    /// thread leaves a CPU. The kernel permits it with `CAP_PERFMON` or
+    /// `kernel.perf_event_paranoid` of at most 1; with 2, threads have no stacks while the kernel
+    /// works for them. Otherwise, as in most containers, a thread of the profiler reads the system
+    /// call of waiting threads from `/proc`. Running threads then have stacks only with
+    /// [`timers`](Self::timers). [`Profile::host_samples`](crate::Profile::host_samples) has the
+    /// source, the reason and the losses.
     ///
-    /// Up to 64 threads with perf (half a megabyte each, locked in memory), 256 in total. It keeps the last 262,144 parts of gaps, or
-    /// [`max_samples`](Self::max_samples) if that is set; parts that the thread spent in one place are one. One session of a process
-    /// samples at a time.
+    /// Up to 64 threads with perf (half a megabyte each, locked in memory), 256 in total. It stores
+    /// the last 262,144 parts of gaps, or [`max_samples`](Self::max_samples) if set. Consecutive
+    /// samples with the same state and stack are one part. One session of a process samples at a
+    /// time.
     #[cfg(feature = "stacks")]
     pub fn host() -> Self {
         let what = What::Host { timers: false };
         Self { what, interval: Duration::from_millis(1), devices: Vec::new(), most: 1 << 18 }
     }
 
-    /// Samples running threads by timers of their CPU time where [`host`](Self::host) has no perf. Others than host samplers ignore it.
+    /// Samples running threads by timers of their CPU time if [`host`](Self::host) has no perf.
+    /// Only host samplers use this setting.
     ///
-    /// The timers send `SIGPROF`. Its handler copies registers and up to 16 KiB of stack, and stays installed until the process
-    /// ends. System calls are restarted (`SA_RESTART`), but those that cannot be may end early with `EINTR`. Not used where the
-    /// program handles the signal itself. The kernel's tick, 1 to 10 ms, is the shortest interval.
+    /// The timers send `SIGPROF`. Its handler copies registers and up to 16 KiB of stack, and stays
+    /// installed until the process ends. System calls are restarted (`SA_RESTART`); system calls
+    /// that cannot be restarted may end early with `EINTR`. Not used if the program handles the
+    /// signal itself. The kernel's tick, 1 to 10 ms, is the shortest interval.
     #[cfg(feature = "stacks")]
     pub fn timers(mut self) -> Self {
         if let What::Host { timers } = &mut self.what {
@@ -144,8 +150,8 @@ impl Sampling {
         self
     }
 
-    /// Adds hardware counters by name with roll-up, such as `lts__t_bytes.sum`. Of the counters of
-    /// [`utilization`](Self::utilization), those that still fit are sampled. NVML reports such
+    /// Adds hardware counters by name with roll-up, such as `lts__t_bytes.sum`. Counters of
+    /// [`utilization`](Self::utilization) are sampled as far as they still fit. NVML reports such
     /// names as missing.
     pub fn metrics<M: Into<String>>(mut self, names: impl IntoIterator<Item = M>) -> Self {
         if let What::Device(OfDevice::Counters { metrics, .. }) = &mut self.what {
@@ -161,14 +167,14 @@ impl Sampling {
         interval(interval: Duration) interval = interval;
         /// Samples these devices by CUDA ordinal instead of device 0, each with its own series.
         devices(ordinals: impl IntoIterator<Item = u32>) devices = ordinals.into_iter().collect();
-        /// The number of samples kept per device: 1,000,000 by default, 100 s at 100 us. Older
+        /// The number of samples stored per device: 1,000,000 by default, 100 s at 100 us. Older
         /// samples are dropped, a quarter of the number at a time, and counted in
         /// [`Series::dropped`]. A sample takes 16 bytes and 8 per metric, in the sampler and in
         /// each session.
         max_samples(samples: usize) most = samples.max(1);
     }
 
-    /// Limits the samples kept to somewhat more than arrive in this time.
+    /// Limits the stored samples to somewhat more than arrive in this time.
     pub(crate) fn bounded(mut self, time: Duration) -> Self {
         let count = time.as_nanos() / self.interval.as_nanos().max(1);
         let some_more = count.saturating_add(count / 4).saturating_add(100);
@@ -181,7 +187,7 @@ impl Sampling {
         self.of_devices().count()
     }
 
-    /// The devices, and what is sampled of them.
+    /// The devices, with their sampled values.
     fn of_devices(&self) -> impl Iterator<Item = (u32, &OfDevice)> {
         let what = match &self.what {
             What::Device(what) => Some(what),
@@ -267,7 +273,7 @@ fn metric(name: &str) -> Metric {
         _ if roll_up.ends_with("per_second") => {
             (counted.per_second().unwrap_or(Unit::Other), Kind::Mean)
         }
-        // Of all units of the chip, or of one of them.
+        // A value of all units of the chip, or of one unit.
         "sum" | "avg" => (counted, Kind::Total),
         _ => (Unit::Other, Kind::Mean),
     };
@@ -282,7 +288,7 @@ pub(crate) struct Samplers(Vec<Sampler>);
 enum Sampler {
     Counters(Counters),
     Nvml(nvml::Sampler),
-    /// It failed to start, or has ended.
+    /// The sampler failed to start, or has ended.
     None(Series),
 }
 

@@ -10,7 +10,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::record::series::{Failure, FailureCause, Kept, Lost, Series};
 
-/// How long a session that is not the last waits for its last samples (one or two decodings).
+/// The maximum time that a session other than the last one waits for its last samples (one or two
+/// decodings).
 const LAST_SAMPLES: Duration = Duration::from_secs(1);
 
 /// The running samplers. Locked to start or end one.
@@ -124,7 +125,7 @@ impl Counters {
             if runs {
                 return Ok(Self { of, before });
             }
-            // The sampler failed; its sessions keep their samples.
+            // The sampler failed; its sessions retain their samples.
             running.retain(|shared| shared.as_ptr() != Arc::as_ptr(&of));
         }
         let sampler = wanted.start(most)?;
@@ -184,7 +185,8 @@ impl Counters {
     }
 }
 
-/// Drops it with the lock held: the next session then finds it running, or the counters free.
+/// Drops it with the lock held: the next session then finds the sampler running, or the counters
+/// free.
 fn leave(of: Arc<Shared>, _running: MutexGuard<'_, Vec<Weak<Shared>>>) {
     drop(of);
 }

@@ -1,6 +1,6 @@
-//! Ranges that end before a range that began within them on the same thread, as ranges of several
-//! domains and guards dropped out of order do. Work that is submitted after such an end does not
-//! count for the ended range (docs/decisions/054).
+//! Ranges that end before a range that began within them on the same thread. Examples are ranges of
+//! several domains and guards dropped out of order. Work submitted after such an end is not
+//! attributed to the ended range (docs/decisions/054).
 
 use rustc_hash::FxHashMap;
 
@@ -9,17 +9,17 @@ use crate::join::tables::{Call, CallId, OperationId, RangeId, RangesBy, Tables};
 /// The ranges of a profile in which some end before a descendant.
 #[derive(Debug)]
 pub struct Crossings {
-    /// Whether ranges contain calls by time.
+    /// True if ranges contain calls by time.
     by_time: bool,
     parents: Vec<Option<RangeId>>,
     /// Ends; `u64::MAX` of open ranges.
     ends_ns: Vec<u64>,
     /// The outermost range of each range's nest: ranges that began within each other on one thread.
-    /// A range below a context that was handed over begins a nest.
+    /// A range below a handed-over context begins a nest.
     nests: Vec<RangeId>,
     /// The first end of the ancestors in the nest.
     first_ends_ns: Vec<u64>,
-    /// The nearest ancestor that ends later, or is not of the nest.
+    /// The nearest ancestor that ends later, or is outside the nest.
     later: Vec<Option<RangeId>>,
     /// True for ranges that end before a descendant of their nest.
     is_outlived: Vec<bool>,
@@ -31,7 +31,7 @@ pub struct Crossings {
 #[derive(Debug, Clone, Copy)]
 pub struct LateWork {
     range: RangeId,
-    /// Ranges of its nest with an earlier end leave it out.
+    /// Ranges of its nest with an earlier end exclude it.
     needs_ns: u64,
 }
 
@@ -89,7 +89,7 @@ impl Crossings {
         Some(crossings)
     }
 
-    /// The nearest of a range and its ancestors that ends at `needs_ns` or later, or is not of the
+    /// The nearest of a range and its ancestors that ends at `needs_ns` or later, or is outside the
     /// nest.
     fn ending_from(
         &self,
@@ -106,7 +106,8 @@ impl Crossings {
         range
     }
 
-    /// A call that an ancestor of its range leaves out; `None` for all other calls.
+    /// Returns the late work of a call that an ancestor of its range excludes; `None` for all other
+    /// calls.
     #[inline]
     pub fn late(&self, store: &Tables, call: &Call) -> Option<LateWork> {
         let range = call.range.get()?;
@@ -145,7 +146,7 @@ impl Crossings {
         (calls, self.late_operations.iter().map(|(operation, late)| (*operation, *late)))
     }
 
-    /// The ranges that late work counts for, innermost first.
+    /// The ranges to which late work is attributed, innermost first.
     pub fn chain(&self, late: LateWork) -> impl Iterator<Item = RangeId> {
         let nest = self.nests[late.range.at()];
         std::iter::successors(Some(late.range), move |range| {
@@ -158,8 +159,9 @@ impl Crossings {
         std::iter::successors(Some(late.range), |range| self.parents[range.at()])
     }
 
-    /// The shortest of the ancestors that end at `needs_ns` or later, of equal ones the innermost;
-    /// as nsys nests ranges. An ancestor on another thread is taken as it is.
+    /// The shortest of the ancestors that end at `needs_ns` or later, and the innermost of equal
+    /// ones; nsys nests ranges this way. The length of an ancestor on another thread is not
+    /// compared.
     pub fn shortest_around(
         &self,
         range: RangeId,
@@ -187,7 +189,7 @@ impl Crossings {
         self.is_outlived[range.at()]
     }
 
-    /// Whether an ancestor of the range of late work leaves it out.
+    /// True if an ancestor of the range of late work excludes it.
     pub(super) fn leaves_out(&self, ancestor: RangeId, late: Option<LateWork>) -> bool {
         late.is_some_and(|late| {
             self.ends_ns[ancestor.at()] < late.needs_ns
@@ -195,7 +197,7 @@ impl Crossings {
         })
     }
 
-    /// The number of ranges that end before a descendant; 0 if that changes no sum.
+    /// The number of ranges that end before a descendant; 0 if no sum is affected.
     pub fn count(&self) -> usize {
         if self.late_calls.is_empty() {
             return 0;

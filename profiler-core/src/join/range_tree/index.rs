@@ -16,7 +16,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// `of` holds the owner of each row, below `count`, or [`NOWHERE`].
+    /// `of` has the owner of each row, below `count`, or [`NOWHERE`].
     pub(super) fn new(count: usize, of: Vec<u32>) -> Self {
         let mut owners = Owners::new(count, 0);
         of.iter().for_each(|owner| owners.count(*owner));

@@ -41,25 +41,25 @@ pub struct Node {
     pub name: NameId,
     /// `None` is the default domain.
     pub domain: Option<NameId>,
-    /// The node around it; `None` for an outermost one.
+    /// The enclosing node; `None` for an outermost one.
     pub parent: Option<NodeId>,
     /// Its depth.
     pub level: Level,
-    /// In the order they first began.
+    /// The children, in the order they first began.
     pub children: Vec<NodeId>,
     /// The number of its ranges.
     pub instances: u64,
     /// The host time of all instances.
     pub host_ns: u64,
-    /// Without descendants.
+    /// The totals without descendants.
     pub exclusive: Totals,
-    /// With descendants, without work submitted after the end of an instance.
+    /// The totals with descendants, without work submitted after the end of an instance.
     pub inclusive: Totals,
     /// Executions of graph nodes created in the ranges and their descendants.
     pub replayed: Totals,
     /// Shared work of the ranges and their descendants that is attributed to others.
     pub shared: Totals,
-    /// Work without a range that is inferred to be of the ranges and their descendants.
+    /// Work without a range that is inferred for the ranges and their descendants.
     pub inferred: Totals,
 }
 
@@ -160,8 +160,8 @@ impl Tree {
         }
     }
 
-    /// Adds the nodes of ranges; false once `goes_on` is false for one. Children are in the order
-    /// they first began, on any thread.
+    /// Adds the nodes of ranges; returns false once `goes_on` is false for a range. Children are in
+    /// the order they first began, on any thread.
     fn add_nodes(
         &mut self,
         store: &Tables,
@@ -229,10 +229,10 @@ impl Tree {
         })
     }
 
-    /// Computes sums and index in one pass: calls and operations exceed the caches.
+    /// Computes sums and index in one pass, because calls and operations exceed the caches.
     fn add_work(&mut self, store: &Tables) {
         let count = store.ranges.len();
-        // Late work is added to the exclusive sums once these were added to those of ancestors.
+        // Late work is added to the exclusive sums after these were added to the ancestors' sums.
         let mut crossings = self.crossings.take();
         // The position of each call's range.
         let mut of_calls = Owners::new(count, store.calls.len());
@@ -289,7 +289,7 @@ impl Tree {
         self.add_shared_index(store);
     }
 
-    /// Adds late work to the sums of the ranges that it counts for.
+    /// Adds late work to the sums of the ranges to which it is attributed.
     fn add_late_work(&mut self, store: &Tables) {
         let Some(crossings) = &self.crossings else { return };
         let (nodes, of_range) = (&mut self.nodes, &self.of_range);
@@ -317,21 +317,22 @@ impl Tree {
         self.crossings.as_deref()
     }
 
-    /// The ranges that the work of a call counts for, innermost first, if an ancestor of its range
-    /// leaves it out.
+    /// The ranges to which the work of a call is attributed, innermost first, if an ancestor of its
+    /// range excludes it.
     #[inline]
     pub fn late_chain(&self, store: &Tables, call: &Call) -> Option<impl Iterator<Item = RangeId>> {
         let crossings = self.crossings()?;
         crossings.late(store, call).map(|late| crossings.chain(late))
     }
 
-    /// The crossings, if they concern a range and the work of its descendants.
+    /// The crossings, if they affect a range and the work of its descendants.
     #[inline]
     fn crossings_of(&self, range: RangeId) -> Option<&Crossings> {
         self.crossings().filter(|crossings| crossings.is_outlived(range))
     }
 
-    /// The totals that count for one of these ranges, but not for the outermost of them around it.
+    /// The totals that are attributed to one of these ranges, but not to the outermost of them
+    /// around it.
     pub(crate) fn late_totals(&self, store: &Tables, is_of: impl Fn(RangeId) -> bool) -> Totals {
         let Some(crossings) = self.crossings() else { return Totals::default() };
         let is_missing = |late: LateWork| {
@@ -344,13 +345,13 @@ impl Tree {
         totals(store, operations, calls.filter(|(_, late)| is_missing(*late)).map(|(row, _)| row))
     }
 
-    /// Adds each call and its work once to every path that contains one of its ranges but not the
-    /// one it is attributed to.
+    /// Adds each call and its work once to every path that contains one of its ranges, except the
+    /// range to which it is attributed.
     fn add_shared(&mut self, store: &Tables) {
         if store.shares.is_empty() {
             return;
         }
-        // Work shared by the same ranges goes to the same paths.
+        // Work shared by the same ranges is added to the same paths.
         let mut sums: FxHashMap<(Option<NodeId>, ShareId), Totals> = FxHashMap::default();
         let key = |call: &Call| {
             let node = call.range.get().map(|range| self.of_range[range.at()]);
@@ -493,8 +494,8 @@ impl Tree {
         self.places.ranges(self.places.within(range))
     }
 
-    /// The GPU operations of a range with descendants: range by range, each by start. Without those
-    /// submitted after its end.
+    /// The GPU operations of a range with descendants: range by range, each by start. Excludes
+    /// operations submitted after its end.
     pub fn operations(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
         let operations = self.operations.of(self.places.within(range)).iter().copied();
         let crossings = self.crossings_of(range);
@@ -543,7 +544,7 @@ impl Tree {
         range.is_some_and(|range| places.contains(&(self.places.of(range) as usize)))
     }
 
-    /// The calls of a range with descendants: range by range, each in call order. Without those
+    /// The calls of a range with descendants: range by range, each in call order. Excludes calls
     /// after its end.
     pub fn calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
         let crossings = self.crossings_of(range);
@@ -568,12 +569,12 @@ impl Tree {
         totals(store, self.own_operations(range), self.own_calls(range))
     }
 
-    /// The work that graph launches did with nodes that this range created.
+    /// The work that graph launches executed with nodes that this range created.
     pub fn replayed(&self, store: &Tables, range: RangeId) -> Totals {
         totals(store, self.replays(range), std::iter::empty())
     }
 
-    /// The operations without a range that are inferred to be of a range with descendants.
+    /// The operations without a range that are inferred for a range with descendants.
     pub(crate) fn inferred_operations(
         &self,
         range: RangeId,
@@ -582,7 +583,7 @@ impl Tree {
         self.inferred_operations.of(places).iter().copied().map(OperationId)
     }
 
-    /// Those that are inferred to be of a range without descendants.
+    /// The operations that are inferred for a range without descendants.
     pub(crate) fn own_inferred_operations(
         &self,
         range: RangeId,
@@ -591,13 +592,14 @@ impl Tree {
         self.inferred_operations.of(place..place + 1).iter().copied().map(OperationId)
     }
 
-    /// The work outside all ranges that is [inferred](crate::Profile::with_inferred_ranges) to be of this range.
+    /// The work outside all ranges that is [inferred](crate::Profile::with_inferred_ranges) for
+    /// this range.
     pub fn inferred(&self, store: &Tables, range: RangeId) -> Totals {
         let calls = self.inferred_calls.of(self.places.within(range));
         totals(store, self.inferred_operations(range), calls.iter().copied().map(CallId))
     }
 
-    /// The work of other ranges that this one shares.
+    /// The work of other ranges that this range shares.
     pub fn shared(&self, store: &Tables, range: RangeId) -> Totals {
         totals(store, self.shared_operations(store, range), self.shared_calls(store, range))
     }
@@ -632,7 +634,7 @@ fn late_of(crossings: Option<&Crossings>, operation: &Operation) -> Option<LateW
     crossings?.late_call(operation.call.get()?)
 }
 
-/// Marked nodes, all of which can be unmarked at once.
+/// Marked nodes, which can all be unmarked at once.
 struct Marks {
     /// The round in which each node was last marked.
     rounds: Vec<u64>,
@@ -655,7 +657,8 @@ impl Marks {
     }
 }
 
-/// Replays of graph nodes with a known capture, by the node of the launch and that of the capture.
+/// Replays of graph nodes with a known capture, by the node of the launch and the node of the
+/// capture.
 pub(crate) fn captures(
     store: &Tables,
     tree: &Tree,

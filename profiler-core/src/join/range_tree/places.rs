@@ -10,7 +10,7 @@ use crate::join::tables::{Range, RangeId, Tables};
 /// A depth-first order of all ranges: descendants directly follow their range.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// `None` where the position of a range is its row.
+    /// `None` if the position of each range is its row.
     moved: Option<Moved>,
     /// By position: the number of positions of the range with its descendants.
     sizes: Vec<u32>,
@@ -24,8 +24,8 @@ struct Moved {
     ranges: Vec<RangeId>,
 }
 
-/// Computes [`Places`] of ranges whose rows are already in depth-first order and [`Tables::order`](crate::join::tables::Tables::order),
-/// as for most single threads.
+/// Computes [`Places`] of ranges whose rows are already in depth-first order and
+/// [`Tables::order`](crate::join::tables::Tables::order), as for most single threads.
 #[derive(Default)]
 pub(super) struct RowPlaces {
     sizes: Vec<u32>,

@@ -1,7 +1,7 @@
-//! Taking stacks: a thread unwinds its own within the callback of the call that ends a gap.
+//! Takes stacks: a thread unwinds its own stack within the callback of the call that ends a gap.
 //!
-//! That path takes no lock that anyone waits for, and allocates once a thread. A thread of the profiler follows what the
-//! process loads.
+//! This path takes no lock that can block it, and allocates once per thread. A profiler thread
+//! tracks the modules that the process loads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,23 +27,25 @@ type Cache = framehop::aarch64::CacheAarch64<MustNotAllocateDuringUnwind>;
 #[cfg(target_arch = "x86_64")]
 type Cache = framehop::x86_64::CacheX86_64<MustNotAllocateDuringUnwind>;
 
-/// The most frames of a stack; outer ones are left out, and the stack is marked.
+/// The maximum number of frames of a stack; further outer frames are omitted, and the stack is
+/// marked.
 const MOST_FRAMES: usize = 192;
-/// How many threads of the program can unwind at a time.
+/// The number of the program's threads that can unwind at a time.
 const UNWINDERS: usize = 16;
-/// The most stacks of samples, so that the launches that end gaps have room.
+/// The maximum number of stacks from samples, so that there is room for stacks of launches that end
+/// gaps.
 const MOST_OF_SAMPLES: usize = STACKS / 2;
-/// How often the process is looked at for new modules.
+/// The interval at which the process is checked for new modules.
 const MODULES_AFTER: Duration = Duration::from_millis(50);
 
-/// What one unwinding thread needs.
+/// The state for one unwinding thread.
 #[derive(Default)]
 struct Unwinding {
     cache: Cache,
     modules: Arc<Modules>,
 }
 
-/// What a process has of stacks, from its first session with them on.
+/// The stack capture of a process, from its first session with stacks.
 struct Capture {
     table: StackTable,
     /// The last one is the sampler's.
@@ -53,13 +55,13 @@ struct Capture {
     busy: AtomicU64,
     other_stack: AtomicU64,
     over_limit: AtomicU64,
-    /// The sessions with stacks, and the thread that follows modules for them.
+    /// The number of sessions with stacks, and the thread that tracks modules for them.
     sessions: Mutex<(usize, Option<Follower>)>,
 }
 
 static CAPTURE: OnceLock<Capture> = OnceLock::new();
 
-/// The thread that follows modules. Ends once this is dropped.
+/// The thread that tracks modules. Ends once this is dropped.
 struct Follower {
     end: Option<mpsc::SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -68,12 +70,12 @@ struct Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.end.take();
-        // A panic was counted.
+        // A panic has already been counted.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// While it lives, stacks can be taken.
+/// Stacks can be taken while this value exists.
 #[derive(Debug)]
 pub(crate) struct TakingStacks {
     process_id: u32,
@@ -81,7 +83,7 @@ pub(crate) struct TakingStacks {
 }
 
 impl TakingStacks {
-    /// Looks up what is loaded now, and follows it from now on.
+    /// Reads the currently loaded modules, and tracks them from now on.
     pub(crate) fn begin() -> Result<Self, Error> {
         if cupti::calls::set_stack_source(take).is_err() {
             let why = "calls get their stacks from another source (cupti::calls::set_stack_source)";
@@ -98,15 +100,16 @@ impl TakingStacks {
         Ok(Self { process_id: std::process::id(), sampler: None })
     }
 
-    /// Also samples threads within gaps, from now on.
+    /// Also samples threads within gaps from now on.
     pub(crate) fn sampling(mut self, settings: &SamplerSettings) -> Self {
         self.sampler = Some(HostSampler::begin(settings, sampled));
         self
     }
 
-    /// The stacks of this process so far, with the functions of their frames, and the samples of this session.
+    /// The stacks of this process so far, with the functions of their frames, and the samples of
+    /// this session.
     pub(crate) fn stacks(&self, after: Duration) -> HostStacks {
-        // First, so that its stacks are in the table.
+        // Sampling is read first, so that its stacks are in the table.
         let samples = self.sampler.as_ref().map(HostSampler::samples).unwrap_or_default();
         HostStacks { samples, ..stacks(after) }
     }
@@ -114,7 +117,8 @@ impl TakingStacks {
 
 impl Drop for TakingStacks {
     fn drop(&mut self) {
-        // In a forked child a lost thread may hold the lock, and the one that follows modules is not there.
+        // In a forked child a lost thread may hold the lock, and the tracking thread does not
+        // exist.
         let is_own = self.process_id == std::process::id();
         let Some(capture) = CAPTURE.get().filter(|_| is_own) else {
             std::mem::forget(self.sampler.take());
@@ -129,7 +133,8 @@ impl Drop for TakingStacks {
     }
 }
 
-/// Without the thread, stacks through modules that are loaded later end there or are found by frame pointers.
+/// Spawns the tracking thread. Without it, stacks through modules that are loaded later end there
+/// or are found by frame pointers.
 fn follow(capture: &'static Capture) -> Option<Follower> {
     let (end, ended) = mpsc::sync_channel(0);
     let background = Background::default();
@@ -155,7 +160,7 @@ fn stacks(after: Duration) -> HostStacks {
 }
 
 thread_local! {
-    /// Where a thread looks for an unwinder first.
+    /// The unwinder that a thread tries first.
     static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
@@ -171,7 +176,8 @@ fn place_of_thread() -> usize {
     place.unwrap_or(0)
 }
 
-/// Takes the stack of the calling thread, which submitted nothing since this time. 0 if it could not be had.
+/// Takes the stack of the calling thread, which submitted nothing since this time. Returns 0 if it
+/// could not be taken.
 #[inline(never)]
 fn take(since_ns: u64) -> u32 {
     threads::ended_gap(since_ns);
@@ -197,7 +203,8 @@ fn take(since_ns: u64) -> u32 {
     })
 }
 
-/// The stack of another thread, by its registers and a copy of its stack from the stack pointer on. `None` if there is no room.
+/// Returns the stack of another thread, from its registers and a copy of its stack above the stack
+/// pointer. `None` if there is no room.
 fn sampled(registers: &Registers, stack: &[u8]) -> Option<u32> {
     let capture = CAPTURE.get()?;
     let mut unwinding = capture.unwinders[UNWINDERS].lock();
@@ -212,7 +219,7 @@ fn sampled(registers: &Registers, stack: &[u8]) -> Option<u32> {
     capture.table.intern(&frames[..count], is_truncated, MOST_OF_SAMPLES)
 }
 
-/// Fills in the frames, innermost first. Returns how many there are, and whether outer ones are missing.
+/// Fills in the frames, innermost first. Returns their number, and whether outer ones are missing.
 fn unwind(
     unwinding: &mut Unwinding,
     registers: &Registers,
@@ -232,7 +239,7 @@ fn unwind(
     );
     let mut address = FrameAddress::from_instruction_pointer(registers.pc);
     for (count, frame) in frames.iter_mut().enumerate() {
-        // Of a return address, the call before it.
+        // For a return address, the address of the call before it.
         *frame = modules.frame(address.address_for_lookup());
         let is_compiled = count > 0 && frame.module().is_none();
         let caller =
@@ -253,8 +260,9 @@ fn unwind(
     (frames.len(), true)
 }
 
-/// The caller of code that was made at run time and has no frame pointer: one word of its own on the stack, then the return address.
-/// CPython's trampolines for perf are that (`sub $8, %rsp; call *%rcx`). `None` where the frame pointer leads on.
+/// Returns the caller of code that was generated at run time without a frame pointer: one word of
+/// its own on the stack, then the return address. CPython's trampolines for perf have this form
+/// (`sub $8, %rsp; call *%rcx`). `None` if the frame pointer leads to the caller.
 #[cfg(target_arch = "x86_64")]
 fn caller_of_trampoline(
     modules: &Modules,
@@ -275,7 +283,8 @@ fn caller_of_trampoline(
     Some(caller)
 }
 
-/// There the frame pointer always leads on: CPython's trampolines keep it.
+/// The frame pointer always leads to the caller on this architecture: CPython's trampolines
+/// preserve it.
 #[cfg(target_arch = "aarch64")]
 fn caller_of_trampoline(
     _modules: &Modules,
@@ -303,7 +312,7 @@ impl Capture {
         let Some(modules) = self.loader.lock().refresh() else { return };
         let modules = Arc::new(modules);
         for unwinder in &self.unwinders {
-            // The numbers by which a cache tells lists of modules apart have 16 bits.
+            // The cache distinguishes lists of modules by numbers of 16 bits.
             let new = Unwinding { cache: Cache::default(), modules: modules.clone() };
             let before = std::mem::replace(&mut *unwinder.lock(), new);
             drop(before);

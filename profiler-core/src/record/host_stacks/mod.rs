@@ -1,8 +1,9 @@
-//! Stacks of host threads, as a recording has them: taken at the calls that ended gaps.
+//! Stacks of host threads in a recording: taken at the calls that ended gaps.
 //!
-//! `capture` takes them within CUDA's callbacks, `table` keeps each once, `modules` knows what is loaded, `symbols` finds
-//! functions after the run. `sampler` looks at threads within gaps: `threads` are those, `perf` and `sys::timer` its sources,
-//! `moments` makes parts of gaps of what was seen, `syscalls` has names. `sys` is the unsafe part. Reading needs none of these.
+//! `capture` takes them within CUDA's callbacks, `table` stores each once, `modules` tracks the
+//! loaded modules, `symbols` finds functions after the run. `sampler` samples threads within gaps:
+//! `threads` lists them, `perf` and `sys::timer` are its sources, `moments` derives parts of gaps
+//! from samples, `syscalls` has names. `sys` is the unsafe part. Reading needs none of these.
 
 #[cfg(feature = "stacks")]
 pub(crate) mod capture;
@@ -34,19 +35,19 @@ use crate::record::json::{json_names, json_object};
 /// The stacks of a recording. Calls refer to them by number ([`cupti::Call::stack`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct HostStacks {
-    /// From which age of a thread's last launch the next one had its stack taken.
+    /// The minimum age of a thread's last launch for a stack of the next one.
     pub(crate) after_ns: u64,
     /// The names of files without their folders, and their build ids in hexadecimal.
     pub(crate) modules: Vec<(String, String)>,
     /// The names of functions, demangled.
     pub(crate) functions: Vec<String>,
-    /// What stands at an address: the module, the address in its file (in the process without a module), and the functions, the
-    /// innermost inlined one first.
+    /// The contents of an address: the module, the address in its file (in the process without a
+    /// module), and the functions, the innermost inlined one first.
     pub(crate) locations: Vec<(Option<u32>, u64, Vec<u32>)>,
-    /// The number, whether the outermost frames are missing, and the locations, innermost first.
+    /// The number, true if the outermost frames are missing, and the locations, innermost first.
     pub(crate) stacks: Vec<(u32, bool, Vec<u32>)>,
     pub(crate) losses: StackLosses,
-    /// What threads did within gaps, if that was sampled.
+    /// The states of threads within gaps, if they were sampled.
     pub(crate) samples: HostSamples,
 }
 
@@ -57,21 +58,22 @@ json_object! {
     }
 }
 
-/// What threads did between their launches, where those were further apart than [`HostStacks::after_ns`].
+/// The states of threads between launches further apart than [`HostStacks::after_ns`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct HostSamples {
-    /// How often a thread was looked at.
+    /// The sampling interval of a thread.
     pub(crate) interval_ns: u64,
     /// The best source that some thread had; `None` without samples.
     pub(crate) source: Option<SampleSource>,
-    /// Why there is no better one.
+    /// The reason why there is no better one.
     pub(crate) failure: Option<String>,
-    /// Samples of running threads, and of those that left a CPU.
+    /// Samples of running threads, and of threads that left a CPU.
     pub(crate) samples: u64,
-    /// System calls and wait channels of the kernel, empty where not known.
+    /// System calls and wait channels of the kernel; empty if unknown.
     pub(crate) waits: Vec<(String, String)>,
-    /// Parts of gaps: the thread, the start and the length in nanoseconds, the number of the stack (0 for none), and what it did:
-    /// 0 it ran, 1 it waited for a CPU, 2 it waited for something unknown, 3 and more for this of `waits`.
+    /// Parts of gaps: the thread, the start and the length in nanoseconds, the number of the stack
+    /// (0 for none), and the state. State 0 is running, 1 waiting for a CPU, 2 waiting for
+    /// something unknown; from 3 on it is an index of `waits`, plus 3.
     pub(crate) parts: Vec<(u32, u64, u64, u32, u32)>,
     pub(crate) losses: SampleLosses,
 }
@@ -83,40 +85,44 @@ json_object! {
     }
 }
 
-/// Where the first of [`HostSamples::waits`] stands among what threads do.
+/// The state number of the first of [`HostSamples::waits`].
 pub(crate) const FIRST_WAIT: u32 = 3;
 
 named_variants! {
-    /// How threads were sampled.
+    /// The source of samples of threads.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[non_exhaustive]
     pub enum SampleSource with name {
-        /// By the system call and the wait channel that a waiting thread was found in; running threads have no stacks.
+        /// The system call and the wait channel of a waiting thread; running threads have no
+        /// stacks.
         Waits = "waits",
-        /// As `Waits`, and by timers of CPU time.
+        /// Like `Waits`, and timers of CPU time.
         Timers = "timers",
-        /// By `perf_event_open` without the kernel: threads have no stacks while the kernel works for them.
+        /// `perf_event_open` without the kernel: threads have no stacks while the kernel works for
+        /// them.
         PerfUser = "perf, without the kernel",
-        /// By `perf_event_open`.
+        /// `perf_event_open`.
         Perf = "perf",
     }
 }
 
 json_names! { SampleSource { Waits = "waits", Timers = "timers", PerfUser = "perf-user", Perf = "perf", } }
 
-/// What samples lack, by reason.
+/// Lost samples, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SampleLosses {
     /// Samples that found a thread's buffer full.
     pub buffer: u64,
-    /// Samples whose stack was new when the room for stacks of samples was used up.
+    /// Samples with a new stack when the room for stacks of samples was used up.
     pub stacks: u64,
-    /// Older parts of gaps, dropped for newer ones: more than [`Sampling::max_samples`](crate::Sampling::max_samples).
+    /// Older parts of gaps, dropped for newer ones: more than
+    /// [`Sampling::max_samples`](crate::Sampling::max_samples).
     pub over_limit: u64,
-    /// Gaps that a thread ended faster than they were read, or so long that the beginning was left out.
+    /// Gaps that a thread ended faster than they were read, or that were so long that their
+    /// beginning was dropped.
     pub gaps: u64,
-    /// Threads that were not looked at, more than there is room for.
+    /// Threads that were not sampled, because there were too many.
     pub threads: u64,
 }
 
@@ -139,20 +145,21 @@ impl SampleLosses {
         }
     }
 
-    /// All of them.
+    /// The sum of all losses.
     pub fn total(&self) -> u64 {
         let Self { buffer, stacks, over_limit, gaps, threads } = *self;
         [buffer, stacks, over_limit, gaps, threads].into_iter().fold(0, u64::saturating_add)
     }
 }
 
-/// Stacks that were not taken, by reason. Counted for the process since its first session with stacks.
+/// Stacks that were not taken, by reason. Counted for the process since its first session with
+/// stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct StackLosses {
-    /// Other threads were unwinding, more than there is room for.
+    /// Too many other threads were unwinding.
     pub busy: u64,
-    /// The thread was on a stack that is not its own, as fibers are.
+    /// The thread was on a stack that is not its own, such as a fiber's stack.
     pub other_stack: u64,
     /// The stack was new, and the table of stacks was full.
     pub over_limit: u64,
@@ -167,7 +174,7 @@ impl StackLosses {
         self.over_limit = self.over_limit.saturating_add(other.over_limit);
     }
 
-    /// All of them.
+    /// The sum of all losses.
     pub fn total(&self) -> u64 {
         self.busy.saturating_add(self.other_stack).saturating_add(self.over_limit)
     }
@@ -178,7 +185,7 @@ impl HostStacks {
         *self == Self::default()
     }
 
-    /// Checks that all numbers refer to something.
+    /// Checks that all indices are valid.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let in_bounds = |at: u32, len: usize| (at as usize) < len;
         let locations_are_known = self.locations.iter().all(|(module, _, functions)| {
@@ -199,14 +206,14 @@ impl HostStacks {
         Err(Error::format("its host stacks refer to what it does not have: it is damaged"))
     }
 
-    /// The stacks by their numbers, as places in [`stacks`](Self::stacks).
+    /// The positions of stacks in [`stacks`](Self::stacks), by number.
     pub(crate) fn places(&self) -> FxHashMap<u32, u32> {
         // CAST: numbers have 24 bits.
         (0..).zip(&self.stacks).map(|(place, (number, ..))| (*number, place)).collect()
     }
 
-    /// The frames of a stack that are the program's, innermost first: without those of this profiler and of CUDA's libraries
-    /// at its inner end.
+    /// The frames of a stack that belong to the program, innermost first: without frames of this
+    /// profiler and of CUDA's libraries at its inner end.
     pub(crate) fn program_frames(&self, place: usize) -> Vec<(u32, Option<u32>)> {
         let Some((_, _, locations)) = self.stacks.get(place) else { return Vec::new() };
         let mut frames = Vec::new();
@@ -223,7 +230,8 @@ impl HostStacks {
         let name = |frame: &(u32, Option<u32>)| {
             frame.1.and_then(|name| self.functions.get(name as usize)).map_or("", |name| name)
         };
-        // Generic functions of `std` stand between those of the profiler: up to its callback all is its own.
+        // Generic functions of `std` are between functions of the profiler, so all frames up to its
+        // callback belong to the profiler.
         let callback = frames.iter().position(|frame| name(frame) == CALLBACK);
         let is_outside = |frame: &(u32, Option<u32>)| {
             let module = self.locations.get(frame.0 as usize).and_then(|(module, ..)| *module);
@@ -242,10 +250,10 @@ impl HostStacks {
 
 /// The function that CUPTI calls.
 const CALLBACK: &str = "cupti::sys::callback::callback";
-/// Between it and the program: files of the injection library and of CUDA's.
+/// The files between it and the program: the injection library and CUDA's libraries.
 const LIBRARIES: [&str; 5] =
     ["libgpuprof_inject", "libcupti.so", "libcuda.so", "libcudart.so", "libcudart-"];
-/// Between it and the program: functions of the profiler's own crate.
+/// The functions between it and the program: the profiler's own crate.
 const CUPTI_CRATE: &str = "cupti::";
 
 #[cfg(test)]

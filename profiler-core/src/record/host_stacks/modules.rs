@@ -1,4 +1,4 @@
-//! The modules of the process: what unwinding needs of each, and the numbers by which frames refer to them.
+//! The modules of the process: their unwinding data, and the numbers by which frames refer to them.
 
 use std::fs::File;
 use std::ops::{Deref, Range};
@@ -17,7 +17,7 @@ pub(super) type Unwinder = framehop::aarch64::UnwinderAarch64<Section, MustNotAl
 #[cfg(target_arch = "x86_64")]
 pub(super) type Unwinder = framehop::x86_64::UnwinderX86_64<Section, MustNotAllocateDuringUnwind>;
 
-/// The most modules that have numbers; frames of others have none.
+/// The maximum number of numbered modules; frames of others have no module.
 const MOST_MODULES: usize = 4096;
 
 /// A part of a mapped file.
@@ -50,7 +50,7 @@ struct Code {
     module: u16,
 }
 
-/// What was loaded at one time.
+/// The modules that were loaded at one time.
 #[derive(Clone, Default)]
 pub(super) struct Modules {
     pub(super) unwinder: Unwinder,
@@ -59,7 +59,7 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// The frame of an address, which is in an instruction, or behind one for a return address.
+    /// The frame of an address, which is in an instruction, or after one for a return address.
     pub(super) fn frame(&self, address: u64) -> FrameWord {
         let after = self.code.partition_point(|code| code.range.start <= address);
         let code = after.checked_sub(1).and_then(|at| self.code.get(at));
@@ -70,20 +70,21 @@ impl Modules {
     }
 }
 
-/// Follows what the process loads.
+/// Tracks the modules that the process loads.
 #[derive(Default)]
 pub(super) struct Loader {
     changes: Option<(u64, u64)>,
-    /// All modules that have a number, those that were unloaded included.
+    /// All numbered modules, including unloaded ones.
     pub(super) known: Vec<KnownModule>,
     parsed: Vec<Parsed>,
 }
 
-/// What unwinding needs of a loaded module, by its number and bias.
+/// The unwinding data of a loaded module, with its number and bias.
 type Parsed = ((u16, u64), Option<Module<Section>>);
 
 impl Loader {
-    /// The modules, if they have changed. Costs a microsecond if they have not; a new one costs its file's tables.
+    /// The modules, if they have changed. Costs a microsecond if they have not; for a new one, it
+    /// reads the file's tables.
     pub(super) fn refresh(&mut self) -> Option<Modules> {
         let changes = sys::module_changes();
         if self.changes == Some(changes) {
@@ -131,12 +132,13 @@ impl Loader {
     }
 }
 
-/// True if a file is the one that was loaded, as far as its build id can tell.
+/// True if a file is the one that was loaded, according to its build id.
 pub(super) fn is_loaded_file(file: &object::File<'_>, build_id: &[u8]) -> bool {
     build_id.is_empty() || file.build_id().ok().flatten() == Some(build_id)
 }
 
-/// What unwinding needs of a module. `None` if its file is gone or another one: frames in it are found by frame pointers.
+/// The unwinding data of a module. `None` if its file is missing or a different one: frames in it
+/// are then found by frame pointers.
 fn parse(path: &Path, loaded: &LoadedModule) -> Option<Module<Section>> {
     let file = Arc::new(sys::map(&File::open(path).ok()?).ok()?);
     let object = object::File::parse(&file[..]).ok()?;

@@ -1,52 +1,52 @@
-//! From what was seen of a thread at single moments to what it did in each part of a gap.
+//! Derives the state of a thread in each part of a gap from observations at single moments.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The most moments of a thread that wait for the end of a gap.
+/// The maximum number of moments of a thread that wait for the end of a gap.
 const MOST: usize = 1 << 14;
 
-/// What was seen of a thread.
+/// An observation of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It ran here; 0 for an unknown stack.
+    /// The thread ran with this stack; 0 for an unknown one.
     Ran(u32),
-    /// It left a CPU here, and could have gone on if the flag is set.
+    /// The thread left a CPU with this stack; it was runnable if the flag is set.
     Left(u32, bool),
-    /// It came back to a CPU.
+    /// The thread returned to a CPU.
     CameBack,
-    /// It was found waiting here, in this wait.
+    /// The thread was waiting with this stack, in this wait.
     Waited(u32, u32),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     from_ns: u64,
-    /// The same until here, where several looks found the same.
+    /// The end of the observation, if several samples were the same.
     until_ns: u64,
     seen: Seen,
 }
 
-/// What the thread did in a part of a gap.
+/// The state of a thread in a part of a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
     Ran,
-    /// For a CPU.
+    /// Waiting for a CPU.
     WaitedForCpu,
-    /// In this wait, if it is known.
+    /// Waiting in this wait, if it is known.
     Waited(Option<u32>),
 }
 
-/// A part of a gap: its time, the stack (0 for none), and what the thread did.
+/// A part of a gap: its time, the stack (0 for none), and the state of the thread.
 pub(super) type Part = (Range<u64>, u32, Doing);
 
 /// The moments of a thread since its last gap.
 #[derive(Debug, Default)]
 pub(super) struct Moments {
     seen: VecDeque<Moment>,
-    /// Whether the kernel says exactly when the thread leaves a CPU and comes back.
+    /// True if the kernel reports exactly when the thread leaves a CPU and returns.
     is_exact: bool,
-    /// Until here moments were left out.
+    /// The end of the time whose moments were dropped.
     dropped_until_ns: u64,
 }
 
@@ -55,7 +55,7 @@ impl Moments {
         Self { is_exact, ..Self::default() }
     }
 
-    /// Adds a moment; they come in the order of time, or nearly so.
+    /// Adds a moment; moments arrive almost in time order.
     pub(super) fn add(&mut self, at_ns: u64, seen: Seen) {
         if let Some(last) = self.seen.back_mut().filter(|last| last.until_ns <= at_ns)
             && last.seen == seen
@@ -65,7 +65,7 @@ impl Moments {
             return;
         }
         if self.seen.len() >= MOST {
-            // The oldest quarter: of a thread that ends no gap, nothing is lost by that.
+            // Drops the oldest quarter. This loses nothing for a thread that ends no gap.
             self.dropped_until_ns = self.seen[MOST / 4 - 1].until_ns;
             self.seen.drain(..MOST / 4);
         }
@@ -74,30 +74,31 @@ impl Moments {
         self.seen.insert(self.seen.len() - behind, moment);
     }
 
-    /// True if the thread was seen as it left a CPU, and not since.
+    /// True if the last exact observation of the thread is that it left a CPU, with a known stack.
     pub(super) fn is_away(&self) -> bool {
         let last = self.seen.iter().rev().find(|moment| !matches!(moment.seen, Seen::Waited(..)));
         matches!(last, Some(Moment { seen: Seen::Left(stack, _), .. }) if *stack != 0)
     }
 
-    /// Takes the moments of a gap, and drops those before. Returns its parts in order, and whether moments of it had been dropped.
+    /// Takes the moments of a gap, and drops earlier ones. Returns its parts in order, and whether
+    /// moments of it had been dropped.
     pub(super) fn end_gap(&mut self, gap: Range<u64>) -> (Vec<Part>, bool) {
         let count = self.seen.partition_point(|moment| moment.from_ns <= gap.end);
         let mut taken: Vec<Moment> = self.seen.drain(..count).collect();
-        // A look before the gap may have found the same as one in it.
+        // A sample before the gap may be merged with an equal one in it.
         taken.retain(|moment| moment.until_ns >= gap.start);
         if !self.is_exact {
             taken = with_changes(&taken);
         }
         let mut parts =
             Parts { at_ns: gap.start, gap: gap.clone(), ran: Vec::new(), parts: Vec::new() };
-        // A thread runs as it returns from one launch and as it begins the next.
+        // A thread runs when it returns from one launch and when it begins the next.
         let mut away: Option<Away> = None;
         for moment in &taken {
             let at_ns = moment.from_ns.clamp(gap.start, gap.end);
             match moment.seen {
                 Seen::Ran(stack) => {
-                    // It came back unseen.
+                    // Its return was not observed.
                     if let Some(away) = away.take() {
                         parts.waited(at_ns, away);
                     }
@@ -107,7 +108,7 @@ impl Moments {
                     if let Some(away) = away.take() {
                         parts.waited(at_ns, away);
                     }
-                    // A look does not say where it ran.
+                    // A sample has no stack of the running thread.
                     if self.is_exact {
                         parts.ran.push((at_ns, stack));
                     }
@@ -128,7 +129,8 @@ impl Moments {
                             away.doing = Doing::Waited(Some(wait));
                         }
                     }
-                    // It left unseen: before it was looked at for the first time, or with the buffer full.
+                    // Its leaving was not observed: it preceded the first sample, or the buffer was
+                    // full.
                     None => {
                         let ran = parts.ran.last();
                         let since = ran.map_or(parts.at_ns, |(ran_ns, _)| ran_ns.midpoint(at_ns));
@@ -148,20 +150,21 @@ impl Moments {
 /// A thread that left a CPU.
 #[derive(Debug)]
 struct Away {
-    /// Where it was as it left, 0 if that is unknown.
+    /// The stack when it left; 0 if unknown.
     stack: u32,
-    /// Where it was seen last while it ran.
+    /// Its last observed stack while it ran.
     ran: u32,
     doing: Doing,
 }
 
-/// Adds when a thread left a CPU and came back, between looks that found it waiting and looks that did not: in the middle.
+/// Adds the times at which a thread left a CPU and returned, midway between samples that found it
+/// waiting and samples that did not.
 fn with_changes(moments: &[Moment]) -> Vec<Moment> {
     let mut all = Vec::with_capacity(moments.len() * 2);
     let mut add = |at_ns, seen| all.push(Moment { from_ns: at_ns, until_ns: at_ns, seen });
     let mut before: Option<&Moment> = None;
     for moment in moments {
-        // The first look stands for the time before it, too.
+        // The first sample also covers the time before it.
         let middle = before.map_or(0, |before| before.until_ns.midpoint(moment.from_ns));
         match (moment.seen, before.map(|before| before.seen)) {
             (Seen::Waited(..), Some(same)) if same == moment.seen => {}
@@ -179,7 +182,7 @@ struct Parts {
     gap: Range<u64>,
     /// The end of the last part.
     at_ns: u64,
-    /// Where the thread ran since then.
+    /// The observed stacks of the thread since then.
     ran: Vec<(u64, u32)>,
     parts: Vec<Part>,
 }
@@ -214,7 +217,8 @@ impl Parts {
         self.push(until_ns, stack, away.doing);
     }
 
-    /// Divides the time in which the thread ran among the places where it was seen: each moment is of the nearest.
+    /// Divides the running time of the thread among its observed stacks: each moment is assigned to
+    /// the nearest observation.
     fn ran_until(&mut self, end_ns: u64) {
         let mut ran = std::mem::take(&mut self.ran);
         ran.retain(|(_, stack)| *stack != 0);
@@ -222,7 +226,7 @@ impl Parts {
             let next = ran.get(at + 1).map(|(next_ns, _)| time_ns.midpoint(*next_ns));
             self.push(next.unwrap_or(end_ns), *stack, Doing::Ran);
         }
-        // Without a stack nothing is known but that it ran.
+        // Without a stack, the thread is only known to have run.
         self.at_ns = self.at_ns.max(end_ns);
     }
 }

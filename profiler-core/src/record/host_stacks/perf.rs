@@ -1,4 +1,5 @@
-//! Samples of one thread by `perf_event_open`: where it is each millisecond of its CPU time, and where it was when it left a CPU.
+//! Samples one thread by `perf_event_open`: its stack at each interval of its CPU time, and its
+//! stack when it left a CPU.
 
 use std::io;
 use std::time::Duration;
@@ -8,35 +9,37 @@ use perf_event::{Builder, Clock, Counter, SampleFlag, Sampler};
 
 use super::sys::{self, Registers};
 
-/// The bytes that are copied of a stack.
+/// The number of bytes copied from a stack.
 const STACK_BYTES: u32 = 32 << 10;
-/// The bytes of a thread's buffer, which the kernel keeps in memory.
+/// The bytes of a thread's buffer, which the kernel locks in memory.
 const BUFFER_BYTES: usize = 512 << 10;
 
-/// What the kernel says of the thread.
+/// A record of the kernel about the thread.
 #[derive(Debug)]
 pub(super) enum Record<'a> {
-    /// Where it was while it ran, or, if the flag is set, as it left a CPU: registers, and the stack from the stack pointer on.
+    /// A sample while it ran, or, if the flag is set, when it left a CPU: registers, and the stack
+    /// above the stack pointer.
     Sample(Registers, &'a [u8], bool),
-    /// It left a CPU; true if it could have gone on.
+    /// The thread left a CPU; true if it was runnable.
     Left(bool),
-    /// It runs again.
+    /// The thread runs again.
     Runs,
-    /// Records that found the buffer full.
+    /// The number of records lost because the buffer was full.
     Lost(u64),
 }
 
 /// The events of a thread.
 pub(super) struct PerfThread {
     records: Sampler,
-    /// Samples at the moments at which the thread leaves a CPU, in the same buffer.
+    /// Samples when the thread leaves a CPU, in the same buffer.
     leaving: Option<Counter>,
 }
 
-/// The registers that unwinding needs, as perf numbers them, in their order: frame pointer, stack pointer, instruction pointer.
+/// The registers that unwinding needs, by perf's numbers: frame pointer, stack pointer, instruction
+/// pointer.
 #[cfg(target_arch = "x86_64")]
 const REGISTERS: [u32; 3] = [6, 7, 8];
-/// The same: frame pointer, link register, stack pointer, instruction pointer.
+/// The same on this architecture: frame pointer, link register, stack pointer, instruction pointer.
 #[cfg(target_arch = "aarch64")]
 const REGISTERS: [u32; 4] = [29, 30, 31, 32];
 
@@ -47,8 +50,8 @@ const PERF_RECORD_MISC_SWITCH_OUT: u16 = 1 << 13;
 const PERF_RECORD_MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
 impl PerfThread {
-    /// Opens the events of a thread of this process. `with_kernel`: also while the kernel works for the thread, and as it leaves a
-    /// CPU, which needs rights.
+    /// Opens the events of a thread of this process. With `with_kernel`, it also samples while the
+    /// kernel works for the thread, and when the thread leaves a CPU; this needs rights.
     pub(super) fn open(thread_id: u32, interval: Duration, with_kernel: bool) -> io::Result<Self> {
         let builder = |event: Software, period: u64| {
             let mut builder = Builder::new(event);
@@ -87,7 +90,7 @@ impl PerfThread {
         Ok(Self { records, leaving })
     }
 
-    /// Visits the records since the last call with their times, in the order of the buffer.
+    /// Visits the records since the last call with their times, in buffer order.
     pub(super) fn take(&mut self, mut visit: impl FnMut(u64, Record<'_>)) {
         let leaving = self.leaving.as_ref().map(Counter::id);
         while let Some(record) = self.records.next_record() {
@@ -123,7 +126,7 @@ impl PerfThread {
     }
 }
 
-/// The words at the beginning of some bytes.
+/// Reads words from the beginning of some bytes.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {
@@ -134,11 +137,12 @@ impl Words<'_> {
     }
 }
 
-/// The content of a sample: id, time, the kind of registers and these, the stack with its size and how much of that was copied.
+/// The content of a sample: id, time, the kind of registers, the registers, the stack with its
+/// size, and the number of copied bytes.
 fn sample(bytes: &[u8]) -> Option<(u64, u64, Registers, &[u8])> {
     let mut words = Words(bytes);
     let (id, time_ns, kind) = (words.next()?, words.next()?, words.next()?);
-    // 2 for registers of 64 bits; 0 for none, of a thread that is being made or ends.
+    // 2 for registers of 64 bits; 0 for none, if the thread is being created or ends.
     if kind != 2 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! A thread of the profiler that looks at the threads that submit work, and keeps what they did within gaps.
+//! A profiler thread that samples the submitting threads, and stores their states within gaps.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,38 +21,40 @@ use super::sys::Registers;
 use super::sys::timer::{self, CpuTimer, TIMED_THREADS};
 use super::{FIRST_WAIT, HostSamples, SampleSource, syscalls, threads};
 
-/// The number of a stack, by registers and a copy of the stack from the stack pointer on. `None` if there is no room.
+/// Returns the number of a stack, from registers and a copy of the stack above the stack pointer.
+/// `None` if there is no room.
 pub(super) type StackOf = fn(&Registers, &[u8]) -> Option<u32>;
 
-/// What to sample, and how.
+/// The settings of the sampler.
 #[derive(Debug, Clone)]
 pub(crate) struct SamplerSettings {
     pub(crate) interval: Duration,
-    /// The most parts of gaps.
+    /// The maximum number of parts of gaps.
     pub(crate) most: usize,
     pub(crate) perf: bool,
-    /// Timers with signals, for threads without perf.
+    /// True to use timers with signals for threads without perf.
     pub(crate) timers: bool,
 }
 
-/// The shortest time between two looks.
+/// The minimum sampling interval.
 const SHORTEST: Duration = Duration::from_micros(100);
-/// The time between two looks is at least this many times that of a look: they take a fifth of one CPU at most.
+/// The time between two samplings is at least this multiple of the duration of one: they take at
+/// most a fifth of one CPU.
 const REST: u32 = 4;
-/// The most threads with buffers of perf.
+/// The maximum number of threads with buffers of perf.
 const PERF_THREADS: usize = 64;
-/// The most bytes of a waiting thread's stack that are read.
+/// The maximum number of bytes read from a waiting thread's stack.
 const STACK_BYTES: usize = 64 << 10;
-/// The most different waits.
+/// The maximum number of different waits.
 const WAITS: usize = 4096;
-/// The number of the wait that is not known.
+/// The number of an unknown wait.
 const UNKNOWN_WAIT: u32 = u32::MAX;
 
 /// A running sampler. Ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct HostSampler {
     running: Option<Running>,
-    /// Why there is none.
+    /// The reason why there is none.
     failure: Option<String>,
 }
 
@@ -112,33 +114,35 @@ impl Drop for HostSampler {
         let Some(running) = &mut self.running else { return };
         threads::end();
         running.end.take();
-        // A panic was counted.
+        // A panic has already been counted.
         let _ = running.thread.take().map(JoinHandle::join);
     }
 }
 
-/// How a thread is sampled while it runs.
+/// The source of samples of a running thread.
 enum Source {
     Perf(PerfThread),
     Timer(CpuTimer, usize),
     None,
 }
 
-/// A thread that is looked at.
+/// A sampled thread.
 struct Watched {
-    /// In `threads`.
+    /// The index in `threads`.
     place: usize,
     thread_id: u32,
-    /// The system call that it waits in, as the kernel tells; its name where the kernel does not, to see that it lives.
+    /// The file with the system call in which it waits. If the kernel does not provide it, the file
+    /// with its name, to check that the thread exists.
     system_call: File,
     tells_waits: bool,
     source: Source,
     moments: Moments,
-    /// The wait that the last look found, with its stack and number.
+    /// The wait of the last sample, with its stack and number.
     wait: Option<(Wait, u32, u32)>,
 }
 
-/// A wait as the kernel tells: the number of the system call (-1 for none), the stack pointer and the instruction pointer.
+/// A wait as the kernel reports it: the number of the system call (-1 for none), the stack pointer
+/// and the instruction pointer.
 type Wait = (i64, u64, u64);
 
 struct Sampling {
@@ -180,7 +184,7 @@ impl Sampling {
         samples
     }
 
-    /// Looks at each thread once.
+    /// Samples each thread once.
     fn look(&mut self) {
         for (place, thread_id, stack) in threads::all() {
             if !self.watched.iter().any(|thread| thread.place == place) {
@@ -197,7 +201,7 @@ impl Sampling {
         let system_call = open("syscall");
         let tells_waits = system_call.is_ok();
         let Ok(system_call) = system_call.or_else(|_| open("comm")) else {
-            // It has ended.
+            // The thread has ended.
             threads::remove(place);
             return;
         };
@@ -230,7 +234,7 @@ impl Sampling {
             });
             match opened {
                 Ok((perf, kind)) => found = Some((Source::Perf(perf), kind)),
-                // It has ended.
+                // The thread has ended.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(error) => failures.push(format!("perf_event_open: {error}")),
             }
@@ -241,7 +245,7 @@ impl Sampling {
                 Err(error) => failures.push(format!("timers: {error}")),
             }
         }
-        // A thread that has ended meanwhile is no failure.
+        // A thread that ended meanwhile is not a failure.
         let is_there = || Path::new(&format!("/proc/self/task/{thread_id}")).exists();
         if self.samples.failure.is_none() && !failures.is_empty() && is_there() {
             self.samples.failure = Some(failures.join("; "));
@@ -258,9 +262,9 @@ impl Sampling {
         Ok(Source::Timer(timer, place))
     }
 
-    /// Returns false if the thread has ended.
+    /// Samples a thread. Returns false if it has ended.
     fn look_at(&mut self, thread: &mut Watched) -> bool {
-        // Gaps first: what was seen of a gap that has ended is in the buffers by now.
+        // Gaps are read first: the buffers then contain all observations of an ended gap.
         let gaps: Vec<Range<u64>> =
             std::iter::from_fn(|| threads::next_gap(thread.place)).collect();
         self.read_source(thread);
@@ -311,7 +315,7 @@ impl Sampling {
         !has_ended
     }
 
-    /// Takes what the source has seen of the thread.
+    /// Reads the source's observations of the thread.
     fn read_source(&mut self, thread: &mut Watched) {
         let (moments, losses) = (&mut thread.moments, &mut self.samples.losses);
         let (samples, find) = (&mut self.samples.samples, self.stack_of);
@@ -348,7 +352,7 @@ impl Sampling {
         losses.buffer += lost;
     }
 
-    /// The stack of a waiting thread and the number of its wait, read once for each wait.
+    /// Returns the stack of a waiting thread and the number of its wait, read once for each wait.
     fn stack_and_wait(&mut self, thread: &mut Watched, wait: Wait) -> (u32, u32) {
         if let Some((known, stack, number)) = thread.wait
             && known == wait
@@ -356,7 +360,7 @@ impl Sampling {
             return (stack, number);
         }
         let (call, sp, pc) = wait;
-        // As it left the CPU, perf has seen it with all registers.
+        // Perf recorded all registers when the thread left the CPU.
         let stack = match thread.moments.is_away() {
             true => 0,
             false => self.stack_of_waiting(sp, pc),
@@ -384,11 +388,12 @@ impl Sampling {
         next
     }
 
-    /// Unwinds a waiting thread from its stack and instruction pointer, as far as that goes without its other registers.
+    /// Unwinds a waiting thread from its stack and instruction pointer, as far as possible without
+    /// its other registers.
     fn stack_of_waiting(&mut self, sp: u64, pc: u64) -> u32 {
         let Ok(memory) = File::open("/proc/self/mem") else { return 0 };
         self.stack.resize(STACK_BYTES, 0);
-        // Ends where the mapping does.
+        // Reading stops at the end of the mapping.
         let bytes = memory.read_at(&mut self.stack, sp).unwrap_or_default();
         let registers = Registers {
             pc,
@@ -404,7 +409,7 @@ impl Sampling {
     }
 }
 
-/// What `/proc/self/task/ID/syscall` says: `None` for a thread that runs, and the wait of one that does not.
+/// Parses `/proc/self/task/ID/syscall`: `None` for a running thread, otherwise its wait.
 fn wait_of(text: &[u8]) -> Option<Wait> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words: VecDeque<&str> = text.split_whitespace().collect();

@@ -1,4 +1,5 @@
-//! Functions of frames, found in the files of modules and in the map of a just-in-time compiler, after the run.
+//! Finds functions of frames after the run, in the files of modules and in the map of a
+//! just-in-time compiler.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,11 +16,11 @@ use super::HostStacks;
 use super::modules::{KnownModule, is_loaded_file};
 use super::table::{FrameWord, InternedStack};
 
-/// The longest name of a function in bytes; the rest is cut.
+/// The maximum length of a function's name in bytes; longer names are cut.
 const NAME_BYTES: usize = 1024;
-/// How long functions are looked up at a stop; frames that are left keep their addresses.
+/// The maximum time to look up functions at a stop; the remaining frames have only addresses.
 const LOOK_UP_FOR: Duration = Duration::from_secs(2);
-/// The most bytes that are read of a compiler's map.
+/// The maximum number of bytes read from a compiler's map.
 const MAP_BYTES: u64 = 256 << 20;
 
 /// The functions of frames that were looked up so far, innermost inlined one first.
@@ -71,7 +72,7 @@ impl Symbols {
         all
     }
 
-    /// Looks up the frames that are new.
+    /// Looks up new frames.
     fn look_up(&mut self, stacks: &[InternedStack], known: &[KnownModule]) {
         let frames: FxHashSet<FrameWord> =
             stacks.iter().flat_map(|stack| stack.frames.iter().copied()).collect();
@@ -81,7 +82,8 @@ impl Symbols {
         }
         let begun = Instant::now();
         let is_time_left = || begun.elapsed() < LOOK_UP_FOR;
-        // Those of compilers, which stand first, may be compiled later: they are looked up each time.
+        // Frames of compilers are first. They may be compiled later, so they are looked up each
+        // time.
         for (module, frames) in new {
             let Some(module) = module.and_then(|module| known.get(usize::from(module))) else {
                 self.look_up_compiled(&frames);
@@ -90,7 +92,7 @@ impl Symbols {
             if !is_time_left() {
                 break;
             }
-            // A parser that a damaged file makes panic costs the names of that file.
+            // If a damaged file makes the parser panic, only the names of that file are lost.
             let found = catch_unwind(|| {
                 let symbols = loader(module);
                 let frames = frames.iter().take_while(|_| is_time_left());
@@ -108,10 +110,11 @@ impl Symbols {
         }
     }
 
-    /// Finds frames in the map that just-in-time compilers write for perf, CPython's trampoline among them.
+    /// Finds frames in the map that just-in-time compilers write for perf, including CPython's
+    /// trampoline.
     fn look_up_compiled(&mut self, frames: &[FrameWord]) {
         let path = format!("/tmp/perf-{}.map", std::process::id());
-        // Anyone may have put a pipe there, which would be waited for.
+        // Another user may have put a pipe there, which would block the reader.
         if !fs::symlink_metadata(&path).is_ok_and(|about| about.is_file()) {
             return;
         }
@@ -131,13 +134,14 @@ impl Symbols {
     }
 }
 
-/// A line `START SIZE NAME` of a map, the numbers in hexadecimal. Names with a path keep the last part of it.
+/// Parses a line `START SIZE NAME` of a map, the numbers in hexadecimal. A path in a name is
+/// reduced to its last part.
 fn map_entry(line: &[u8]) -> Option<(u64, u64, String)> {
     let line = String::from_utf8_lossy(line);
     let mut parts = line.trim_end().splitn(3, ' ');
     let mut number = || u64::from_str_radix(parts.next()?.trim_start_matches("0x"), 16).ok();
     let (start, bytes) = (number()?, number()?);
-    // As CPython writes them: py::function:/folder/file.py
+    // The format of CPython: py::function:/folder/file.py
     let name = parts.next()?;
     let name = match name.split_once(":/") {
         Some((function, path)) => {
@@ -179,7 +183,7 @@ fn names(symbols: &Loader, address: u64) -> Vec<String> {
     names
 }
 
-/// Without the hash that Rust ends its names with, and not longer than names may be.
+/// Removes the hash at the end of Rust's names, and limits the length.
 fn cut(name: &str) -> String {
     let name = match name.rsplit_once("::h") {
         Some((path, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {

@@ -1,4 +1,4 @@
-//! The names of system calls, by libc's numbers of them for this machine.
+//! The names of system calls, by libc's numbers for this machine.
 
 macro_rules! names {
     ($($number:ident),+ $(,)?) => {
@@ -6,7 +6,7 @@ macro_rules! names {
     };
 }
 
-/// Those of x86-64 and aarch64.
+/// System calls of both x86-64 and aarch64.
 #[rustfmt::skip]
 const COMMON: &[(libc::c_long, &str)] = names![
     SYS_read, SYS_write, SYS_close, SYS_fstat, SYS_lseek, SYS_mmap, SYS_mprotect, SYS_munmap,
@@ -66,7 +66,7 @@ const COMMON: &[(libc::c_long, &str)] = names![
     SYS_mseal,
 ];
 
-/// Those that x86-64 alone has.
+/// System calls of x86-64 only.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const OWN: &[(libc::c_long, &str)] = names![
@@ -83,7 +83,7 @@ const OWN: &[(libc::c_long, &str)] = names![
 #[cfg(not(target_arch = "x86_64"))]
 const OWN: &[(libc::c_long, &str)] = &[];
 
-/// The name of a system call: `futex`. One that libc does not have is `system call 999`.
+/// The name of a system call: `futex`. A call without a name in libc is `system call 999`.
 pub(super) fn name(number: i64) -> String {
     let known = COMMON.iter().chain(OWN).find(|(known, _)| *known == number);
     match known.and_then(|(_, name)| name.strip_prefix("SYS_")) {

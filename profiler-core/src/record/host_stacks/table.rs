@@ -1,17 +1,18 @@
-//! Stacks by number, each once, that any thread adds without a lock or an allocation. Of a fixed size.
+//! Stacks by number, each stored once. Any thread adds stacks without a lock or an allocation. The
+//! table has a fixed size.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rustc_hash::FxHasher;
 use std::hash::Hasher as _;
 
-/// The most stacks that a process keeps.
+/// The maximum number of stacks stored by a process.
 pub(super) const STACKS: usize = 1 << 14;
-/// Places for them, so that a look-up takes few steps.
+/// The number of slots, larger so that a look-up takes few steps.
 const SLOTS: usize = 2 * STACKS;
-/// The most frames of all of them: 4 MiB.
+/// The maximum number of frames of all stacks: 4 MiB.
 const FRAMES: usize = 1 << 19;
-/// How many places a look-up takes at most.
+/// The maximum number of slots that a look-up visits.
 const PROBES: usize = 64;
 /// The flag of a stack whose outer frames are missing, in the word before its frames.
 const TRUNCATED: u64 = 1 << 63;
@@ -20,7 +21,7 @@ const TRUNCATED: u64 = 1 << 63;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FrameWord(pub(super) u64);
 
-/// The number of addresses that are in no known module.
+/// The module number for addresses outside all known modules.
 const NO_MODULE: u64 = 0xffff;
 const ADDRESS_BITS: u32 = 48;
 
@@ -41,7 +42,7 @@ impl FrameWord {
     }
 }
 
-/// A stack as the table has it, innermost frame first.
+/// A stack of the table, innermost frame first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InternedStack {
     pub(super) number: u32,
@@ -51,9 +52,10 @@ pub(super) struct InternedStack {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Of the frames; 0 while the place is free. Two stacks of one hash are taken for one.
+    /// The hash of the frames; 0 while the slot is free. Stacks with the same hash are treated as
+    /// equal.
     hash: AtomicU64,
-    /// Where its frames begin, from 1; 0 until they are written.
+    /// The start of its frames, from 1; 0 until they are written.
     begins: AtomicUsize,
 }
 
@@ -80,7 +82,8 @@ impl StackTable {
         }
     }
 
-    /// The number of a stack, from 1. `None` if it is new and there is no room, or there are `most` already.
+    /// The number of a stack, from 1. `None` if it is new and there is no room, or there are
+    /// already `most`.
     pub(super) fn intern(
         &self,
         frames: &[FrameWord],
@@ -115,7 +118,7 @@ impl StackTable {
                     slot.begins.store(begins + 1, Ordering::Release);
                     return Some(number);
                 }
-                // Another thread has just added the same; what was written stays unused.
+                // Another thread has just added the same stack; the written frames stay unused.
                 Err(other) if other == hash => return Some(number),
                 Err(_) => {}
             }
@@ -131,7 +134,7 @@ impl StackTable {
             return None;
         }
         let words = frames.len() + 1;
-        // Full stays full, and does not wrap.
+        // Once full, the counter must not wrap.
         if self.used.load(Ordering::Relaxed) >= self.frames.len() {
             return None;
         }

@@ -1,4 +1,5 @@
-//! The threads that the sampler looks at: those that submit work. They add themselves, and the gaps that they end.
+//! The threads that the sampler samples: threads that submit work. They register themselves and the
+//! gaps that they end.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -6,14 +7,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::sys;
 
-/// The most threads.
+/// The maximum number of threads.
 pub(super) const THREADS: usize = 256;
-/// Gaps of a thread that were not read yet; more are lost.
+/// The maximum number of unread gaps of a thread; further ones are lost.
 const GAPS: usize = 64;
 
 /// A thread, and the gaps that it ended. One thread writes and the sampler reads.
 struct Place {
-    /// 0 while the place is free, and [`CLAIMED`] until the other fields are written.
+    /// 0 while the slot is free, and [`CLAIMED`] until the other fields are written.
     thread_id: AtomicU32,
     stack_start: AtomicU64,
     stack_end: AtomicU64,
@@ -33,22 +34,22 @@ static PLACES: [Place; THREADS] = [const {
     }
 }; THREADS];
 
-/// Which sampling it is, odd while one is on: threads add themselves once to each.
+/// The number of the sampling, odd while one is on: threads register once for each.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static LOST_THREADS: AtomicU64 = AtomicU64::new(0);
 static LOST_GAPS: AtomicU64 = AtomicU64::new(0);
 
 /// No thread has this id.
 const CLAIMED: u32 = u32::MAX;
-/// The place of a thread that found none.
+/// The slot of a thread that found none.
 const NONE: usize = usize::MAX;
 
 thread_local! {
-    /// The generation in which the thread added itself, and its place.
+    /// The generation in which the thread registered, and its slot.
     static OWN: Cell<(u32, usize)> = const { Cell::new((0, NONE)) };
 }
 
-/// Has threads add themselves from now on. `None` if they do already.
+/// Makes threads register from now on. `None` if a sampling is already on.
 pub(super) fn begin() -> Option<()> {
     let now = GENERATION.load(Ordering::Acquire);
     if now % 2 == 1 {
@@ -63,13 +64,13 @@ pub(super) fn begin() -> Option<()> {
         .map(drop)
 }
 
-/// Ends what [`begin`] began.
+/// Ends the sampling that [`begin`] started.
 pub(super) fn end() {
     GENERATION.fetch_add(1, Ordering::AcqRel);
 }
 
-/// The calling thread submits work; its last submission returned at `since_ns`, or it is the first (0). One load without a sampler.
-/// Neither waits nor allocates.
+/// Called when the calling thread submits work; its last submission returned at `since_ns`, or this
+/// is its first (0). Costs one load without a sampler. Neither waits nor allocates.
 #[inline]
 pub(super) fn ended_gap(since_ns: u64) {
     let generation = GENERATION.load(Ordering::Acquire);
@@ -120,7 +121,7 @@ fn claim() -> usize {
     at
 }
 
-/// The threads that have added themselves: place, id and stack.
+/// The registered threads: slot, id and stack.
 pub(super) fn all() -> impl Iterator<Item = (usize, u32, Range<u64>)> {
     PLACES.iter().enumerate().filter_map(|(at, place)| {
         let thread_id = place.thread_id.load(Ordering::Acquire);
@@ -130,7 +131,7 @@ pub(super) fn all() -> impl Iterator<Item = (usize, u32, Range<u64>)> {
     })
 }
 
-/// The next gap that the thread of a place ended.
+/// The next gap that the thread in a slot ended.
 pub(super) fn next_gap(at: usize) -> Option<Range<u64>> {
     let place = &PLACES[at];
     let read = place.read.load(Ordering::Relaxed);
@@ -143,12 +144,12 @@ pub(super) fn next_gap(at: usize) -> Option<Range<u64>> {
     Some(gap)
 }
 
-/// The thread of a place has ended.
+/// Removes the ended thread in a slot.
 pub(super) fn remove(at: usize) {
     PLACES[at].thread_id.store(0, Ordering::Release);
 }
 
-/// Threads that found no place, and gaps that found none.
+/// The numbers of threads and of gaps that found no room.
 pub(super) fn lost() -> (u64, u64) {
     (LOST_THREADS.load(Ordering::Relaxed), LOST_GAPS.load(Ordering::Relaxed))
 }

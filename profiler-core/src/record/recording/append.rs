@@ -1,8 +1,8 @@
-//! Appending a running session to a file, segment by segment (docs/decisions/025).
+//! Appends a running session to a file, segment by segment (docs/decisions/025).
 //!
 //! A segment becomes frames of its entries, of the ranges and calls that are open at its end, and a
-//! state that covers them. A file that ends anywhere therefore reads as the session was at its last
-//! state. An entry is written at most twice: once open, once when it has ended.
+//! state that covers them. A file truncated at any point therefore reads as the session at its last
+//! state. An entry is written at most twice: while open, and when it has ended.
 
 use std::borrow::Cow;
 use std::io;
@@ -27,21 +27,21 @@ use super::tag::logs_from;
 use super::write::{LogId, LogWriter};
 use super::{Losses, Recording, RecordingInfo};
 
-/// How long after its last window a session's ranges are still written. Later ones are withheld
-/// until the next window, so that a file does not grow while its session is paused.
+/// The time after its last window for which a session's ranges are still written. Later ones are
+/// withheld until the next window, so that a file does not grow while its session is paused.
 const DORMANT_AFTER_NS: u64 = 10_000_000_000;
-/// A state is written when this many bytes are not covered, ...
+/// A state is written when this many bytes are not covered by one.
 const UNCOVERED_BYTES: u64 = 1 << 20;
-/// ... or after this time, ...
+/// A state is also written after this time.
 const UNCOVERED_NS: u64 = 500_000_000;
-/// ... or while nothing ends, after this: the end of the last window advances.
+/// The interval of states while nothing ends: the end of the last window advances.
 const QUIET_NS: u64 = 1_000_000_000;
-/// Bytes of a file's limit that are kept for its last frames.
+/// Bytes of a file's limit reserved for its last frames.
 const LAST_FRAMES: u64 = 16 << 10;
-/// Logs of threads from which those of ended threads are forgotten.
+/// The number of thread logs from which logs of ended threads are removed.
 const THREADS: usize = 256;
 
-/// What is known of a session when it begins.
+/// The known properties of a session when it begins.
 pub(crate) struct SessionStart<'a> {
     pub(crate) info: &'a RecordingInfo,
     /// The number of the first range log.
@@ -49,25 +49,26 @@ pub(crate) struct SessionStart<'a> {
     /// The latest id of earlier calls; 0 if the collection began with this session.
     pub(crate) before_id: u32,
     pub(crate) start_ns: u64,
-    /// Earlier segments of the collection are missing.
+    /// True if earlier segments of the collection are missing.
     pub(crate) begins_late: bool,
-    /// What their entries left for later ones.
+    /// Entries carried over from these segments.
     pub(crate) carried_over: &'a CarriedOver,
 }
 
 /// A segment of a session, and the state of the session when it was taken.
 pub(crate) struct Taken<'a> {
-    /// With devices that were found since the session began.
+    /// Includes devices that were found since the session began.
     pub(crate) info: &'a RecordingInfo,
     pub(crate) segment: &'a Segment,
     /// The ranges that were open, and the calls that had not returned.
     pub(crate) open: &'a [ThreadSegment],
     pub(crate) open_calls: &'a UnfinishedCalls,
-    /// When the session was on, from the segment's first call. Other calls do not count.
+    /// The times in which the session was on, from the segment's first call. Other calls are
+    /// ignored.
     pub(crate) call_windows_ns: &'a [(u64, u64)],
-    /// When session and collection were on, since the last segment.
+    /// The times in which session and collection were on, since the last segment.
     pub(crate) windows_ns: &'a [(u64, u64)],
-    /// When calls could get records, if they are logged at other times too.
+    /// The times in which calls could get records, if they are logged at other times too.
     pub(crate) enabled_ns: Option<&'a [(u64, u64)]>,
     pub(crate) attributes: &'a [AttributeSetting],
     pub(crate) missing_kinds: &'a [ActivityKind],
@@ -75,7 +76,7 @@ pub(crate) struct Taken<'a> {
     pub(crate) observer_panics: u64,
 }
 
-/// What an appended file holds so far.
+/// The contents of an appended file so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Appended {
     pub(crate) operations: u64,
@@ -83,23 +84,23 @@ pub(crate) struct Appended {
     pub(crate) ranges: u64,
     /// Records, calls, ranges and events.
     pub(crate) entries: u64,
-    /// Those that were not written: the disk was too slow, or the file has its full size.
+    /// Entries that were not written: the disk was too slow, or the file has its full size.
     pub(crate) unwritten: u64,
     /// Bytes of frames.
     pub(crate) bytes: u64,
     pub(crate) is_full: bool,
 }
 
-/// What a file has of a thread's range log.
+/// The part of a thread's range log in a file.
 #[derive(Debug, Default)]
 struct Known {
     texts: usize,
     labels: usize,
-    /// Gone once the thread has ended and nothing is left of it.
+    /// Dropped once the thread has ended and all entries were taken.
     shared: Weak<Shared>,
 }
 
-/// The open calls that a file has, by thread, id and start.
+/// The open calls in a file, by thread, id and start.
 type OpenCalls = FxHashSet<(u32, u32, u64)>;
 
 /// A thread's part of a segment, or of the last recording.
@@ -113,14 +114,14 @@ struct ThreadPart<'a> {
     open: Vec<(u64, RangeEntry)>,
 }
 
-/// How much of a segment is written.
+/// The part of a segment that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
     All,
-    /// The session has been paused for long: ranges and events wait for the next window, unless the
-    /// file has their beginning.
+    /// The session has been paused for long: ranges and events wait for the next window, unless
+    /// their beginning is in the file.
     WithoutRanges,
-    /// The queue of the file is full: only graph events, and the ends of what the file has open.
+    /// The queue of the file is full: only graph events, and the ends of entries open in the file.
     OpenOnes,
 }
 
@@ -147,9 +148,9 @@ pub(crate) struct Appender {
     start_ns: u64,
     before_id: u32,
     begins_late: bool,
-    /// Whether the file names the machine's devices.
+    /// True if the file has the machine's devices.
     has_devices: bool,
-    /// Whether ranges were left out that later ones may refer to.
+    /// True if ranges were withheld to which later ones may refer.
     has_withheld: bool,
     threads: FxHashMap<u64, Known>,
     most_threads: usize,
@@ -158,25 +159,26 @@ pub(crate) struct Appender {
     strides: usize,
     attributes: usize,
     missing_kinds: usize,
-    /// What the file has that has not ended: ranges by log and slot, process ranges by tag.
+    /// The open entries in the file: ranges by log and slot, process ranges by tag.
     open_ranges: FxHashSet<(u64, u64)>,
     open_processes: FxHashSet<RangeTag>,
     open_calls: OpenCalls,
     open_runtime_calls: OpenCalls,
-    /// What the segments that were not written left for later ones.
+    /// Entries carried over from segments that were not written.
     withheld: Option<CarriedOver>,
-    /// The last window, and what follows the last state.
+    /// The last window, and the data after the last state.
     window_ns: Option<(u64, u64)>,
     new_windows_ns: Vec<(u64, u64)>,
     new_readings: Vec<Reading>,
     last_reading_ns: Option<u64>,
-    /// The clock readings of the last segment, until a state contains them. Without readings, GPU timestamps cannot be converted.
+    /// The clock readings of the last segment, until a state contains them. Without readings, GPU
+    /// timestamps cannot be converted.
     clock: Option<Clock>,
     losses: Losses,
-    /// The end of the last state, and bytes behind it.
+    /// The end of the last state, and the number of bytes after it.
     state_ns: u64,
     uncovered: u64,
-    /// The end of the last segment, and from when on calls may lack records.
+    /// The end of the last segment, and the time from which calls may lack records.
     until_ns: u64,
     pending_from_ns: Option<u64>,
     /// Flushes that wait for a state.
@@ -184,7 +186,7 @@ pub(crate) struct Appender {
     appended: Appended,
 }
 
-/// The calls that could get records: a file does not grow with those that are logged in pauses.
+/// The calls that could get records: calls that are logged in pauses do not make a file grow.
 fn with_records<'a, F: Function>(
     threads: &'a [ThreadCalls<F>],
     enabled_ns: Option<&[(u64, u64)]>,
@@ -265,8 +267,8 @@ impl Appender {
         self.chain = writer.chain();
     }
 
-    /// Returns the frames since the last call, which follow the earlier ones in the file. The next ones are
-    /// made in `buffer`, which is empty.
+    /// Returns the frames since the last call, which follow the earlier ones in the file. The next
+    /// ones are made in `buffer`, which is empty.
     pub(crate) fn take_bytes(&mut self, buffer: Vec<u8>) -> Vec<u8> {
         let bytes = std::mem::replace(&mut self.bytes, buffer);
         self.appended.bytes += bytes.len() as u64;
@@ -278,7 +280,7 @@ impl Appender {
         !self.bytes.is_empty()
     }
 
-    /// Returns the first frames, without those of segments.
+    /// Returns the first frames, without frames of segments.
     pub(crate) fn take_opening(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.opening)
     }
@@ -287,8 +289,8 @@ impl Appender {
         self.appended
     }
 
-    /// Has each segment write a state, even if nothing has ended, until this is called with `false` as
-    /// often.
+    /// Makes each segment write a state, even if nothing has ended, until a matching call with
+    /// `false`. Calls nest.
     pub(crate) fn require_states(&mut self, is_required: bool) {
         self.required = if is_required { self.required + 1 } else { self.required - 1 };
     }
@@ -339,7 +341,7 @@ impl Appender {
         }
         self.uncovered += (self.bytes.len() - before.length) as u64;
         if segment.clock.step_ns() != 0 {
-            // The clock was set in this segment, and in no other.
+            // The clock was set in this segment only.
             self.add_readings([segment.clock.start, segment.clock.stop]);
         }
         self.clock = Some(segment.clock);
@@ -348,7 +350,7 @@ impl Appender {
         }
     }
 
-    /// Continues the windows to the end of a segment. True if a state is due.
+    /// Continues the windows to the end of a segment. Returns true if a state is due.
     fn covers(&mut self, taken: &Taken<'_>) -> bool {
         let until_ns = taken.segment.until_ns;
         (self.until_ns, self.pending_from_ns) = (until_ns, Some(taken.segment.settled_ns));
@@ -368,7 +370,7 @@ impl Appender {
         }
     }
 
-    /// Adds the readings that are later than those in the file.
+    /// Adds the readings that are later than the ones in the file.
     fn add_readings(&mut self, readings: impl IntoIterator<Item = Reading>) {
         for reading in readings {
             if self.last_reading_ns.is_none_or(|last_ns| last_ns < reading.at_ns) {
@@ -390,8 +392,8 @@ impl Appender {
         if !is_awake && is_dormant { Extent::WithoutRanges } else { Extent::All }
     }
 
-    /// The limit is reached: takes a segment back, and covers what was written before it. `losses`
-    /// are those so far.
+    /// Handles the size limit: removes a segment again, and covers the frames before it. `losses`
+    /// has the losses so far.
     fn end_before(&mut self, segment: &Segment, before: Covered, mut losses: Losses) {
         self.bytes.truncate(before.length);
         self.chain = before.chain;
@@ -445,7 +447,7 @@ impl Appender {
         for &(start, stop) in windows_ns {
             let next = match self.window_ns {
                 Some(last) if stop <= last.0 => continue,
-                // The last window goes on.
+                // The last window continues.
                 Some(last) if start <= last.1 => (last.0, stop),
                 _ => (start, stop),
             };
@@ -473,7 +475,7 @@ impl Appender {
         } else {
             self.write_records(&segment.records);
         }
-        // Few, and a graph may be launched for long after.
+        // They are few, and a graph may be launched much later.
         self.write(|writer| writer.graphs(&segment.graphs));
     }
 
@@ -630,7 +632,7 @@ impl Appender {
         self.add_entries(part, head);
     }
 
-    /// The head with what is new of a thread; `None` if nothing is.
+    /// Returns the head with the new data of a thread; `None` if there is none.
     fn thread_head(&mut self, part: &ThreadPart<'_>, texts: &Texts) -> Option<ThreadHead> {
         let is_new = !self.threads.contains_key(&part.number);
         let known = self.threads.entry(part.number).or_default();
@@ -671,7 +673,7 @@ impl Appender {
         });
     }
 
-    /// Writes what the segments that were not written left for later ones.
+    /// Writes the entries carried over from segments that were not written.
     fn write_withheld(&mut self) {
         let Some(withheld) = self.withheld.take() else { return };
         for thread in withheld.threads() {
@@ -688,7 +690,8 @@ impl Appender {
         }
     }
 
-    /// Appends the last recording of the session, which has what was in no segment, and ends the file.
+    /// Appends the last recording of the session, with the entries that were in no segment, and
+    /// ends the file.
     pub(crate) fn finish(&mut self, recording: &Recording) {
         let mut losses = self.losses;
         losses.add(&recording.losses);
@@ -701,7 +704,7 @@ impl Appender {
             self.write_withheld();
             self.add_last(recording);
             self.add_windows(&recording.windows_ns, u64::MAX);
-            // First the older readings: those before the last one are dropped.
+            // Older readings are added first: readings before the last one are dropped.
             self.add_clock();
             self.add_readings(recording.clocks.readings().iter().copied());
             self.until_ns = recording.window_ns.1;

@@ -1,7 +1,8 @@
-//! Checks of a recording read from a file: the orders, indices and identities that the join relies on.
+//! Checks of a recording read from a file: the orders, indices and identities that the join relies
+//! on.
 //!
-//! Checksums detect changed bytes; these checks reject content that no recorder writes. Formats 1 and 2
-//! have no checksums. Missing entries are not checked here: the join counts them in `Health`.
+//! Checksums detect changed bytes; these checks reject content that no recorder writes. Formats 1
+//! and 2 have no checksums. Missing entries are not checked here: the join counts them in `Health`.
 
 use cupti::{Call, Function, GraphEvent};
 use profiler_base::order;
@@ -154,8 +155,8 @@ fn events(thread: &ThreadRanges, logs: &std::ops::Range<u64>) -> Result<(), &'st
     Ok(())
 }
 
-/// Checks that log numbers are unique and belong to the recording. A call may refer to a range of an
-/// earlier recording if its thread has begun no range since.
+/// Checks that log numbers are unique and belong to the recording. A call may refer to a range of
+/// an earlier recording if its thread has begun no range since.
 fn identities(recording: &Recording) -> Result<(), Error> {
     let logs = &recording.logs;
     let mut threads: FxHashMap<u64, &ThreadRanges> = FxHashMap::default();

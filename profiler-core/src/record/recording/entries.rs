@@ -57,7 +57,7 @@ impl RangeEntry {
         (self.0[END] != 0).then_some(self.0[END])
     }
 
-    /// Returns the entry as it was at this time.
+    /// Returns the entry as of this time.
     pub(super) fn at(mut self, until_ns: u64) -> Self {
         if self.0[END] >= until_ns {
             self.0[END] = 0;
@@ -112,7 +112,8 @@ pub(crate) enum Event {
     ProcessStart { label: u32, at_ns: u64, parent: Option<u64> },
     /// The end of this process range.
     ProcessEnd { of: RangeTag, at_ns: u64 },
-    /// Fields that this process range got after its start. They are details of this entry, which may be of any thread.
+    /// Fields that this process range got after its start. They are details of this entry, which
+    /// may be of any thread.
     ProcessFields { of: RangeTag, at_ns: u64 },
     /// A joined context, identified by this entry. Members after the second are details of it.
     Joined { first: RangeTag, second: RangeTag },
@@ -289,7 +290,7 @@ pub(super) fn value_of(kind: u64, bits: u64) -> Option<Value> {
     })
 }
 
-/// The texts and labels that a thread's entries refer to by index.
+/// The texts and labels to which a thread's entries refer by index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Texts {
     pub(crate) texts: Vec<String>,

@@ -1,15 +1,14 @@
 //! The frames of a recording: their kinds and contents. `frames` defines the container.
 //!
-//! Logs are binary, all else is JSON. Readers skip unknown kinds.
+//! Logs are binary; other frames are JSON. Readers skip unknown kinds.
 //!
 //! Format 3 starts with [`INFO`]. Other kinds follow in any order and number; the content of a
-//! frame is added to that of earlier frames. Long logs are split into frames of [`ENTRIES`]
-//! entries. `write` writes them, `append` those of a running session: new entries, those that are
-//! open, and a [`STATE`] that covers them.
+//! frame is added to the content of earlier frames. Long logs are split into frames of [`ENTRIES`]
+//! entries. `write` writes these frames. `append` writes the frames of a running session: new
+//! entries, open entries, and a [`STATE`] that covers them.
 //!
 //! Format 2 has one frame per log, the state in the closing frame, and the order of [`ORDER`]. In
-//! format 1 an entry holds the index of a name instead of a label, and the session was never
-//! paused.
+//! format 1 an entry has the index of a name instead of a label, and the session was never paused.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
@@ -38,7 +37,7 @@ use crate::record::series::{Kind, Series, Source};
 
 /// The machine, the versions and the numbers of the logs.
 pub(super) const INFO: FrameKind = *b"INFO";
-/// The devices of the machine, where they were not known at first.
+/// The devices of the machine, if they were not known at first.
 pub(super) const DEVICES: FrameKind = *b"DEVS";
 /// Since format 3: windows, clocks, settings and losses.
 pub(super) const STATE: FrameKind = *b"STAT";
@@ -50,14 +49,15 @@ pub(super) const GRAPHS: FrameKind = *b"GRPH";
 pub(super) const RANGES: FrameKind = *b"RNGE";
 /// The second log of a thread; in formats 1 and 2, of the thread of the last ranges frame.
 pub(super) const EVENTS: FrameKind = *b"EVNT";
-/// Ranges and calls that had begun and not ended when the state behind them was written. An entry
-/// of the log replaces them. Readers that skip these frames miss open entries of truncated files.
+/// Ranges and calls that had begun and not ended when the state after them was written. An entry of
+/// the log replaces them. Readers that skip these frames miss open entries of truncated files.
 pub(super) const OPEN_RANGES: FrameKind = *b"OPNR";
 pub(super) const OPEN_CALLS: FrameKind = *b"OPNC";
 pub(super) const OPEN_RUNTIME_CALLS: FrameKind = *b"OPRT";
 /// Samples. Since format 2, in files of newer versions.
 pub(super) const SERIES: FrameKind = *b"SERS";
-/// The stacks that calls refer to. Since format 3, in files of newer versions; a later frame replaces an earlier one.
+/// The stacks to which calls refer. Since format 3, in files of newer versions; a later frame
+/// replaces an earlier one.
 pub(super) const HOST_STACKS: FrameKind = *b"STKS";
 
 /// The frame order of formats 1 and 2. Ranges and events of a thread are adjacent.
@@ -81,8 +81,8 @@ pub(super) struct Opening {
     pub(super) info: RecordingInfo,
     /// The first log number and the one after the last. Since format 3.
     pub(super) logs: Option<(u64, u64)>,
-    /// True if segments were appended while the session ran: a [`STATE`] stands behind the frames
-    /// that it covers, and frames behind the last one do not count.
+    /// True if segments were appended while the session ran. A [`STATE`] follows the frames that it
+    /// covers, and frames after the last one are ignored.
     pub(super) appended: bool,
 }
 
@@ -146,9 +146,9 @@ impl Names {
 pub(super) struct ThreadHead {
     pub(super) thread_id: u32,
     pub(super) thread_name: Option<String>,
-    /// Texts, appended to those of earlier frames.
+    /// Texts, appended to the texts of earlier frames.
     pub(super) names: Vec<String>,
-    /// Labels, appended to those of earlier frames. Format 1 has none: a label is a name.
+    /// Labels, appended to the labels of earlier frames. Format 1 has none: a label is a name.
     pub(super) labels: Option<Vec<Label>>,
     /// The number relative to the first log. In formats 1 and 2 if it differs from the position.
     pub(super) number: Option<u32>,
@@ -181,8 +181,8 @@ impl ThreadHead {
     }
 }
 
-/// Windows, clocks, settings and losses. In format 3, lists continue those of earlier states and
-/// the last numbers apply. A window that starts with the last one replaces it: it was open and
+/// Windows, clocks, settings and losses. In format 3, lists continue the lists of earlier states
+/// and the last numbers apply. A window that starts with the last one replaces it: it was open and
 /// continued.
 #[derive(Default)]
 pub(super) struct State {
@@ -210,7 +210,8 @@ json_object! {
 }
 
 impl State {
-    /// Continues the lists of the state before it. Costs as much as its own lists, however long the earlier ones are.
+    /// Continues the lists of the state before it. The cost depends only on its own lists, not on
+    /// the length of the earlier ones.
     fn after(mut self, before: Option<Self>) -> Self {
         let Some(before) = before else { return self };
         let mut windows_ns = before.windows_ns.unwrap_or_default();
@@ -302,7 +303,7 @@ fn read_thread<'a, T, const WORDS: usize>(
     Ok((head, entries))
 }
 
-/// Appends a frame's slots to those of earlier frames.
+/// Appends a frame's slots to the slots of earlier frames.
 fn add_slots(
     slots: &mut Slots,
     head: (Option<u64>, Option<Vec<u64>>),
@@ -361,17 +362,17 @@ struct Contents {
     runtime_calls: Logs<ThreadCalls<cupti::RuntimeFunction>>,
     graphs: Logs<ThreadGraphs>,
     ranges: Logs<ThreadRanges>,
-    /// Entries that were open when they were written; those of ranges by the number of their log.
+    /// Entries that were open when they were written; ranges by the number of their log.
     open_ranges: FxHashMap<u32, OpenRanges>,
     open_calls: Logs<ThreadCalls>,
     open_runtime_calls: Logs<ThreadCalls<cupti::RuntimeFunction>>,
-    /// Frames of an appended file behind its last state.
+    /// Frames of an appended file after its last state.
     uncovered: Vec<(FrameKind, Vec<u8>)>,
     series: Vec<Arc<Series>>,
     host_stacks: HostStacks,
-    /// Series that this version does not know.
+    /// The number of series that this version cannot read.
     unknown_series: u64,
-    /// Formats 1 and 2: the place of the last frame in [`ORDER`], and two hashes of each frame.
+    /// Formats 1 and 2: the position of the last frame in [`ORDER`], and two hashes of each frame.
     place: usize,
     known: FxHashSet<(u64, u32)>,
 }
@@ -490,7 +491,8 @@ impl Contents {
         if is_old && self.ranges.places.contains_key(&number) {
             return Err(Error::format(format!("{what} is repeated: the file is damaged")));
         }
-        // The number of the first log is added at the end, where it is known for older formats too.
+        // The number of the first log is added at the end; only then is it known for older formats
+        // too.
         let new = || ThreadRanges {
             number: number.into(),
             thread_id: head.thread_id,
@@ -559,7 +561,7 @@ impl Contents {
         self.runtime_calls.add_open(std::mem::take(&mut self.open_runtime_calls));
     }
 
-    /// Puts the recording together.
+    /// Assembles the recording.
     fn finish(mut self, is_truncated: bool) -> Result<Recording, Error> {
         self.add_open();
         let missing = |what: &str| Error::format(format!("it has no {what}"));
@@ -584,7 +586,8 @@ impl Contents {
         let keys = names.names.into_iter().map(|(key, name)| (NameKey(key), name));
         let data = names.data.into_iter().map(|(key, data)| (DataKey(key), data));
         let version = Version(opening.info.cupti_version);
-        // A setting that this version has no name for is left out: it says nothing about what was recorded.
+        // A setting without a name in this version is omitted: it does not affect the recorded
+        // data.
         let setting = |&(id, before, asked, set): &(u32, u64, u64, u64)| {
             let attribute = Attribute::ALL.into_iter().find(|attribute| attribute.id() == id)?;
             Some(AttributeSetting::new(attribute, before, asked, set))

@@ -1,7 +1,7 @@
-//! The container of a recording: a header, then frames. `file` defines what the frames contain.
+//! The container of a recording: a header, then frames. `file` defines the contents of the frames.
 //!
-//! Format 3: the header is the eight bytes `GPUPROF\x03`. A frame is a head of 32 bytes, the content, and zeros up to a
-//! multiple of 8 bytes. All numbers are little-endian.
+//! Format 3: the header is the eight bytes `GPUPROF\x03`. A frame is a head of 32 bytes, the
+//! content, and zeros up to a multiple of 8 bytes. All numbers are little-endian.
 //!
 //! | bytes of the head | |
 //! | --- | --- |
@@ -12,45 +12,48 @@
 //! | 24..28 | CRC-32 of the content and its zeros |
 //! | 28..32 | bytes 4..8 of the frame before; for the first frame, CRC-32 of the header |
 //!
-//! The number and the checksum of the frame before chain the frames: a removed, repeated, reordered or foreign frame
-//! is an error. The frame [`END`] is the last one, and nothing follows it. A file that ends before it is a truncated
-//! recording, and so is one whose next head begins with eight zeros: space that a writer reserved and did not use. A
-//! writer into a mapping stores bytes 0..8 of a head last, so that a reader never sees a frame that is half written.
+//! The number and the checksum of the frame before chain the frames: a removed, repeated, reordered
+//! or foreign frame is an error. The frame [`END`] is the last one, and nothing follows it. A file
+//! without it is a truncated recording. The same applies to a file whose next head begins with
+//! eight zeros: space that a writer reserved and did not use. A writer into a mapping stores bytes
+//! 0..8 of a head last, so that a reader never sees a half-written frame.
 //!
-//! Formats 1 and 2 have heads of 12 bytes, kind and length. They have no checksums, and a truncated file is an error.
+//! Formats 1 and 2 have heads of 12 bytes, kind and length. They have no checksums, and a truncated
+//! file is an error.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
 use crate::error::Error;
 
-/// The format that is written.
+/// The format that this version writes.
 pub(super) const FORMAT: u8 = 3;
 /// The first format with checksums.
 pub(super) const FIRST_CHECKED: u8 = 3;
 const MAGIC: &[u8; 7] = b"GPUPROF";
 const HEAD_BYTES: usize = 32;
-/// Contents are allocated in steps of this size or of what has arrived: a damaged length costs no more memory.
+/// Contents are allocated in steps of at most this size, or of the bytes received so far if that is
+/// more: a damaged length costs no more memory.
 const STEP_BYTES: u64 = 16 << 20;
-/// Reads of the source; contents that are larger bypass the buffer.
+/// The buffer size for reading the source; larger contents bypass the buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Frames begin at multiples of this.
 const ALIGNMENT: u64 = 8;
 
-/// What a frame contains.
+/// The kind of a frame's content.
 pub(super) type Kind = [u8; 4];
 
 /// The last frame. In format 3 it has no content.
 pub(super) const END: Kind = *b"DONE";
 
-/// The frames so far: the number of the next one, and the checksum that it repeats.
+/// The state after the frames so far: the number of the next one, and the checksum that it repeats.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Chain {
     number: u64,
     previous: u32,
 }
 
-/// Writes frames of format 3. The bytes written so far are a truncated recording until [`end`](Self::end). All writers
-/// share its code.
+/// Writes frames of format 3. The bytes written so far are a truncated recording until
+/// [`end`](Self::end). All writers share its code.
 pub(super) struct FrameWriter<'a> {
     out: &'a mut dyn Write,
     chain: Chain,
@@ -65,7 +68,7 @@ impl<'a> FrameWriter<'a> {
         Ok(Self::resume(out, Chain { number: 0, previous: crc32fast::hash(&header) }))
     }
 
-    /// Continues behind the last frame of an earlier writer.
+    /// Continues after the last frame of an earlier writer.
     pub(super) fn resume(out: &'a mut dyn Write, chain: Chain) -> Self {
         Self { out, chain }
     }
@@ -104,7 +107,7 @@ fn padding_of(length: u64) -> u64 {
     length.wrapping_neg() % ALIGNMENT
 }
 
-/// The head of a frame of format 3, but for its own checksum.
+/// The head of a frame of format 3, except its own checksum.
 struct Head {
     kind: Kind,
     number: u64,
@@ -114,7 +117,7 @@ struct Head {
 }
 
 impl Head {
-    /// The bytes, and the checksum in them.
+    /// Returns the bytes, and the checksum in them.
     fn to_bytes(&self) -> ([u8; HEAD_BYTES], u32) {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..4].copy_from_slice(&self.kind);
@@ -127,7 +130,7 @@ impl Head {
         (bytes, checksum)
     }
 
-    /// With its checksum; `None` if that does not match the bytes.
+    /// Decodes a head with its checksum; `None` if the checksum does not match the bytes.
     fn from_bytes(bytes: &[u8; HEAD_BYTES]) -> Option<(Self, u32)> {
         let head = Self {
             kind: part(bytes, 0),
@@ -148,27 +151,27 @@ impl Head {
     }
 }
 
-/// Some of these bytes, which has to lie within them.
+/// Returns some of these bytes, which must be within them.
 fn part<const LENGTH: usize>(bytes: &[u8], from: usize) -> [u8; LENGTH] {
     let mut part = [0; LENGTH];
     part.copy_from_slice(&bytes[from..from + LENGTH]);
     part
 }
 
-/// Reads the frames of a source one by one and holds one at a time.
+/// Reads the frames of a source one by one and stores one at a time.
 #[derive(Debug)]
 pub(super) struct FrameReader<R> {
     source: BufReader<R>,
     format: u8,
-    /// Bytes that were read.
+    /// The number of bytes that were read.
     at: u64,
-    /// Bytes that may be read.
+    /// The maximum number of bytes to read.
     max_bytes: u64,
     number: u64,
     previous: u32,
 }
 
-/// What comes next in a file.
+/// The next item in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// A frame of this kind.
@@ -207,7 +210,7 @@ impl<R: Read> FrameReader<R> {
         self.format
     }
 
-    /// Reads the next frame; its content replaces that of the buffer.
+    /// Reads the next frame; its content replaces the content of the buffer.
     pub(super) fn next(&mut self, content: &mut Vec<u8>) -> Result<Next, Error> {
         match self.format {
             ..FIRST_CHECKED => self.next_unchecked(content).map(Next::Frame),
@@ -293,7 +296,8 @@ impl<R: Read> FrameReader<R> {
         Ok(kind)
     }
 
-    /// Reads so many bytes of content, or those that are left. The memory it takes grows with what arrives.
+    /// Reads `length` bytes of content, or the remaining ones. Its memory grows with the received
+    /// bytes.
     fn content(&mut self, length: u64, content: &mut Vec<u8>) -> Result<u64, Error> {
         content.clear();
         let end = self.at.saturating_add(length);
@@ -321,7 +325,7 @@ impl<R: Read> FrameReader<R> {
         Ok(found)
     }
 
-    /// Fills the buffer, or as much of it as the source has; returns how many bytes that is.
+    /// Fills the buffer as far as the source has bytes; returns their number.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         let mut found = 0;
         while found < buffer.len() {
@@ -337,7 +341,7 @@ impl<R: Read> FrameReader<R> {
     }
 }
 
-/// A file that has, or claims to have, so many bytes.
+/// The error for a file that has, or claims to have, `bytes` bytes.
 pub(super) fn too_large(bytes: u64, max_bytes: u64) -> Error {
     Error::format(format!(
         "it has {bytes} bytes or more, and the limit is {max_bytes}: raise the limit (Recording::load_up_to, \

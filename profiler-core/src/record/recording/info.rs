@@ -11,7 +11,8 @@ use crate::record::json::json_object;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RecordingInfo {
-    /// Seconds since the Unix epoch at the start; `None` if unknown, as in some captures of other tools.
+    /// Seconds since the Unix epoch at the start; `None` if unknown, as in some captures of other
+    /// tools.
     pub recorded_at_s: Option<u64>,
     /// CUPTI's API version (`cuptiGetVersion`); 0 if unknown, as in captures of other tools.
     pub cupti_version: u32,
@@ -30,10 +31,10 @@ pub struct RecordingInfo {
     /// [`Profile::started_at`](crate::Profile::started_at).
     pub utc_offset_ns: Option<i64>,
     /// The kernel's random id of the machine's boot, equal in recordings of one clock. `None` in
-    /// captures, in recordings of older versions, and where the kernel does not report it.
+    /// captures, in recordings of older versions, and if the kernel does not report it.
     pub boot_id: Option<String>,
-    /// When the process started, in the kernel's ticks since the boot: tells processes of one id apart.
-    /// `None` as for the boot.
+    /// The start of the process, in the kernel's ticks since the boot; distinguishes processes with
+    /// the same id. `None` in the same cases as the boot's id.
     pub process_started: Option<u64>,
 }
 
@@ -53,19 +54,20 @@ pub struct DeviceInfo {
     pub id: u32,
     /// The marketing name.
     pub name: String,
-    /// Major and minor: (9, 0) is sm_90.
+    /// Major and minor version: (9, 0) is sm_90.
     pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// The number of streaming multiprocessors.
     pub multiprocessors: u32,
     /// Bytes of device memory.
     pub memory_bytes: u64,
     /// The maximum clock of the multiprocessors in kHz. `None` in recordings of older versions.
     pub core_clock_khz: Option<u32>,
-    /// Peak bytes per second of device memory, from its clock and bus. `None` as above.
+    /// Peak bytes per second of device memory, from its clock and bus. `None` in recordings of
+    /// older versions.
     pub memory_bandwidth: Option<u64>,
-    /// Bytes of the L2 cache. `None` as above.
+    /// Bytes of the L2 cache. `None` in recordings of older versions.
     pub l2_bytes: Option<u64>,
-    /// The PCI address, such as 0000:1b:00.0. `None` as above.
+    /// The PCI address, such as 0000:1b:00.0. `None` in recordings of older versions.
     pub pci_bus_id: Option<String>,
 }
 
@@ -114,8 +116,8 @@ impl RecordingInfo {
         }
     }
 
-    /// Whether another recording is of the same clock: `CLOCK_MONOTONIC` counts from the boot of a machine. `None` if a
-    /// recording of an older version does not contain when its machine started.
+    /// Returns true if another recording has the same clock: `CLOCK_MONOTONIC` counts from the boot
+    /// of a machine. `None` if a recording of an older version lacks the start time of its machine.
     pub(crate) fn has_clock_of(&self, other: &Self) -> Option<bool> {
         match (&self.boot_id, &other.boot_id) {
             (Some(boot), Some(of_other)) => Some(boot == of_other),
@@ -126,7 +128,7 @@ impl RecordingInfo {
         }
     }
 
-    /// Adds the devices, if the library has found them since. True if it did.
+    /// Adds the devices, if the library has found them since. Returns true if it did.
     pub(crate) fn add_devices(&mut self, library: &cupti::Library) -> bool {
         if !self.devices.is_empty() || library.driver().devices.is_empty() {
             return false;
@@ -135,21 +137,22 @@ impl RecordingInfo {
         true
     }
 
-    /// The date of the recording (UTC), as 2026-11-21; `None` if unknown.
+    /// The date of the recording (UTC), such as 2026-11-21; `None` if unknown.
     pub fn date(&self) -> Option<String> {
-        // Older files store 0 for an unknown time, damaged ones any number; humantime supports years up to 9999.
+        // Older files store 0 for an unknown time, damaged ones any number; humantime supports
+        // years up to 9999.
         let seconds = self.recorded_at_s.filter(|seconds| *seconds > 0)?.min(253_402_300_799);
         let at = UNIX_EPOCH + Duration::from_secs(seconds);
         Some(humantime::format_rfc3339_seconds(at).to_string().chars().take(10).collect())
     }
 }
 
-/// By how much the calendar time at the boot may differ in recordings of one boot without its id:
-/// the calendar clock is adjusted now and then.
+/// The maximum difference of the calendar time at the boot between recordings of one boot without
+/// its id: the calendar clock is adjusted occasionally.
 const SAME_BOOT_NS: u64 = 10_000_000_000;
 
-/// The start of this process, the 22nd field of the kernel's line: the 20th after the name, which may
-/// hold spaces.
+/// The start of this process, the 22nd field of the kernel's line: the 20th after the name, which
+/// may contain spaces.
 fn process_started() -> Option<u64> {
     let line = std::fs::read_to_string("/proc/self/stat").ok()?;
     line.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()

@@ -37,7 +37,7 @@ impl<F> Logs<ThreadCalls<F>> {
         }
     }
 
-    /// Returns the calls in start order: a segment has a call once it has returned.
+    /// Returns the calls in start order: a call is added to the segment in which it returned.
     pub(super) fn sorted(mut self) -> Vec<ThreadCalls<F>> {
         sort_calls(&mut self.threads);
         self.threads

@@ -1,6 +1,5 @@
-//! The recording: CUPTI's records, driver calls and ranges as append-only logs, with all that is
-//! needed to read them anywhere. Live runs, replays and tests all use it; nothing in it is joined
-//! yet.
+//! The recording: CUPTI's records, driver calls and ranges as append-only logs, with all data to
+//! read them anywhere. Live runs, replays and tests all use it; nothing in it is joined yet.
 
 pub(crate) mod append;
 mod check;
@@ -40,7 +39,8 @@ use segment::ThreadRanges;
 /// Buffer size for frame heads and smaller contents.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// The raw logs of one session, whole or up to a snapshot. [`Profile::from_recording`](crate::Profile::from_recording) joins them.
+/// The raw logs of one session, whole or up to a snapshot.
+/// [`Profile::from_recording`](crate::Profile::from_recording) joins them.
 ///
 /// ```
 /// use profiler_core::{Profile, Recording};
@@ -56,7 +56,7 @@ const WRITE_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
     pub(crate) info: RecordingInfo,
-    /// When the session was on, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The interval in which the session was on, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) window_ns: (u64, u64),
     /// The parts of `window_ns` in which the session was on and not paused. Sorted and disjoint.
     pub(crate) windows_ns: Vec<(u64, u64)>,
@@ -65,9 +65,9 @@ pub struct Recording {
     pub(crate) clocks: Clocks,
     /// The log numbers of its threads, contained in the tags of its calls.
     pub(crate) logs: Range<u64>,
-    /// Records without a call and with an id up to this belong to calls before those kept.
+    /// Records without a call and with an id up to this belong to calls before the retained ones.
     pub(crate) before_id: u32,
-    /// Earlier ranges of the collection are missing: their children have no parent.
+    /// True if earlier ranges of the collection are missing: their children have no parent.
     pub(crate) begins_late: bool,
     pub(crate) records: RecordBytes,
     pub(crate) calls: Vec<ThreadCalls>,
@@ -80,9 +80,9 @@ pub struct Recording {
     pub(crate) losses: Losses,
     /// Samples taken during the session.
     pub(crate) series: Vec<Arc<Series>>,
-    /// The stacks that its calls refer to.
+    /// The stacks to which its calls refer.
     pub(crate) host_stacks: Arc<HostStacks>,
-    /// The file ended before the recording did.
+    /// True if the file ended before the recording did.
     pub(crate) is_truncated: bool,
     /// False if the file was of format 1 or 2.
     pub(crate) has_checksums: bool,
@@ -92,7 +92,8 @@ pub struct Recording {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Clocks {
     readings: Vec<Reading>,
-    /// The readings after which CUPTI's clock was set before the next one, the first [`MOST_STEPS`].
+    /// The readings after which CUPTI's clock was set before the next one, the first
+    /// [`MOST_STEPS`].
     steps: Vec<usize>,
 }
 
@@ -135,7 +136,7 @@ impl Clocks {
         self.within(0, self.readings.len(), cupti_ns)
     }
 
-    /// The same by readings from `begin` to before `end`.
+    /// Converts by the readings from `begin` to before `end`.
     #[inline]
     fn within(&self, begin: usize, end: usize, cupti_ns: u64) -> u64 {
         let begun = match end - begin {
@@ -148,7 +149,8 @@ impl Clocks {
         self.between(begin + begun.saturating_sub(1).min(last)).monotonic_ns(cupti_ns)
     }
 
-    /// The same where the clock was set: a timestamp is of the readings between which it lies. `None` if it lies between none.
+    /// Converts a timestamp if the clock was set: the readings around the timestamp apply. `None`
+    /// if there are none.
     #[cold]
     fn beside_steps(&self, cupti_ns: u64) -> Option<u64> {
         let lies = |first: usize, last: usize| {
@@ -170,13 +172,14 @@ impl Clocks {
     }
 }
 
-/// Declares [`Losses`] from the names of its counts: those that `cupti::Losses` has, and our own.
+/// Declares [`Losses`] from the names of its counts: the counts of `cupti::Losses`, and our own.
 macro_rules! losses {
     (
         cupti: $($cupti:ident)+; cupti, later: $($cupti_later:ident)+;
         own: $($own:ident)+; own, later: $($own_later:ident)+
     ) => {
-        /// Counts of lost data, for the health report. The first files lack what came later.
+        /// Counts of lost data, for the health report. The first files lack counts that were added
+        /// later.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub(crate) struct Losses {
             $(pub(crate) $cupti: u64,)+
@@ -243,7 +246,7 @@ impl Losses {
 }
 
 impl Recording {
-    /// How long the session was on.
+    /// The time in which the session was on.
     pub(crate) fn duration(&self) -> Duration {
         Duration::from_nanos(self.window_ns.1.saturating_sub(self.window_ns.0))
     }
@@ -260,9 +263,10 @@ impl Recording {
     }
 
     getters! {
-        /// Where and when it was made.
+        /// The machine, versions and time of the recording.
         info: &RecordingInfo = info;
-        /// When the session was on and not paused, in ns of `CLOCK_MONOTONIC`. Sorted and disjoint.
+        /// The times in which the session was on and not paused, in ns of `CLOCK_MONOTONIC`. Sorted
+        /// and disjoint.
         windows_ns: &[(u64, u64)] = windows_ns;
         /// True if it is a snapshot of a running session, or its file while it ran.
         is_snapshot: bool = pending_from_ns.is_some();
@@ -289,7 +293,7 @@ impl Recording {
         series: &[Arc<Series>] = series;
     }
 
-    /// Adds a series of another sampler or of a program. Its clock is that of
+    /// Adds a series of another sampler or of a program. It must use the clock of
     /// [`windows_ns`](Self::windows_ns).
     #[must_use]
     pub fn with_series(mut self, series: Series) -> Self {
@@ -297,15 +301,15 @@ impl Recording {
         self
     }
 
-    /// Replaces where and when it was made.
+    /// Replaces the machine, versions and time of the recording.
     #[must_use]
     pub fn with_info(mut self, info: RecordingInfo) -> Self {
         self.info = info;
         self
     }
 
-    /// Writes it to a file. An existing file is replaced only once the new one is complete, and keeps
-    /// its permissions. Links are followed.
+    /// Writes it to a file. An existing file is replaced only once the new one is complete, and
+    /// keeps its permissions. Links are followed.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -320,18 +324,19 @@ impl Recording {
     /// Writes it to a file, a pipe or a socket in many small writes: pass a buffered writer.
     ///
     /// # Errors
-    /// Those of the writer. The output is then a truncated recording.
+    /// Errors of the writer. The output is then a truncated recording.
     pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
         write::write(self, &mut out)?;
         out.flush()
     }
 
-    /// The size of the largest file that [`load`](Self::load) reads: 4 GiB, some 14 million kernels with their launches.
+    /// The maximum size of a file that [`load`](Self::load) reads: 4 GiB, some 14 million kernels
+    /// with their launches.
     pub const MAX_BYTES: u64 = 4 << 30;
 
     /// Reads a file that [`save`](Self::save) wrote, of at most [`MAX_BYTES`](Self::MAX_BYTES).
     ///
-    /// A truncated file is no error: see [`is_truncated`](Self::is_truncated).
+    /// A truncated file is not an error: see [`is_truncated`](Self::is_truncated).
     ///
     /// # Errors
     /// The file cannot be read; [`is_format`](Error::is_format) if damaged, too large or too new.
@@ -339,11 +344,11 @@ impl Recording {
         Self::load_up_to(path, Self::MAX_BYTES)
     }
 
-    /// As [`load`](Self::load) with another limit. Reading takes up to ten times the size of the file in
-    /// memory, damaged files included.
+    /// Same as [`load`](Self::load) with another limit. Reading takes up to ten times the size of
+    /// the file in memory, also for damaged files.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Same as [`load`](Self::load).
     pub fn load_up_to(path: impl AsRef<Path>, max_bytes: u64) -> Result<Self, Error> {
         let path = path.as_ref();
         let io_error = |source| {
@@ -361,7 +366,7 @@ impl Recording {
     /// verified one by one: an endless source fails at the first invalid frame or at the limit.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Same as [`load`](Self::load).
     pub fn read_from(source: impl Read, max_bytes: u64) -> Result<Self, Error> {
         file::read(source, max_bytes)
     }

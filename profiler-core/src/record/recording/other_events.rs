@@ -1,20 +1,20 @@
-//! NVTX events that have no log of their own, as marks with fields: samples of counters, names of objects, steps of
-//! synchronisation objects and deferred events.
+//! NVTX events without a log of their own, as marks with fields: samples of counters, names of
+//! objects, steps of synchronisation objects and deferred events.
 
 use nvtx::observer::{CounterSample, CounterValue, DeferredEvent, Mark, Missing, Named, SyncStep};
 use nvtx::{Field, FieldValue};
 
-/// The field of a mark that is a sample: its value and unit. A reason in its place where there is no value.
+/// The field of a mark for a sample: its value and unit, or a reason if there is no value.
 const COUNTER: &str = "counter";
-/// The field of a mark that is the name of an object: which one.
+/// The field of a mark for the name of an object: identifies the object.
 const NAMES: &str = "names";
-/// The field of a mark that is a step of a synchronisation object.
+/// The field of a mark for a step of a synchronisation object.
 const SYNC: &str = "sync";
 /// The fields of a deferred event: its clock by NVTX's number, and its times by that clock.
 const CLOCK: &str = "clock";
 const START: &str = "start";
 const END: &str = "end";
-/// The time of a sample that has one, by its counter's clock.
+/// The time of a sample, if it has one, by its counter's clock.
 const TIME: &str = "time";
 
 fn mark<'a>(name: &'a str, domain: Option<&'a str>, fields: &'a [Field<'a>]) -> Mark<'a> {

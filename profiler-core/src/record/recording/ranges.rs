@@ -1,10 +1,10 @@
 //! The range log: start, end and parent of each range of each thread.
 //!
-//! The observer writes an entry to the thread's log at the start of a range and fills in the end: two
-//! clock reads, a lookup in the thread's name table, a few stores. It sets the tag that driver calls
-//! carry (`cupti::calls::set_word`), by which work is attributed to the range.
+//! The observer writes an entry to the thread's log at the start of a range and fills in the end:
+//! two clock reads, a name lookup, a few stores. It sets the tag that driver calls carry
+//! (`cupti::calls::set_word`), by which work is attributed to the range.
 //!
-//! A thread's second log holds what few ranges have (payload, fields, their process range), marks,
+//! A thread's second log has rare data of ranges (payload, fields, their process range), marks,
 //! process ranges, and joined contexts, which have their own tags.
 
 use std::cell::RefCell;
@@ -42,7 +42,7 @@ use super::{Losses, other_events};
 use crate::record::context_hooks::context_changed;
 use crate::record::range_tap;
 
-/// A thread's logs as the recording reads them.
+/// A thread's logs, for readers of the recording.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The log's number in the tags of its ranges.
@@ -101,7 +101,7 @@ impl ThreadSegment {
         self.slots.iter().zip(&self.entries)
     }
 
-    /// Calls `with` on the texts and labels that its entries refer to, and possibly more.
+    /// Calls `with` on the texts and labels to which its entries refer, and possibly more.
     pub(crate) fn with_texts<R>(&self, with: impl FnOnce(&Texts) -> R) -> R {
         with(&self.shared.texts.lock())
     }
@@ -115,8 +115,8 @@ impl Shared {
         Arc::new(Self { number, thread_id: 0, thread_name: None, texts, readers })
     }
 
-    /// Reads, and with `take` removes, the entries before `until_ns`. Threads write details before their
-    /// subject and texts before references to them, so reading in reverse order finds both.
+    /// Reads, and with `take` removes, the entries before `until_ns`. Threads write details before
+    /// their subject and texts before references to them, so reading in reverse order finds both.
     fn read(self: &Arc<Self>, until_ns: u64, take: bool) -> ThreadSegment {
         let mut slots = Slots::default();
         let mut events = Vec::new();
@@ -144,7 +144,7 @@ impl Shared {
         ThreadSegment { shared: self.clone(), entries, slots, events }
     }
 
-    /// Frees the logs, except for the chunk of each that the thread's writer holds.
+    /// Frees the logs, except for the chunk of each that the thread's writer is using.
     fn release(&self) {
         let Some(mut readers) = self.readers.lock().take() else { return };
         readers.ranges.let_go();
@@ -153,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Whether no entries remain and the thread has ended; frees the logs then.
+    /// Returns true if no entries remain and the thread has ended; frees the logs then.
     fn is_done(&self) -> bool {
         let mut readers = self.readers.lock();
         let is_done = readers.as_ref().is_none_or(Readers::is_done);
@@ -209,8 +209,8 @@ pub(crate) fn end() -> Vec<ThreadSegment> {
     threads.iter().map(last).collect()
 }
 
-/// Takes the ranges that ended before a past time, and all events. Threads continue to record; only a
-/// thread with a new name, or one that starts its second log, may wait.
+/// Takes the ranges that ended before a past time, and all events. Threads continue to record. Only
+/// a thread with a new name, or one that starts its second log, may wait.
 pub(super) fn take(until_ns: u64) -> Vec<ThreadSegment> {
     let threads = LOGS.logs();
     let parts = threads.iter().map(|thread| thread.read(until_ns, true));
@@ -219,8 +219,8 @@ pub(super) fn take(until_ns: u64) -> Vec<ThreadSegment> {
     parts
 }
 
-/// Returns the entries before a past time that were not taken. Entries that are being written at this
-/// moment are missing; no other thread can refer to them yet.
+/// Returns the entries before a past time that were not taken, except entries that are being
+/// written now; no other thread can refer to those yet.
 pub(crate) fn unfinished(until_ns: u64) -> Vec<ThreadSegment> {
     let threads = LOGS.logs();
     threads.iter().map(|thread| thread.read(until_ns, false)).collect()
@@ -255,11 +255,11 @@ struct Thread {
     writer: Writer<WORDS>,
     events: Option<Writer<EVENT_WORDS>>,
     shared: Arc<Shared>,
-    /// Labels that consist of a name, by content: an address may hold another name later.
+    /// Labels that consist of a name, by content: an address may have another name later.
     plain: FxHashMap<Box<str>, u64>,
     /// A cache of `plain` by address and content, which avoids hashing repeated names.
     recent: [Recent; RECENT],
-    /// The other labels: by name, domain, category's number and colour.
+    /// The other labels: by name, domain, category number and colour.
     labels: FxHashMap<(u32, Option<u32>, u32, Option<u32>), u64>,
     /// All texts, except field values beyond [`VALUES`].
     texts: TextIndex,
@@ -273,7 +273,7 @@ struct Thread {
     attached: u64,
 }
 
-/// A range entered by its own guard or by attaching a context. A range may be entered several times.
+/// A range entered by its own guard or by attaching a context, possibly several times.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Open {
     tag: RangeTag,
@@ -301,8 +301,8 @@ const DETAILS: u64 = 3;
 /// Slots of the label cache, selected by address.
 const RECENT: usize = 16;
 
-/// Enters a range of any thread on this one and returns the number of the attachment. A range of an
-/// earlier recording is counted and gives `None`.
+/// Enters a range of any thread on this one and returns the number of the attachment. Counts a
+/// range of an earlier recording and returns `None`.
 pub(crate) fn attach(tag: RangeTag) -> Option<u64> {
     if tag.log() < LOGS.first() {
         count(&RECORDER.earlier_contexts);
@@ -328,8 +328,8 @@ pub(crate) fn detach(tag: RangeTag, attached: u64) {
     context_changed();
 }
 
-/// Returns one tag for several ranges of this recording, deduplicated; the range's own tag if only one
-/// remains; `None` if none. If the entry cannot be written, counts the loss and returns the first tag.
+/// Returns one tag for several ranges of this recording, deduplicated; the range's own tag if one
+/// remains; `None` if none. If writing the entry fails, counts a loss and returns the first tag.
 pub(crate) fn join(tags: impl IntoIterator<Item = RangeTag>) -> Option<RangeTag> {
     let first_log = LOGS.first();
     let mut known = FxHashSet::default();
@@ -393,7 +393,7 @@ impl Thread {
         }
     }
 
-    /// Whether the tag belongs to this recording; counts tags of earlier ones.
+    /// True if the tag belongs to this recording; counts tags of earlier ones.
     #[inline]
     fn is_of_recording(&self, tag: RangeTag) -> bool {
         let is_of_recording = tag.log() >= self.first_log;
@@ -422,7 +422,7 @@ impl Thread {
         let Some(&label) = self.plain.get(name) else { return self.new_plain_label(name) };
         let address = name.as_ptr().addr();
         let place = &mut self.recent[(address ^ address >> 4) % RECENT];
-        // The first name keeps the slot: alternating names would otherwise copy each other out.
+        // The first name remains in the slot: alternating names would otherwise evict each other.
         if place.address == 0 {
             *place = Recent { address, name: name.into(), label };
         }
@@ -501,7 +501,7 @@ impl Thread {
         Some(tag)
     }
 
-    /// Starts new logs in place of full ones, unless a range is open: its end belongs in the old log.
+    /// Replaces full logs by new ones, unless a range is open: its end belongs in the old log.
     #[cold]
     fn renew(&mut self) -> bool {
         let renewed = if self.open.is_empty() { Self::register() } else { None };
@@ -537,7 +537,7 @@ impl Thread {
         Some(tag)
     }
 
-    /// The entry of the innermost range plus 1; 0 if there is none, or it is not of this thread.
+    /// The entry of the innermost range plus 1; 0 without one, or if it is of another thread.
     fn parent(&self) -> u64 {
         match self.open.last().and_then(|parent| parent.tag.place()) {
             Some((log, slot)) if log == self.number => slot + 1,
@@ -545,7 +545,7 @@ impl Thread {
         }
     }
 
-    /// The innermost range if it is of another thread, or a joined context.
+    /// The innermost range if it belongs to another thread, or a joined context.
     #[inline]
     fn foreign_parent(&self) -> Option<RangeTag> {
         let innermost = self.open.last()?.tag;
@@ -588,8 +588,8 @@ impl Thread {
         self.write_details(OF_EVENT | (next + self.pending_details.len() as u64));
     }
 
-    /// Writes the pending details before their entry: a reader of the entry then finds them. `subject`
-    /// is an entry of the range log, or with [`OF_EVENT`] of the second log.
+    /// Writes the pending details before their entry, so that its readers find them. `subject` is
+    /// an entry of the range log, or with [`OF_EVENT`] of the second log.
     #[inline(never)]
     fn write_details(&mut self, subject: u64) {
         for at in 0..self.pending_details.len() {
@@ -645,8 +645,8 @@ fn has_details(event: &RangeStart<'_>) -> bool {
 }
 
 impl Drop for Thread {
-    /// Runs when the thread ends, or continues in another recording. Its open ranges remain open, but
-    /// their entries are marked as finished, so the log can be taken and freed.
+    /// Runs when the thread ends, or continues in another recording. Its open ranges remain open,
+    /// but their entries are marked as finished, so the log can be taken and freed.
     fn drop(&mut self) {
         let now = now_ns();
         // Innermost first: children must finish no later than their parent.
@@ -671,9 +671,9 @@ impl Recorder {
         None
     }
 
-    /// Calls `with` on this thread's state in the current recording, which is created if needed. `None`
-    /// without a recording. Counts a loss and returns `None` on a thread that is ending or already in
-    /// here, as when an allocator opens ranges.
+    /// Calls `with` on this thread's state in the current recording, which is created if needed.
+    /// `None` without a recording. Counts a loss and returns `None` on a thread that is ending or
+    /// already in this function, as in an allocator that opens ranges.
     #[inline]
     fn with_thread<R>(&self, with: impl FnOnce(&mut Thread) -> R) -> Option<R> {
         let first_log = LOGS.first();
@@ -691,8 +691,8 @@ impl Recorder {
         result.ok().flatten().or_else(|| self.lose())
     }
 
-    /// Calls `with` on this thread's state in the recording it last took part in, if any. A thread that
-    /// is ending has left all its ranges. Counts a loss if the thread is already in here.
+    /// Calls `with` on this thread's state in its last recording, if any. A thread that is ending
+    /// has left all its ranges. Counts a loss if the thread is already in this function.
     #[inline]
     fn with_known_thread(&self, with: impl FnOnce(&mut Thread)) {
         let _ = THREAD.try_with(|thread| match thread.try_borrow_mut() {
@@ -731,7 +731,7 @@ impl Observer for Recorder {
     fn range_fields(&self, token: Token, fields: &[Field<'_>]) {
         let tag = RangeTag(token.get());
         self.with_known_thread(|thread| {
-            // A range that is counted instead of recorded has no log, and one of an earlier recording no entry.
+            // A counted range has no log, and a range of an earlier recording has no entry.
             if tag.place().is_some_and(|(log, _)| log == thread.number) {
                 thread.collect_fields(fields);
                 thread.write_details(tag.slot());

@@ -32,11 +32,11 @@ pub(crate) const WORK: [ActivityKind; 5] = [
 /// The entries that were taken from the logs at one time.
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
-    /// When it was taken. No entry is later.
+    /// The time at which it was taken. No entry is later.
     pub(crate) until_ns: u64,
     /// All records of calls that returned before this time are in this segment or in earlier ones.
     pub(crate) settled_ns: u64,
-    /// When the last flush that CUPTI has completed was requested.
+    /// The time of the request for the last flush that CUPTI has completed.
     pub(crate) answered_ns: u64,
     pub(crate) records: RecordBytes,
     pub(crate) clock: Clock,
@@ -45,7 +45,7 @@ pub(crate) struct Segment {
     pub(crate) graphs: Vec<ThreadGraphs>,
     pub(crate) ranges: Vec<ThreadSegment>,
     pub(crate) losses: Losses,
-    /// The latest correlation id: of its calls (0 if none); in a collection, of all so far.
+    /// The latest correlation id of its calls (0 if none); in a collection, of all calls so far.
     pub(crate) last_id: u32,
     /// GPU operations submitted by its calls that have arrived, if they are counted.
     pub(crate) operations: u64,
@@ -58,7 +58,7 @@ impl Segment {
     pub(crate) fn take(collector: &Collector) -> Result<(Self, Vec<(u64, u64)>), cupti::Error> {
         let answered_ns = collector.flusher().answered_ns();
         let collected = collector.drain_delivered()?;
-        // Ranges after calls: the calls refer to their ranges.
+        // Ranges are taken after calls, because the calls refer to their ranges.
         let ranges = ranges::take(collected.window_ns.1);
         let windows_ns = collected.windows_ns.clone();
         Ok((Self::new(collected, ranges, answered_ns), windows_ns))
@@ -105,7 +105,7 @@ impl Segment {
         self.entries + self.records.iter().count() as u64
     }
 
-    /// Merges the segment after this one. Both are empty.
+    /// Merges the segment after this one into it. Both have no entries.
     pub(crate) fn extend(&mut self, next: &Self) {
         (self.until_ns, self.settled_ns) = (next.until_ns, next.settled_ns);
         self.answered_ns = next.answered_ns;
@@ -129,8 +129,8 @@ pub(super) fn operation_id(record: &Record<'_>) -> Option<u32> {
     }
 }
 
-/// What ended within a segment, by the log number of the starting thread: ranges, and process
-/// ranges with their end events.
+/// The entries that ended within a segment, by the log number of the starting thread: ranges, and
+/// process ranges with their end events.
 #[derive(Debug, Default)]
 struct Ended {
     ranges: FxHashMap<u64, FxHashSet<u64>>,
@@ -138,7 +138,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// `early` holds ends of process ranges whose start was in no segment so far.
+    /// `early` has ends of process ranges whose start was in no segment so far.
     fn of(threads: &[ThreadSegment], early: Vec<(Arc<Shared>, LoggedEvent)>) -> Self {
         let mut ended = Self::default();
         early.iter().for_each(|(shared, event)| ended.add_end(shared, *event));
@@ -160,7 +160,7 @@ impl Ended {
     }
 
     /// Takes the ends of process ranges whose start was in no segment so far. The log of the ending
-    /// thread was read after that of the starting thread; the next segment has the start.
+    /// thread was read after the starting thread's log; the next segment has the start.
     fn take_early(
         &mut self,
         ranges: &BTreeMap<u64, ThreadSegment>,
@@ -176,7 +176,8 @@ impl Ended {
         early
     }
 
-    /// Keeps the open process ranges with their later fields, and details of open ranges and of entries in later segments.
+    /// Retains the open process ranges with their later fields, and details of open ranges and of
+    /// entries in later segments.
     fn remove_from(&self, thread: &mut ThreadSegment) {
         let number = thread.shared.number;
         let has = |ended: &FxHashMap<u64, FxHashSet<u64>>, slot: u64| {
@@ -211,7 +212,8 @@ impl Ended {
 /// attached again, but memory must not grow with the run.
 const MOST_JOINED: usize = 1 << 16;
 
-/// What later segments may refer to: details of open ranges, and the latest joined contexts.
+/// Entries to which later segments may refer: details of open ranges, and the latest joined
+/// contexts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CarriedOver {
     ranges: BTreeMap<u64, ThreadSegment>,
@@ -224,7 +226,8 @@ pub(crate) struct CarriedOver {
 }
 
 impl CarriedOver {
-    /// Carries over from a released segment. Details of ranges in later segments are kept.
+    /// Carries over entries from a released segment. Details of ranges in later segments are
+    /// retained.
     pub(crate) fn add(&mut self, segment: &Segment) {
         self.add_ranges(&segment.ranges);
     }
@@ -282,7 +285,7 @@ pub(crate) struct PartialRecording<'a> {
     pub(crate) info: RecordingInfo,
     /// Its first log number.
     pub(crate) first_log: u64,
-    /// When the session was on; calls at other times are excluded.
+    /// The interval in which the session was on; calls at other times are excluded.
     pub(crate) window_ns: (u64, u64),
     pub(crate) windows_ns: Vec<(u64, u64)>,
     /// In a snapshot: calls that returned after this time may still get records.
@@ -290,7 +293,7 @@ pub(crate) struct PartialRecording<'a> {
     /// Records without a call and with an id up to this belong to calls that were released or made
     /// before; 0 if all calls are present.
     pub(crate) before_id: u32,
-    /// Earlier segments of the collection are missing.
+    /// True if earlier segments of the collection are missing.
     pub(crate) begins_late: bool,
     pub(crate) segments: Vec<&'a Segment>,
     pub(crate) carried_over: Option<&'a CarriedOver>,
@@ -415,11 +418,12 @@ pub(crate) fn recording(partial: PartialRecording<'_>, observer_panics: u64) -> 
     }
 }
 
-/// Calls inspected for being in progress on one thread: one, and those nested in its callbacks.
+/// The maximum number of calls of a thread that are checked for being in progress: one, and calls
+/// nested in its callbacks.
 const MOST_NESTED: usize = 64;
 
-/// Marks calls without a record that returned after the cut of a stop as open: what they submitted
-/// is unknown, as for calls that have not returned.
+/// Marks calls without a record that returned after the cut of a stop as open: their work is
+/// unknown, as for calls that have not returned.
 pub(crate) fn leave_open(recording: &mut Recording) {
     use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset, Synchronize, WaitEvent};
     let cut_ns = recording.window_ns.1;
@@ -476,7 +480,7 @@ pub(crate) struct ThreadRanges {
 }
 
 impl ThreadRanges {
-    /// Sets the events, in the order of their slots: those within the window.
+    /// Sets the events within the window, in the order of their slots.
     fn set_events(&mut self, mut events: Vec<LoggedEvent>, window_ns: (u64, u64)) {
         cut_events(&mut events, &self.slots, window_ns);
         ranges::assemble_texts(&mut events, &mut self.texts);
@@ -516,8 +520,8 @@ impl Threads {
         }
     }
 
-    /// Returns the ranges in start order, and the events within the window. If `begins_late`, ranges
-    /// that ended before the window are removed. Otherwise these are the few that ended while the
+    /// Returns the ranges in start order, and the events within the window. If `begins_late`,
+    /// ranges that ended before the window are removed. Otherwise only a few ended while the
     /// session began; calls and handed-over ranges may lie in them.
     fn finish(self, window_ns: (u64, u64), begins_late: bool) -> Vec<ThreadRanges> {
         let from_ns = if begins_late { window_ns.0 } else { 0 };

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 /// The identity of a range: the number of its thread's log and the entry in it. With the flag
-/// [`JOINED`], that of a joined context: an entry of the thread's second log. Never 0.
+/// [`JOINED`] it identifies a joined context: an entry of the thread's second log. Never 0.
 ///
-/// Log numbers are never used again in a process, so a tag names one range across recordings. A
-/// guard, `Context` or thread that outlives its recording keeps a tag of a log that no later
+/// Log numbers are never reused in a process, so a tag identifies one range across recordings. A
+/// guard, `Context` or thread that outlives its recording has a tag of a log that no later
 /// recording has. A log belongs to one thread in one recording. There are 8,589,934,591 numbers:
 /// one recording per second with a hundred threads uses them up in 2.7 years. Later ranges count as
 /// lost.
@@ -69,8 +69,8 @@ impl RangeTag {
     }
 }
 
-/// The log numbers of a recording with this first log. They include those of later recordings,
-/// which no call of this recording can name.
+/// The log numbers of a recording with this first log. They include log numbers of later
+/// recordings, to which no call of this recording can refer.
 pub(crate) fn logs_from(first: u64) -> Range<u64> {
     first..LOGS_END.max(first)
 }

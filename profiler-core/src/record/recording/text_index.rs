@@ -6,14 +6,16 @@ use rustc_hash::FxHashMap;
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 7;
 
-/// The index of each text of a thread. A text that repeats at its address, as names of fields do, is found without hashing it.
+/// The index of each text of a thread. A text that repeats at its address, such as a field's name,
+/// is found without hashing it.
 #[derive(Debug)]
 pub(super) struct TextIndex {
     by_text: FxHashMap<Box<str>, u32>,
-    /// A cache of `by_text` by address and content: an address may hold another text later.
+    /// A cache of `by_text` by address and content: an address may have another text later.
     cached: Box<[Cached]>,
-    /// The index of the empty text, which is the unit of most fields. It is not in the map: there, comparing two empty texts takes
-    /// 160 ns with glibc's `memcmp` for AVX-512, since the address of an empty `Box<str>` is not mapped.
+    /// The index of the empty text, which is the unit of most fields. It is not in the map: there,
+    /// comparing two empty texts takes 160 ns with glibc's `memcmp` for AVX-512, since the address
+    /// of an empty `Box<str>` is not mapped.
     empty: Option<u32>,
 }
 
@@ -31,7 +33,8 @@ impl Default for TextIndex {
     }
 }
 
-/// The slot of an address. Literals lie side by side, so its bits are mixed (Fibonacci hashing).
+/// The slot of an address. Literals are adjacent in memory, so the bits are mixed (Fibonacci
+/// hashing).
 #[inline]
 fn slot(address: usize) -> usize {
     let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -60,7 +63,7 @@ impl TextIndex {
         let index = *self.by_text.get(text)?;
         let address = text.as_ptr().addr();
         let cached = &mut self.cached[slot(address)];
-        // The first text keeps the slot: alternating texts would otherwise copy each other out.
+        // The first text remains in the slot: alternating texts would otherwise evict each other.
         if cached.address == 0 {
             *cached = Cached { address, text: text.into(), index };
         }

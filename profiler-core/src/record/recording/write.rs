@@ -1,4 +1,4 @@
-//! Writing frames: what [`Recording::save`] and the appender of a running session share.
+//! Writes frames: shared by [`Recording::save`] and the appender of a running session.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -30,7 +30,7 @@ fn without_folder(name: &str) -> String {
 }
 
 impl Names {
-    /// The names and strides of records, without those whose key is `known`.
+    /// The names and strides of records, without names whose key is `known`.
     pub(super) fn of(records: &RecordBytes, mut known: impl FnMut(u64) -> bool) -> Self {
         let mut names = Self::default();
         names.strides.extend(records.strides().map(|(kind, stride)| (kind.0, stride)));
@@ -102,7 +102,7 @@ impl<'a> LogWriter<'a> {
         self.frames.frame(DEVICES, &[&json(devices)])
     }
 
-    /// Continues behind the last frame of an earlier writer.
+    /// Continues after the last frame of an earlier writer.
     pub(super) fn resume(out: &'a mut dyn Write, chain: Chain) -> Self {
         Self { frames: FrameWriter::resume(out, chain), words: Vec::new() }
     }
@@ -153,7 +153,7 @@ impl<'a> LogWriter<'a> {
         Ok(())
     }
 
-    /// Writes a frame of this head and the buffered words.
+    /// Writes a frame with this head and the buffered words.
     fn headed(&mut self, kind: FrameKind, head: &impl Serialize) -> io::Result<()> {
         let head = json(head);
         let length = (head.len() as u64).to_le_bytes();
@@ -187,8 +187,8 @@ impl<'a> LogWriter<'a> {
         })
     }
 
-    /// Writes entries of a thread's range log. A frame with this `first` head is written even without
-    /// entries.
+    /// Writes entries of a thread's range log. A frame with this `first` head is written even
+    /// without entries.
     pub(super) fn ranges(
         &mut self,
         kind: FrameKind,
@@ -200,7 +200,7 @@ impl<'a> LogWriter<'a> {
         self.numbered(kind, log, first, slot, entries, |entry| entry.to_words())
     }
 
-    /// Writes entries of a thread's second log. Its ranges have to be written before.
+    /// Writes entries of a thread's second log. Its ranges must be written before.
     pub(super) fn events<T, const WORDS: usize>(
         &mut self,
         log: LogId,

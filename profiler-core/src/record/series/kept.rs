@@ -44,7 +44,7 @@ impl Kept {
         }
     }
 
-    /// Counts rows that newer ones replaced, of which the first began at `until_ns`.
+    /// Counts rows that newer ones replaced; the first of the newer rows began at `until_ns`.
     pub(crate) fn count_gone(&mut self, rows: u64, until_ns: Option<u64>) {
         self.lost.gone += rows;
         if rows > 0 {
@@ -56,7 +56,7 @@ impl Kept {
         self.lost.overflows += overflows;
     }
 
-    /// Sets why there are no more samples; the first reason is kept.
+    /// Sets the reason why there are no more samples; later reasons are ignored.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.series.head.failure.get_or_insert(failure);
     }
@@ -86,7 +86,7 @@ impl Kept {
         self.fitted(series, window_ns, before)
     }
 
-    /// As [`within`](Self::within), for the last session: removes all rows.
+    /// Same as [`within`](Self::within), for the last session: removes all rows.
     pub(crate) fn take_within(&mut self, window_ns: (u64, u64), before: Lost) -> Series {
         let Series { head, .. } = &self.series;
         let empty = Series::new(head.device, head.source, head.interval_ns, Vec::new());
@@ -94,8 +94,9 @@ impl Kept {
         self.fitted(series, window_ns, before)
     }
 
-    /// Samplers start before a session and end after it. Counter samples at the edges are excluded; the
-    /// rare NVML samples are clipped. Gaps and replaced rows before the session do not count.
+    /// Fits a series to a session. Samplers start before a session and end after it. Counter
+    /// samples at the edges are excluded; the rare NVML samples are clipped. Gaps and replaced rows
+    /// before the session are ignored.
     fn fitted(&self, mut series: Series, window_ns: (u64, u64), before: Lost) -> Series {
         match series.source() {
             Source::Nvml => series.clip(window_ns),

@@ -1,8 +1,10 @@
-//! What CUPTI's first call and logging calls cost the program: times of units without them and with them.
+//! Costs of CUPTI's first call and of logging calls: times of units without and with each.
 //!
-//! A state machine without a clock: every method gets the time. Sides are divided into blocks of time, and medians of blocks are
-//! compared by ranks, so that a load that varies from block to block widens the interval. CUPTI's first call has one side before it and one after
-//! it; with logged calls and without them blocks take turns, so that a load that wanders over several blocks is in both.
+//! A state machine without a clock: every method receives the time. Phases are divided into blocks
+//! of time, and medians of blocks are compared by rank. A load that varies from block to block
+//! therefore widens the interval. For CUPTI's first call, one phase precedes it and one follows it.
+//! For logged calls, blocks with and without logging alternate, so that a load that drifts over
+//! several blocks affects both.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,25 +12,28 @@ use std::time::Duration;
 use profiler_base::hodges_lehmann::{Factor, Ranks, median};
 use rustc_hash::FxHashMap;
 
-/// Blocks with units on each side.
+/// Blocks with units in each phase.
 const BLOCKS: usize = 10;
-/// Blocks with units of a name on each side, or it is not compared: bounds of 95 % need 4.
+/// The minimum number of blocks with units of a name in each phase; below it, the name is not
+/// compared. Bounds of 95 % need 4.
 const FEWEST: usize = 4;
-/// The times of a block that its medians are of. Further units are left out.
+/// The maximum number of unit times for the medians of a block. Further units are omitted.
 const MOST_UNITS: usize = 4_096;
-/// A side ends after so many times its length, whatever it has.
+/// A phase ends after this multiple of its length, whatever number of blocks it has.
 const PATIENCE: u64 = 4;
-/// Logging is compared again where names that were not compared had most of the time of units: the first time after so many sides,
-/// and each time after twice as long, so often.
+/// Logging is compared again if most of the units' time had names that were not compared. The first
+/// repetition follows after this many phase lengths. Each wait is twice the one before, with at
+/// most `MOST_AGAIN` repetitions.
 const AGAIN_AFTER: u64 = 4;
 const MOST_AGAIN: u32 = 8;
-/// The highest correlation of a block with the next one that widens an interval.
+/// The upper bound of the correlation between consecutive blocks that widens an interval.
 const MOST_PERSISTENT: f64 = 0.9;
 /// The probability beyond each bound.
 const TAIL: f64 = 0.025;
 
-/// A cost of recording that times of units show, as a share of the time: [`AlwaysOnReport::attach_cost`](super::AlwaysOnReport::attach_cost)
-/// and [`logging_cost`](super::AlwaysOnReport::logging_cost).
+/// A cost of recording, measured by times of units, as a share of the time:
+/// [`AlwaysOnReport::attach_cost`](super::AlwaysOnReport::attach_cost) and
+/// [`logging_cost`](super::AlwaysOnReport::logging_cost).
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum TimedCost {
@@ -36,31 +41,31 @@ pub enum TimedCost {
     Comparing,
     /// Nothing was compared, for this reason.
     NotMeasured(&'static str),
-    /// The difference of host times of units without it and with it.
+    /// The difference between host times of units without it and with it.
     Measured(MeasuredShare),
     /// The share of the time that the program declared.
     Declared(f64),
 }
 
-/// A share of the time that units were measured to take longer. Below 0 they were faster.
+/// The measured increase of the time of units, as a share. Negative if units were faster.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MeasuredShare {
     /// The share.
     pub value: f64,
-    /// The bounds of its 95 % interval, if the load was the same on both sides.
+    /// The lower bound of its 95 % interval, valid if the load was the same in both phases.
     pub low: f64,
-    /// The upper one.
+    /// The upper bound.
     pub high: f64,
-    /// Units without it.
+    /// The number of units without it.
     pub units_before: u64,
-    /// Units with it.
+    /// The number of units with it.
     pub units_after: u64,
 }
 
 impl TimedCost {
-    /// The share of the time, as far as it is known.
+    /// The share of the time, if it is known.
     pub fn share(&self) -> Option<f64> {
         match self {
             Self::Measured(measured) => Some(measured.value),
@@ -70,7 +75,7 @@ impl TimedCost {
     }
 }
 
-/// A share for people.
+/// Formats a share as percent.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }
@@ -92,7 +97,7 @@ impl fmt::Display for TimedCost {
     }
 }
 
-/// What is to be done now.
+/// The next action of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Nothing,
@@ -100,17 +105,18 @@ pub(super) enum Step {
     Attach,
     /// Log calls from now on, then call [`Comparison::logging`].
     LogCalls,
-    /// The same for another block.
+    /// Log calls for another block, then call [`Comparison::logging`].
     LogAgain,
-    /// Log no calls from now on, then call [`Comparison::silent`].
+    /// Stop logging calls, then call [`Comparison::silent`].
     StopLogging,
-    /// All is compared. Count what logged calls cost, log them from now on or not, then call [`Comparison::conclude`].
+    /// The comparison is complete. Account for the cost of logged calls, decide whether to log
+    /// them, then call [`Comparison::conclude`].
     Conclude,
-    /// Log calls from now on, then call [`Comparison::again`].
+    /// Log calls again, then call [`Comparison::again`].
     Again,
 }
 
-/// The side that is timed.
+/// The phase that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Without CUPTI.
@@ -119,25 +125,26 @@ enum Phase {
     Attached,
     /// Calls are logged.
     Logging,
-    /// They are not, for a block.
+    /// Calls are not logged, for one block.
     Silent,
     Done,
 }
-/// The phases that are timed.
+/// The number of timed phases.
 const PHASES: usize = 4;
 
-/// The units of one name: medians of blocks of each phase, and their time in it.
+/// The units of one name: medians of blocks of each phase, and their total time in the phase.
 #[derive(Debug, Clone, Default)]
 struct OfName {
     medians: [Vec<f64>; PHASES],
     busy_ns: [f64; PHASES],
-    /// By how much a unit takes longer for CUPTI's first call, and for logged calls.
+    /// The increase of a unit's time through CUPTI's first call, and through logged calls.
     longer_ns: [f64; 2],
-    /// Whether logged calls were compared.
+    /// True if logged calls were compared.
     is_compared: bool,
 }
 
-/// The present side, or turn: when it began, its open block, and how many have had units.
+/// The current phase, or a block of alternating logging: its start, its open block, and the number
+/// of blocks with units.
 #[derive(Debug, Default)]
 struct Side {
     since_ns: u64,
@@ -154,12 +161,12 @@ impl Side {
     }
 }
 
-/// What passed since the last call of [`Comparison::take_cost`].
+/// Costs since the last call of [`Comparison::take_cost`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Charged {
-    /// For CUPTI's first call.
+    /// The cost of CUPTI's first call.
     pub(super) attach_ns: f64,
-    /// For logged calls, or what they would have cost; `None` if it was not measured.
+    /// The cost of logged calls, or the cost they would have had; `None` if it was not measured.
     pub(super) logging_ns: Option<f64>,
     /// The time of the units that ended.
     pub(super) units_ns: f64,
@@ -171,11 +178,11 @@ pub(super) struct Comparison {
     phase: Phase,
     side_ns: u64,
     side: Side,
-    /// Units, blocks with units, and length of each phase, as far as it has ended.
+    /// The units, blocks with units, and length of each ended phase.
     units: [u64; PHASES],
     blocks: [usize; PHASES],
     passed_ns: [u64; PHASES],
-    /// Turns with logged calls and without.
+    /// Alternations of blocks with and without logged calls.
     turns: u64,
     names: Vec<OfName>,
     attach: TimedCost,
@@ -183,7 +190,8 @@ pub(super) struct Comparison {
     /// Each cost, and the time of units, since the last call of `take_cost`.
     charged_ns: [f64; 2],
     units_ns: f64,
-    /// The time of units whose logged calls were compared, and of others, since then.
+    /// The time of units whose logged calls were compared, and of others, since the last check for
+    /// a repetition.
     compared_ns: f64,
     other_ns: f64,
     concluded_ns: u64,
@@ -197,7 +205,7 @@ impl Default for Comparison {
 }
 
 impl Comparison {
-    /// Compares sides of this length.
+    /// Compares all phases, each of this length.
     pub(super) fn of_all(baseline: Duration, now_ns: u64) -> Self {
         Self {
             phase: Phase::Before,
@@ -219,7 +227,8 @@ impl Comparison {
         }
     }
 
-    /// Compares logging alone: calls are logged from the start, and what attaching CUPTI costs is known or not to be known.
+    /// Compares only logging: calls are logged from the start, and the cost of attaching CUPTI is
+    /// declared or cannot be measured.
     pub(super) fn of_logging(attach: TimedCost, baseline: Duration, now_ns: u64) -> Self {
         Self { phase: Phase::Logging, attach, ..Self::of_all(baseline, now_ns) }
     }
@@ -229,7 +238,7 @@ impl Comparison {
         Self::with_attach_cost(TimedCost::NotMeasured(why), why)
     }
 
-    /// Compares nothing, with what the first call is said to cost.
+    /// Compares nothing, with a declared cost of the first call.
     pub(super) fn with_attach_cost(attach: TimedCost, why: &'static str) -> Self {
         let logging = TimedCost::NotMeasured(why);
         Self { phase: Phase::Done, attach, logging, ..Self::of_all(Duration::ZERO, 0) }
@@ -239,17 +248,17 @@ impl Comparison {
         self.phase != Phase::Done
     }
 
-    /// Whether CUPTI is still to be called.
+    /// True before CUPTI's first call.
     pub(super) fn is_before(&self) -> bool {
         self.phase == Phase::Before
     }
 
-    /// What CUPTI's first call costs.
+    /// The cost of CUPTI's first call.
     pub(super) fn attach_cost(&self) -> TimedCost {
         self.attach
     }
 
-    /// What logging calls costs.
+    /// The cost of logging calls.
     pub(super) fn logging_cost(&self) -> TimedCost {
         self.logging
     }
@@ -299,7 +308,7 @@ impl Comparison {
         }
     }
 
-    /// What is to be done, some times a block.
+    /// Returns the next action; called several times per block.
     pub(super) fn tick(&mut self, now_ns: u64) -> Step {
         if self.phase == Phase::Done {
             return self.tick_after(now_ns);
@@ -342,17 +351,17 @@ impl Comparison {
         if self.phase == Phase::Logging { Step::StopLogging } else { Step::LogAgain }
     }
 
-    /// The comparison is over: units may be drawn.
+    /// Ends the comparison: units may be drawn.
     pub(super) fn conclude(&mut self, now_ns: u64) {
         self.phase = Phase::Done;
         (self.concluded_ns, self.compared_ns, self.other_ns) = (now_ns, 0.0, 0.0);
     }
 
-    /// The load may have become another.
+    /// Repeats the comparison if the load has changed.
     fn tick_after(&mut self, now_ns: u64) -> Step {
         let wait_ns = (AGAIN_AFTER * self.side_ns) << self.times_again;
         let is_due = now_ns.saturating_sub(self.concluded_ns) >= wait_ns;
-        // A side of no length: nothing is compared.
+        // With a length of 0, nothing is compared.
         if self.side_ns == 0 || self.times_again >= MOST_AGAIN || !is_due {
             return Step::Nothing;
         }
@@ -361,7 +370,7 @@ impl Comparison {
         if is_other { Step::Again } else { Step::Nothing }
     }
 
-    /// Calls are logged, and are compared again with their lack.
+    /// Calls are logged. Restarts the comparison with and without logging.
     pub(super) fn again(&mut self, now_ns: u64) {
         self.times_again += 1;
         self.turns = 0;
@@ -375,7 +384,7 @@ impl Comparison {
         self.logging(now_ns);
     }
 
-    /// CUPTI is attached. Launches waited for that, so the next block of time is left out.
+    /// CUPTI is attached. Launches waited for it, so the next block of time is omitted.
     pub(super) fn attached(&mut self, now_ns: u64) {
         (self.phase, self.side) = (Phase::Attached, Side::begin(now_ns + self.block_ns()));
     }
@@ -385,7 +394,7 @@ impl Comparison {
         (self.phase, self.side) = (Phase::Logging, Side::begin(now_ns));
     }
 
-    /// Calls are not logged for now.
+    /// Calls are not logged for one block.
     pub(super) fn silent(&mut self, now_ns: u64) {
         (self.phase, self.side) = (Phase::Silent, Side::begin(now_ns));
     }
@@ -421,7 +430,8 @@ impl Comparison {
             *is_compared |= cost == 1;
             let mut sorted = after.clone();
             sorted.sort_unstable_by(f64::total_cmp);
-            // Units are open one at a time, so these are shares of the time that passes. Bounds are added up, which is on the safe side.
+            // Only one unit is open at a time, so these are shares of the elapsed time. Adding up
+            // bounds is conservative.
             let share = busy_ns[with] / passed_ns;
             let added = |ratio: f64| share * (1.0 - 1.0 / ratio.max(f64::MIN_POSITIVE));
             value += added(factor.ratio);
@@ -437,7 +447,7 @@ impl Comparison {
         }
     }
 
-    /// What both cost since the last call, which was so long ago.
+    /// Returns both costs for the `elapsed_ns` since the last call.
     pub(super) fn take_cost(&mut self, elapsed_ns: f64) -> Charged {
         let charged_ns = std::mem::take(&mut self.charged_ns).map(|ns| ns.max(0.0));
         Charged {
@@ -445,7 +455,7 @@ impl Comparison {
                 TimedCost::Declared(share) => share * elapsed_ns,
                 _ => charged_ns[0],
             },
-            // What may be nothing is not counted, nor reason to go without calls.
+            // A cost that may be 0 is not counted, and is no reason to stop logging.
             logging_ns: match self.logging {
                 TimedCost::Measured(share) if self.phase == Phase::Done => {
                     Some(if share.low > 0.0 { charged_ns[1] } else { 0.0 })
@@ -457,8 +467,10 @@ impl Comparison {
     }
 }
 
-/// The factor by which an interval widens because a load takes several blocks to change. It comes from the correlation of each block with the next
-/// one, as in an autoregressive process, corrected for its bias in so few blocks (Marriott and Pope, Biometrika 41, 1954).
+/// The factor by which an interval widens because a load takes several blocks to change. It is
+/// computed from the correlation of consecutive blocks, as in an autoregressive process. The
+/// correlation is corrected for its bias with so few blocks (Marriott and Pope, Biometrika 41,
+/// 1954).
 fn persistence(sides: [&[f64]; 2]) -> f64 {
     let [mut products, mut squares] = [0.0; 2];
     for side in sides {

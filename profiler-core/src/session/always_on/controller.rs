@@ -1,58 +1,62 @@
-//! Which steps and requests are recorded, so that recording keeps a budget of the program's time.
+//! Selects the recorded steps and requests, so that recording stays within a budget of the
+//! program's time.
 //!
-//! A state machine without a clock: every method gets the time. Windows are drawn at random with a known
-//! probability. What they cost is earned by the passing of time and spent by windows; the balance of both
-//! corrects the probability, so that spending follows the budget however wrong a single estimate is.
+//! A state machine without a clock: every method receives the time. Windows are drawn at random
+//! with a known probability. Elapsed time adds to the balance, and windows spend it. The balance
+//! corrects the probability, so that spending follows the budget even if a single estimate is
+//! wrong.
 
 /// The time over which a balance is spent or paid back.
 const HORIZON_NS: f64 = 10e9;
-/// The most time whose budget may be owed, in horizons: a sudden load may cost this much at once.
+/// Maximum debt, in horizons: a sudden load may cost this much at once.
 const MOST_DEBT: f64 = 6.0;
 /// The time constant of the rates of units and of fixed costs.
 const RATE_NS: f64 = 500e6;
 const FIXED_NS: f64 = 2e9;
 /// The assumed cost of a window before the first one.
 const FIRST_WINDOW_NS: f64 = 10e6;
-/// The weight of the latest window in the mean cost is at least one of this many.
+/// The minimum weight of the latest window in the mean cost is one divided by this.
 const COSTS: f64 = 16.0;
-/// The time over which the highest rate of launches is a mean.
+/// The averaging time of the highest rate of launches.
 const PEAK_NS: f64 = 10e9;
-/// The share of the budget that dearer launches may cost at the highest rate, or no window opens first: they stay dearer until
-/// the process ends.
+/// The maximum share of the budget for slower launches at the highest rate; above it, the first
+/// window is not opened. Launches stay slower until the process ends.
 const FIRST_SHARE: f64 = 0.75;
-/// Launches became at most 19 % dearer on all machines: above such a budget there is nothing to watch for.
+/// Launches became at most 19 % slower on all machines: with a budget above this share, launches
+/// are not watched.
 pub(super) const MOST_RISE: f64 = 0.2;
-/// Logged calls may cost this share of the budget where other costs alone exceed it.
+/// The share of the budget that logged calls may cost if other costs alone exceed the budget.
 const BEYOND: f64 = 0.5;
-/// Calls are logged again once that would cost this share of what is left for it, and at the earliest after the time.
+/// Logging restarts once its cost would be at most this share of the remaining budget, and not
+/// before the time below.
 const LOG_AGAIN: f64 = 0.75;
 const LOG_AGAIN_NS: u64 = 5_000_000_000;
-/// A lower probability is none: its weight would decide all sums.
+/// A lower probability counts as 0: a single unit's weight would dominate all sums.
 const LEAST_PROBABILITY: f64 = 1e-5;
 
-/// What becomes of a step or request.
+/// The decision about a step or request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Decision {
-    /// It is recorded; it was drawn with this probability.
+    /// Recorded; it was drawn with this probability.
     Open { probability: f64 },
-    /// It was not drawn.
+    /// Not drawn.
     Skip,
-    /// The cost that is there without windows exceeds the budget.
+    /// The cost without windows exceeds the budget.
     ExceedsBudget,
 }
 
-/// What a controller keeps to.
+/// The limits of a controller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// The share of time that recording may cost.
     pub(crate) budget: f64,
-    /// The largest probability with which units are drawn.
+    /// The maximum probability with which units are drawn.
     pub(crate) most_rate: f64,
-    /// By how much the first window makes later launches dearer, until that is measured.
+    /// The assumed slowdown of a launch after the first window, until it is measured.
     pub(crate) assumed_launch_ns: f64,
-    /// How long launches are watched before the first window.
+    /// The time for which launches are watched before the first window.
     pub(crate) watch_ns: u64,
-    /// The declared highest launches a second; 0 if unknown.
+    /// The declared maximum of launches per second; 0 if unknown.
     pub(crate) peak_launches: f64,
 }
 
@@ -63,27 +67,29 @@ pub(crate) struct Controller {
     most_rate: f64,
     assumed_launch_ns: f64,
     watch_ns: u64,
-    /// When launches began.
+    /// The start of the first observation with launches.
     first_launch_ns: Option<u64>,
-    /// Launches a nanosecond over a longer time, and the highest value of it.
+    /// Launches per nanosecond over a longer time, and the maximum of this rate.
     slow_launch_rate: f64,
     peak_launch_rate: f64,
     start_ns: u64,
     now_ns: u64,
-    /// Budget earned and not spent, in nanoseconds of cost.
+    /// The unspent budget, in nanoseconds of cost.
     balance_ns: f64,
-    /// Units a nanosecond, and the fixed cost a nanosecond.
+    /// Units per nanosecond, and the fixed cost per nanosecond.
     unit_rate: f64,
     fixed: f64,
     fixed_is_known: bool,
-    /// What logged calls cost a nanosecond, or would; whether they are logged, and since when.
+    /// The cost of logged calls per nanosecond, also while they are not logged; whether they are
+    /// logged, and since when.
     logging: f64,
-    /// What they cost while they were logged, and the time of units meanwhile; both fade.
+    /// Their cost while they were logged, and the time of units meanwhile; both decay
+    /// exponentially.
     logged_cost_ns: f64,
     logged_units_ns: f64,
     logs: bool,
     logs_since_ns: u64,
-    /// The time that observations were of, and that in which calls were logged.
+    /// The observed time, and the part of it in which calls were logged.
     observed_ns: f64,
     logged_ns: f64,
     launch_rate: f64,
@@ -94,18 +100,19 @@ pub(crate) struct Controller {
     fixed_ns: f64,
 }
 
-/// What a time without windows came to.
+/// The costs of an interval without its windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct FixedCost {
     /// Launches in it.
     pub(crate) launches: u64,
-    /// What CUPTI's first call cost, and by how much launches took longer than before the first window.
+    /// The cost of CUPTI's first call, and the slowdown of launches since the first window.
     pub(crate) cost_ns: f64,
-    /// What logging calls cost, or would have as far as units show it.
+    /// The cost of logging calls; without logging, the cost it would have had, if times of units
+    /// show it.
     pub(crate) logging_ns: f64,
     /// The time of the units that ended in it.
     pub(crate) units_ns: f64,
-    /// Whether calls were logged.
+    /// True if calls were logged.
     pub(crate) logs: bool,
 }
 
@@ -147,53 +154,55 @@ impl Controller {
         self.now_ns = self.now_ns.max(now_ns);
         let earned = (self.budget - self.fixed_share()) * elapsed;
         let most = self.budget * HORIZON_NS;
-        // Time before the first window earns nothing, or the first minute with windows would cost more than others.
+        // Time before the first window earns no credit; otherwise the first minute with windows
+        // would cost more than later ones.
         let most_credit = if self.has_opened { most } else { 0.0 };
         self.balance_ns = (self.balance_ns + earned).clamp(-MOST_DEBT * most, most_credit);
         self.unit_rate *= (-elapsed / RATE_NS).exp();
         elapsed
     }
 
-    /// The share of time that passes for fixed costs: with those that a first window would bring.
+    /// The share of elapsed time for fixed costs, including the expected costs of a first window.
     pub(crate) fn fixed_share(&self) -> f64 {
         let assumed = if self.has_opened { 0.0 } else { self.launch_rate * self.assumed_launch_ns };
         let logging = if self.logs { self.logging } else { 0.0 };
         self.fixed + logging + assumed
     }
 
-    /// What logged calls may cost.
+    /// The share of time available for logged calls.
     fn room_for_calls(&self) -> f64 {
         let left = self.budget - self.fixed;
         if left > 0.0 { left } else { BEYOND * self.budget }
     }
 
-    /// Whether logged calls cost no more than they may.
+    /// True if logged calls cost no more than this share.
     pub(crate) fn affords_calls(&self) -> bool {
         self.logging <= self.room_for_calls()
     }
 
-    /// Whether calls should be logged from now on, if times of units show what that costs.
+    /// True if calls should be logged from now on, if times of units show the cost.
     pub(crate) fn wants_calls(&self) -> bool {
         let is_due = self.now_ns >= self.logs_since_ns + LOG_AGAIN_NS;
         let room = self.room_for_calls();
         if self.logs { self.affords_calls() } else { is_due && self.logging <= LOG_AGAIN * room }
     }
 
-    /// Calls are logged from now on, or not.
+    /// Records whether calls are logged from now on.
     pub(crate) fn log_calls(&mut self, now_ns: u64, logs: bool) {
         if logs != self.logs {
             (self.logs, self.logs_since_ns) = (logs, now_ns);
         }
     }
 
-    /// Whether fixed costs alone exceed the budget, or would with logged calls or after a first window at the highest rate of launches.
+    /// True if fixed costs exceed the budget, or would after a first window at the highest rate of
+    /// launches. True also if calls are not logged.
     pub(crate) fn exceeds_budget(&self) -> bool {
         let lasting = self.peak_launch_rate * self.assumed_launch_ns;
         let is_too_dear = !self.has_opened && lasting > FIRST_SHARE * self.budget;
         !self.logs || self.fixed_is_known && (is_too_dear || self.fixed_share() > self.budget)
     }
 
-    /// Whether launches are watched before the first window.
+    /// True if launches are watched before the first window.
     pub(crate) fn is_watching(&self) -> bool {
         let is_watched = self.watch_ns == 0
             || self.first_launch_ns.is_some_and(|since| self.now_ns >= since + self.watch_ns);
@@ -214,7 +223,7 @@ impl Controller {
         if draw < probability { Decision::Open { probability } } else { Decision::Skip }
     }
 
-    /// Whether a window that is not drawn may open now: for a unit that is of interest by itself.
+    /// True if a window that is not drawn may open now, for a unit of special interest.
     pub(crate) fn may_open(&mut self, now_ns: u64) -> bool {
         self.advance(now_ns);
         !self.is_watching()
@@ -222,13 +231,13 @@ impl Controller {
             && self.balance_ns + self.budget * HORIZON_NS > self.window_ns
     }
 
-    /// A window is open: launches are dearer from now on.
+    /// A window is open: launches are slower from now on.
     pub(crate) fn opened(&mut self) {
         self.has_opened = true;
     }
 
     fn probability(&self) -> f64 {
-        // Soon after the start the rate has not reached its value.
+        // Soon after the start the rate has not converged.
         let age = self.now_ns.saturating_sub(self.start_ns) as f64;
         let seen = 1.0 - (-age / RATE_NS).exp();
         let rate = self.unit_rate / seen.max(0.1);
@@ -237,19 +246,19 @@ impl Controller {
         if probability >= LEAST_PROBABILITY { probability } else { 0.0 }
     }
 
-    /// A window has closed, and cost this much of the program's time in all.
+    /// A window has closed, with this total cost in program time.
     pub(crate) fn closed(&mut self, now_ns: u64, cost_ns: f64) {
         self.advance(now_ns);
         let cost_ns = cost_ns.max(0.0);
         self.windows += 1;
         let weight = (1.0 / self.windows as f64).max(1.0 / COSTS);
-        // No window is free, however short: probabilities stay finite.
+        // Every window has a cost, however short: probabilities stay finite.
         self.window_ns += weight * (cost_ns.max(1_000.0) - self.window_ns);
         self.spent_ns += cost_ns;
         self.balance_ns -= cost_ns;
     }
 
-    /// Adds what the time since the last call cost without windows.
+    /// Adds the costs since the last call, without windows.
     pub(crate) fn observe(&mut self, now_ns: u64, since_ns: u64, fixed: FixedCost) {
         self.advance(now_ns);
         let elapsed = now_ns.saturating_sub(since_ns) as f64;
@@ -278,7 +287,8 @@ impl Controller {
         }
     }
 
-    /// What logging calls cost in this time, or would have: where they are not logged, at least what they cost units when they were.
+    /// The cost of logging calls in this time. If they are not logged, the estimate is at least the
+    /// cost to units while they were logged.
     fn logging_ns(&mut self, elapsed: f64, fixed: FixedCost) -> f64 {
         if fixed.logs {
             let faded = (-elapsed / FIXED_NS).exp();
@@ -294,14 +304,14 @@ impl Controller {
         fixed.logging_ns.max(of_units * fixed.units_ns)
     }
 
-    /// Counts shares of the time that are lost from now on at once, and not only once they were paid: of CUPTI's first call, and of logged
-    /// calls.
+    /// Includes expected future shares of cost immediately, before they are paid: of CUPTI's first
+    /// call, and of logged calls.
     pub(crate) fn expect(&mut self, attach: f64, logging: f64) {
         self.fixed += attach.max(0.0);
         self.logging = self.logging.max(logging);
     }
 
-    /// Whether calls are logged.
+    /// True if calls are logged.
     pub(crate) fn logs_calls(&self) -> bool {
         self.logs
     }
@@ -315,12 +325,13 @@ impl Controller {
         }
     }
 
-    /// Launches a second at present.
+    /// Launches per second at present.
     pub(crate) fn launches_per_second(&self) -> f64 {
         self.launch_rate * 1e9
     }
 
-    /// The measured cost so far, as shares of the time since the start: of windows, and without them.
+    /// The measured cost so far, as shares of the time since the start: of windows, and without
+    /// windows.
     pub(crate) fn shares(&self) -> (f64, f64) {
         let age = self.now_ns.saturating_sub(self.start_ns).max(1) as f64;
         (self.spent_ns / age, self.fixed_ns / age)

@@ -1,14 +1,16 @@
-//! What a launch costs, measured all the time from the log of calls: by kind of launch, by rate, and by phase.
+//! The cost of a launch, measured continuously from the call log: by kind of launch, by rate, and
+//! by phase.
 
 use profiler_base::distribution::Distribution;
 
-/// Launches of which a quartile is taken.
+/// The number of launches from which a quartile is taken.
 const ENOUGH: u64 = 200;
-/// Launches after which a comparison begins anew, so that it follows the program.
+/// The number of launches after which a comparison restarts, so that it follows the program.
 const MANY: u64 = 20_000;
-/// Classes of rates: a launch costs more where many threads launch. Each class is four times as wide as the one before.
+/// Classes of rates: a launch costs more if many threads launch. Each class is four times as wide
+/// as the one before.
 const RATES: usize = 8;
-/// The end of the first class, in launches a second.
+/// The end of the first class, in launches per second.
 const FIRST_RATE: f64 = 1_000.0;
 
 /// Kinds of launches with different costs.
@@ -18,7 +20,7 @@ pub(super) enum LaunchKind {
     Graph,
 }
 
-/// When a launch took place.
+/// The time of a launch relative to windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Before the first window of the session.
@@ -27,16 +29,17 @@ pub(super) enum Phase {
     After,
 }
 
-/// By how much launches are dearer, each, in nanoseconds.
+/// The slowdown of each launch, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rise {
     pub(super) ns: f64,
-    /// False if launches of the kind were never measured at one rate both before and after the first window.
+    /// False if launches of the kind were never measured at one rate both before and after the
+    /// first window.
     pub(super) is_measured: bool,
 }
 
-/// The lower quartile of the latest launches. A launch that waits for a full queue takes as long as the GPU does, which is
-/// not the profiler's cost.
+/// The lower quartile of the latest launches. A launch that waits for a full queue takes as long as
+/// the GPU does, which is not a cost of the profiler.
 #[derive(Debug, Default)]
 struct Latest {
     times: Distribution,
@@ -76,7 +79,7 @@ impl OfKind {
 /// Host times of launches.
 #[derive(Debug)]
 pub(super) struct LaunchCosts {
-    /// The rise of a kind that was not measured.
+    /// The assumed slowdown of a kind that was not measured.
     assumed_ns: f64,
     kernels: OfKind,
     graphs: OfKind,
@@ -99,7 +102,7 @@ impl LaunchCosts {
         }
     }
 
-    /// Adds a launch that took this long, at a time when the program made so many a second.
+    /// Adds a launch with its host time, at this rate of launches per second.
     pub(super) fn add(&mut self, kind: LaunchKind, phase: Phase, rate: f64, ns: u64) {
         let of_kind = match kind {
             LaunchKind::Kernel => &mut self.kernels,
@@ -112,9 +115,10 @@ impl LaunchCosts {
         }
     }
 
-    /// By how much launches at this rate are dearer than before the first window. Where no launches were measured before it at
-    /// this rate, the largest rise at other rates counts; where there is none either, the assumed one, or the difference to
-    /// launches before it at the nearest rate if that is more.
+    /// Returns the slowdown of launches at this rate since the first window. Without earlier
+    /// launches at this rate, it is the largest slowdown at other rates. If there is none either,
+    /// it is the assumed slowdown, or the difference from earlier launches at the nearest rate if
+    /// that is larger.
     pub(super) fn rise(&self, kind: LaunchKind, rate: f64) -> Rise {
         let (of_kind, class) = (self.of_kind(kind), class_of(rate));
         let others = || (0..RATES).filter_map(|class| of_kind.rise_at(class)).reduce(f64::max);
@@ -127,7 +131,8 @@ impl LaunchCosts {
         Rise { ns: self.assumed_ns.max(rise().unwrap_or_default()), is_measured: false }
     }
 
-    /// By how much launches in windows are dearer than those between them, at whatever rate is the cheapest.
+    /// The slowdown of launches in windows, relative to launches between windows at the rate with
+    /// the lowest cost.
     pub(super) fn rise_in_window_ns(&self) -> f64 {
         let count = |of_kind: &OfKind| of_kind.within.times.count();
         let graphs_are_more = count(&self.graphs) > count(&self.kernels);

@@ -1,4 +1,5 @@
-//! A service profiled in production within a budget: calls are recorded all the time, GPU work in windows.
+//! Profiles a service in production within a budget: calls are recorded all the time, GPU work in
+//! windows.
 //!
 //! [`Profiler::always_on`] starts it. [`AlwaysOn`] has the settings and an example.
 
@@ -33,8 +34,8 @@ use units::{Begun, OpenWindow, Units};
 pub use comparison::{MeasuredShare, TimedCost};
 pub use report::{AlwaysOnReport, LastingRise, RangeEstimate, State, UnitCounts};
 
-/// The assumed cost of a launch after the first window, before it is measured: the most that was seen on H200 with
-/// CUPTI 13.0.1 and 13.5, 0.6 us.
+/// The assumed cost of a launch after the first window, before it is measured: the maximum on H200
+/// with CUPTI 13.0.1 and 13.5, 0.6 us.
 const ASSUMED_LAUNCH_NS: f64 = 600.0;
 
 /// Settings of an always-on session.
@@ -58,31 +59,38 @@ const ASSUMED_LAUNCH_NS: f64 = 600.0;
 /// ```
 ///
 /// # Windows
-/// A unit is a step or request that the program marks with [`unit`](AlwaysOnSession::unit). Some units are drawn at
-/// random and recorded with the GPU work of all threads; a controller sets the probability from what windows are
-/// measured to cost. Only one unit is open at a time: others that begin meanwhile are part of it.
+/// A unit is a step or request that the program marks with [`unit`](AlwaysOnSession::unit). Some
+/// units are drawn at random and recorded with the GPU work of all threads. A controller sets the
+/// probability from the measured cost of windows. Only one unit is open at a time: others that
+/// begin meanwhile are part of it.
 ///
 /// # CUPTI's first call
-/// It makes launches of graphs dearer until the process ends, with 13.0 by 0.3 to 0.4 us a node on the host: from nothing, where launches are
-/// queued ahead, to 13 % of a decode loop that waits for each graph. So the session starts without CUPTI, times units for the
-/// [`baseline`](Self::baseline), calls CUPTI, and times units again. The budget counts the difference, and
-/// [`AlwaysOnReport::attach_cost`] has it with its interval. Nothing takes this cost back: let one process of a service measure it, and
-/// declare it in the others ([`attach_cost`](Self::attach_cost)), which then never call CUPTI if it exceeds the budget.
+/// CUPTI's first call makes launches of graphs slower until the process ends. With 13.0 the host
+/// cost is 0.3 to 0.4 us per node: nothing if launches are queued ahead, and up to 13 % of a decode
+/// loop that waits for each graph. The session therefore starts without CUPTI, times units for the
+/// [`baseline`](Self::baseline), calls CUPTI, and times units again. The budget includes the
+/// difference, and [`AlwaysOnReport::attach_cost`] has it with its interval. The cost is permanent:
+/// measure it in one process of a service, and declare it in the others
+/// ([`attach_cost`](Self::attach_cost)). They never call CUPTI if it exceeds the budget.
 ///
-/// # What is measured
-/// The time to turn CUPTI on and off, in which launches wait; by how much units and launches take longer in windows;
-/// by how much launches take longer after the first window, at their lower quartile, by kind of launch and at the same rate;
-/// and what logging calls costs: units are timed for twice the [`baseline`](Self::baseline) with logged calls and without, by turns, and 77 ns a
-/// call are the least. Where logging and dearer launches alone exceed the budget, no window is opened.
+/// # Measured costs
+/// The session measures four costs. First, the time to turn CUPTI on and off, in which launches
+/// wait. Second, the slowdown of units and launches in windows. Third, the slowdown of launches
+/// after the first window: their lower quartile, by kind of launch and at the same rate. Fourth,
+/// the cost of logging calls: units are timed for twice the [`baseline`](Self::baseline),
+/// alternating with and without logged calls. At least 77 ns per call are counted. If logging and
+/// slower launches alone exceed the budget, no window is opened.
 ///
-/// # Calls that cost too much
-/// Where times of units show that logging calls costs more than the budget leaves, as in a service at saturation, calls are not logged
-/// ([`State::RangesOnly`]) until it would cost less at the present load. [`AlwaysOnReport::logged_share`] has for how much of the time they were.
+/// # Expensive logging
+/// If times of units show that logging calls costs more than the budget leaves, as in a saturated
+/// service, calls are not logged ([`State::RangesOnly`]). Logging restarts once it would cost less
+/// at the present load. [`AlwaysOnReport::logged_share`] has the share of the time with logging.
 ///
 /// # The first window
-/// It makes all later launches dearer until the process ends. So launches are [watched](Self::watch) first, and the highest
-/// rate so far decides: dearer launches may cost three quarters of the budget at that rate. A load that comes later can still
-/// exceed it; [`peak_launches`](Self::peak_launches) declares it.
+/// The first window makes all later launches slower until the process ends. Launches are therefore
+/// [watched](Self::watch) first, and the highest rate so far decides: slower launches may cost
+/// three quarters of the budget at that rate. A later, higher load can still exceed the budget;
+/// declare it with [`peak_launches`](Self::peak_launches).
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct AlwaysOn {
@@ -131,32 +139,44 @@ impl AlwaysOn {
     setters! {
         /// The share of the program's time that recording may cost, from 0 to 1.
         budget(share: f64) budget = share;
-        /// The largest share of units that is drawn, from 0 to 1, however cheap windows are.
+        /// The maximum share of units that is drawn, from 0 to 1, however small the cost of
+        /// windows.
         rate(share: f64) most_rate = share;
-        /// Draws units of this name. May be called several times; without it, names do not matter.
+        /// Draws units of this name. May be called several times; without it, units of any name are
+        /// drawn.
         name(name: impl Into<String>) names += name.into();
-        /// Records the unit after one that took longer, if the budget allows it. Such windows are in no estimate.
+        /// Records the unit after a unit that took longer than this, if the budget allows it. Such
+        /// windows are excluded from estimates.
         slow(threshold: Duration) slow = Some(threshold);
-        /// Opens no window while graphs were made or captured in the last such time, by default a second. A graph that is
-        /// instantiated in a window stays 13 % slower until it is destroyed.
+        /// Opens no window within this time after a graph was made or captured, by default a
+        /// second. A graph that is instantiated in a window stays 13 % slower until it is
+        /// destroyed.
         graphs_quiet(time: Duration) graphs_quiet = time;
-        /// How long launches are watched, from the first one on, before the first window may open: 30 s by default. Budgets above 20 % of
-        /// the time do not wait: launches became at most 19 % dearer on all machines.
+        /// The time for which launches are watched, from the first one on, before the first window
+        /// may open: 30 s by default. Budgets above 20 % of the time skip it: launches became at
+        /// most 19 % slower on all machines.
         watch(time: Duration) watch = time;
-        /// The launches a second that the program reaches under its highest load, if that is known. Without it, only what was seen
-        /// before the first window counts.
+        /// The launches per second that the program reaches under its highest load, if known.
+        /// Without it, only rates before the first window are considered.
         peak_launches(per_second: f64) peak_launches = per_second;
-        /// How long units are timed before CUPTI is called, and again afterwards: 5 s each by default. Then calls are logged and not, by turns of a tenth of this,
-        /// for twice as long. Until the second side ends, ranges are recorded and calls are not, and graphs that were captured before CUPTI was called, or while
-        /// calls were not logged, have no ranges by node. A side lasts up to four times as long where it has few units. Zero calls CUPTI at the start, and measures nothing. So do budgets above 20 %.
+        /// The time for which units are timed before CUPTI is called, and again afterwards: 5 s
+        /// each by default. Then, for twice as long, logging is on and off in alternating blocks of
+        /// a tenth of this time. During the first two phases, ranges are recorded and calls are
+        /// not. Graphs that were captured before CUPTI was called, or while calls were not logged,
+        /// have no ranges by node. A phase with few units lasts up to four times as long. With
+        /// zero, CUPTI is called at the start, and nothing is measured; the same applies to budgets
+        /// above 20 %.
         baseline(time: Duration) baseline = time;
-        /// The share of the program's time that CUPTI's first call costs, from 0 to 1, as a report of another run has it. CUPTI is called at the start
-        /// and this share counts; if it exceeds the budget, CUPTI is never called, and ranges alone are recorded.
+        /// The share of the program's time that CUPTI's first call costs, from 0 to 1, from a
+        /// report of another run. CUPTI is called at the start and this share is counted. If it
+        /// exceeds the budget, CUPTI is never called, and only ranges are recorded.
         attach_cost(share: f64) attach_cost = Some(share);
-        /// Records calls and ranges alone, and never opens a window: launches are not dearer afterwards.
+        /// Records only calls and ranges, and never opens a window: launches are not slower
+        /// afterwards.
         calls_only() mode = Mode::CallsOnly;
-        /// Records all work for the whole run, each launch of a graph as one interval, which costs the graph nothing.
-        /// There are no windows: CUPTI 13 loses records or crashes where its kinds for graphs and kernels take turns.
+        /// Records all work for the whole run, each launch of a graph as one interval, which has no
+        /// cost for the graph. There are no windows: CUPTI 13 loses records or crashes if its kinds
+        /// for graphs and kernels alternate.
         whole_graphs() mode = Mode::WholeGraphs;
     }
 
@@ -180,13 +200,13 @@ impl AlwaysOn {
         Err(Error::new(Kind::AlwaysOn { why }))
     }
 
-    /// Whether CUPTI is never called, by what the program declared.
+    /// True if the program's declarations prevent any call of CUPTI.
     fn stays_detached(&self) -> bool {
         let is_too_dear = self.attach_cost.is_some_and(|share| share > self.budget);
         is_too_dear && self.mode != Mode::WholeGraphs
     }
 
-    /// What units are compared for, from now on.
+    /// The comparison of units, from now on.
     fn comparison(&self) -> Comparison {
         let is_left_out =
             self.mode == Mode::WholeGraphs || self.baseline.is_zero() || self.budget > MOST_RISE;
@@ -201,7 +221,7 @@ impl AlwaysOn {
     }
 }
 
-/// What the threads of a session share.
+/// The state shared by the threads of a session.
 #[derive(Debug)]
 struct Shared {
     session: Session,
@@ -212,7 +232,7 @@ struct Shared {
     first_window_ns: Arc<AtomicU64>,
     /// CUPTI is never called: it costs too much, or refused.
     stays_detached: AtomicBool,
-    /// Held by the thread that observes.
+    /// Held by the observing thread.
     observing: Mutex<()>,
     settings: AlwaysOn,
 }
@@ -227,12 +247,12 @@ pub struct AlwaysOnSession {
 }
 
 impl Profiler {
-    /// Starts a session that records calls all the time and the GPU work of some steps or requests, within a budget of the
-    /// program's time. [`AlwaysOn`] has the settings and an example. Other sessions may run beside it; while one of them records
-    /// everything, windows save nothing.
+    /// Starts a session that records calls all the time and the GPU work of some steps or requests,
+    /// within a budget of the program's time. [`AlwaysOn`] has the settings and an example. Other
+    /// sessions may run beside it. While one of them records everything, windows save nothing.
     ///
     /// # Errors
-    /// Settings that contradict each other; otherwise as [`start`](Self::start).
+    /// Returns an error for contradicting settings; otherwise as [`start`](Self::start).
     pub fn always_on(&self, settings: &AlwaysOn) -> Result<AlwaysOnSession, Error> {
         settings.check()?;
         let config = match settings.mode {
@@ -295,24 +315,25 @@ impl Profiler {
         let _ = observer.set(Arc::downgrade(&shared));
         let of_thread = shared.clone();
         let close = move || while of_thread.close_next() {};
-        // Without the thread no window can be closed, and none is opened.
+        // Without the thread no window can be closed, so none is opened.
         let closer = Background::default().spawn("gpu-profiler-windows", close).ok();
         Ok(AlwaysOnSession { shared, closer })
     }
 }
 
 impl AlwaysOnSession {
-    /// Opens a range of this name that is a step or request, and perhaps a window. The window ends with the range.
+    /// Opens a range of this name that is a step or request, and possibly a window. The window ends
+    /// with the range.
     ///
-    /// Costs a lock and two clock reads more than a range. A unit that opens a window waits while CUPTI enables its kinds,
-    /// some 10 us; the profiler's own thread disables them afterwards.
+    /// Costs a lock and two clock reads more than a range. A unit that opens a window waits some 10
+    /// us while CUPTI enables its kinds; the profiler's own thread disables them afterwards.
     pub fn unit(&self, name: &str) -> UnitGuard<'_> {
         let begun = self.begin_unit(name);
         UnitGuard { range: Some(nvtx::range(name)), session: self, begun }
     }
 
-    /// Begins a unit without a range, for a range that something else opens. `None` if it is not one: another unit is open, or
-    /// settings leave out its name. End it with [`end_unit`](Self::end_unit).
+    /// Begins a unit without a range, for a range that other code opens. `None` if another unit is
+    /// open, or settings exclude its name. End it with [`end_unit`](Self::end_unit).
     pub fn begin_unit(&self, name: &str) -> Option<UnitToken> {
         self.closer.as_ref()?;
         self.shared.begin(name).map(UnitToken)
@@ -323,7 +344,8 @@ impl AlwaysOnSession {
         self.shared.end(unit.0);
     }
 
-    /// What the session knows so far. Flushes CUPTI; windows whose records have not arrived are not in the estimates.
+    /// Returns the results so far. Flushes CUPTI; windows whose records have not arrived are
+    /// excluded from the estimates.
     ///
     /// # Errors
     /// CUPTI's refusal.
@@ -371,7 +393,7 @@ impl Drop for AlwaysOnSession {
 pub struct UnitToken(Begun);
 
 impl UnitToken {
-    /// Whether the unit is recorded.
+    /// True if the unit is recorded.
     pub fn is_recorded(&self) -> bool {
         self.0.window.is_some()
     }
@@ -387,7 +409,7 @@ pub struct UnitGuard<'a> {
 }
 
 impl UnitGuard<'_> {
-    /// Whether the unit is recorded.
+    /// True if the unit is recorded.
     pub fn is_recorded(&self) -> bool {
         self.begun.as_ref().is_some_and(UnitToken::is_recorded)
     }
@@ -435,7 +457,7 @@ impl Shared {
         let before_ns = self.first_window_ns.fetch_min(since_ns, Ordering::Relaxed);
         let opened = self.session.begin_window(units::PATIENCE);
         match &opened {
-            // Launches cost what they did.
+            // The cost of launches is unchanged.
             Err(error) if error.is_before_cupti() => {
                 self.first_window_ns.store(before_ns, Ordering::Relaxed);
             }
@@ -472,9 +494,11 @@ impl Shared {
         self.units.end_unit(&begun, ns, self.settings.slow);
     }
 
-    /// Measures what passed since the last call, compares units, and decides whether calls are logged.
+    /// Measures the costs since the last call, compares units, and decides whether calls are
+    /// logged.
     fn observe(&self) {
-        // Taking a segment and a snapshot may do so at once; a time that one leaves out is in the next.
+        // The thread that takes segments and a snapshot may call this at the same time. The
+        // interval that one skips is in the next.
         let Some(_observing) = self.observing.try_lock() else { return };
         let (since_ns, until_ns, mut fixed) = self.sampler.lock().observe();
         let is_detached = self.stays_detached.load(Ordering::Relaxed);
@@ -505,7 +529,7 @@ impl Shared {
         }
     }
 
-    /// Goes on with the comparison of units.
+    /// Continues the comparison of units.
     fn compare(&self, is_before: bool, cupti: CuptiUse) {
         if cupti.is_on || is_before && cupti.is_attached {
             self.units.give_up_comparison("another session used CUPTI meanwhile", None);
@@ -553,7 +577,7 @@ impl Shared {
         }
     }
 
-    /// Logs calls from now on, or no more.
+    /// Starts or stops logging calls.
     fn log(&self, calls: bool) {
         let logs = match calls {
             true => self.session.log_calls().map(|()| true),
@@ -565,7 +589,7 @@ impl Shared {
         }
     }
 
-    /// Closes the next window once there is one. False when the session ends.
+    /// Waits for the next window and closes it. Returns false when the session ends.
     fn close_next(&self) -> bool {
         let Some(closing) = self.units.next_to_close() else { return false };
         let held = match self.session.rest() {

@@ -1,4 +1,4 @@
-//! What an always-on session knows so far.
+//! The results of an always-on session so far.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,26 +13,30 @@ use crate::error::Error;
 use crate::join::window_sums::Estimates;
 use crate::profile::summary::Summary;
 
-/// What an always-on session does, and why.
+/// The activity of an always-on session, and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
     /// Windows are opened within the budget.
     Sampling,
-    /// Units are timed before CUPTI is called, after it, and with logged calls and without: [`AlwaysOn::baseline`](super::AlwaysOn::baseline).
+    /// Units are timed before CUPTI is called, after it, and with logged calls and without:
+    /// [`AlwaysOn::baseline`](super::AlwaysOn::baseline).
     Comparing,
-    /// Calls are not logged at present, as times of units show that this costs more than the budget leaves: ranges alone are recorded.
+    /// Calls are not logged at present: times of units show that logging costs more than the budget
+    /// leaves. Only ranges are recorded.
     RangesOnly,
-    /// CUPTI is not called, because the [declared cost](super::AlwaysOn::attach_cost) exceeds the budget or CUPTI refused
-    /// ([`last_error`](AlwaysOnReport::last_error)): ranges alone are recorded.
+    /// CUPTI is not called, because the [declared cost](super::AlwaysOn::attach_cost) exceeds the
+    /// budget or CUPTI refused ([`last_error`](AlwaysOnReport::last_error)). Only ranges are
+    /// recorded.
     NotAttached,
-    /// Launches have not been measured long enough to open a window: [`AlwaysOn::watch`](super::AlwaysOn::watch).
+    /// Launches have not been measured long enough to open a window:
+    /// [`AlwaysOn::watch`](super::AlwaysOn::watch).
     Measuring,
-    /// The cost that is there without windows exceeds the budget: no window is opened.
+    /// The cost without windows exceeds the budget: no window is opened.
     BudgetExceeded,
-    /// It records calls alone, as its settings say.
+    /// Only calls are recorded, by the settings.
     CallsOnly,
-    /// It records all work, and each launch of a graph as one interval, as its settings say.
+    /// All work is recorded, and each launch of a graph as one interval, by the settings.
     WholeGraphs,
 }
 
@@ -66,40 +70,45 @@ impl fmt::Display for State {
 pub struct UnitCounts {
     /// Steps or requests that could have been drawn.
     pub units: u64,
-    /// Windows of those that were drawn at random.
+    /// Windows of units that were drawn at random.
     pub drawn: u64,
-    /// Windows of those after a slow one. They are in no estimate.
+    /// Windows of units after a slow one. They are excluded from estimates.
     pub after_slow: u64,
     /// Units that took longer than the threshold.
     pub slow: u64,
-    /// Units that began while another one was open or its window was closing. Their work counts in the sums.
+    /// Units that began while another one was open or its window was closing. Sums include their
+    /// work.
     pub overlapping: u64,
-    /// Units that were left out because the program made graphs.
+    /// Units that were not drawn because the program made graphs.
     pub while_graphs_were_made: u64,
     /// Units that could not open a window: the fixed cost exceeded the budget.
     pub over_budget: u64,
-    /// Windows that could not be opened or closed: CUPTI refused, or the profiler's own threads were busy for a millisecond.
+    /// Windows that could not be opened or closed: CUPTI refused, or the profiler's own threads
+    /// were busy for a millisecond.
     pub refused: u64,
 }
 
-/// By how much launches are dearer since the first window, until the process ends.
+/// The slowdown of launches since the first window, until the process ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LastingRise {
-    /// Nanoseconds a launch, in the mean of the latest ones.
+    /// Nanoseconds per launch, the mean of the latest ones.
     pub ns: f64,
-    /// Whether launches of these kinds were measured at one rate before the first window and after it. If not, `ns` is 600, the most
-    /// that was seen on other machines, or the difference between different rates if that is more.
+    /// True if launches of these kinds were measured at one rate before the first window and after
+    /// it. Otherwise, `ns` is 600, the maximum on other machines, or the difference between
+    /// different rates if that is larger.
     pub is_measured: bool,
 }
 
-/// What an always-on session knows so far, from [`AlwaysOnSession::snapshot`](super::AlwaysOnSession::snapshot) and
+/// The results of an always-on session so far, from
+/// [`AlwaysOnSession::snapshot`](super::AlwaysOnSession::snapshot) and
 /// [`stop`](super::AlwaysOnSession::stop).
 ///
-/// Launches and other calls are counted in full, from the time on at which units were [timed](State::Comparing). GPU times are those of a sample, scaled up to all calls that submit
-/// work: [`gpu_time`](Self::gpu_time) and [`ranges`](Self::ranges) have them with 95 % confidence intervals, by
-/// [`RatioEstimator`](crate::statistics::RatioEstimator).
+/// Launches and other calls are counted in full, since the time from which units were
+/// [timed](State::Comparing). GPU times are estimated from a sample, scaled up to all calls that
+/// submit work. [`gpu_time`](Self::gpu_time) and [`ranges`](Self::ranges) have them with 95 %
+/// confidence intervals, by [`RatioEstimator`](crate::statistics::RatioEstimator).
 #[derive(Debug, Clone)]
 pub struct AlwaysOnReport {
     pub(super) state: State,
@@ -118,11 +127,11 @@ pub struct AlwaysOnReport {
     pub(super) estimates: Estimates,
 }
 
-/// The calls and the estimated GPU time of a range path, with those of its descendants.
+/// The calls and the estimated GPU time of a range path, including descendants.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RangeEstimate {
-    /// The names from the outermost range on: `request/decode`.
+    /// The names, outermost range first: `request/decode`.
     pub path: String,
     /// Ranges of this path, counted in full.
     pub instances: u64,
@@ -134,41 +143,47 @@ pub struct RangeEstimate {
 
 impl AlwaysOnReport {
     getters! {
-        /// What the session does.
+        /// The activity of the session.
         state: State = state;
         /// The share of the program's time that recording may cost.
         budget: f64 = budget;
-        /// The measured share that windows cost.
+        /// The measured share of the time that windows cost.
         window_share: f64 = window_share;
-        /// The measured share that logging calls, CUPTI's first call and dearer launches cost.
+        /// The measured share of the time that logging calls, CUPTI's first call and slower
+        /// launches cost.
         fixed_share: f64 = fixed_share;
-        /// What CUPTI's first call costs until the process ends, at the load under which it was measured.
+        /// The cost of CUPTI's first call until the process ends, at the load under which it was
+        /// measured.
         attach_cost: TimedCost = attach_cost;
-        /// What logging calls costs, at the load under which it was measured. 77 ns a call count where this is less, or not measured.
+        /// The cost of logging calls, at the load under which it was measured. If it is less than
+        /// 77 ns per call, or not measured, 77 ns per call are counted.
         logging_cost: TimedCost = logging_cost;
-        /// The share of the time since the start in which calls were logged. Counts of calls, and the estimates, are of this time.
+        /// The share of the time since the start in which calls were logged. Counts of calls, and
+        /// the estimates, cover this time.
         logged_share: f64 = logged_share;
-        /// Launches a second at present: the mean of the last seconds.
+        /// Launches per second at present: the mean of the last seconds.
         launches_per_second: f64 = launches_per_second;
-        /// By how much launches are dearer since the first window; `None` without a window and launches after it.
+        /// The slowdown of launches since the first window; `None` without a window and later
+        /// launches.
         lasting_rise: Option<LastingRise> = rise;
         /// Counts of units and windows.
         counts: UnitCounts = counts;
         /// Calls that returned an error.
         failed_calls: u64 = failed_calls;
-        /// Calls in full; operations of all windows, without scaling.
+        /// The recorded data: all calls, and the operations of all windows without scaling.
         recorded: &Summary = summary;
         /// Calls that submitted work, counted in full since units were timed.
         submissions: u64 = estimates.submissions;
     }
 
-    /// The share of time that launches cost more at their present rate, until the process ends, since a window was opened. 0
-    /// without a window. After a change of load it differs from what is in [`fixed_share`](Self::fixed_share) of the whole time.
+    /// The share of time lost to slower launches at their present rate, since a window was opened
+    /// and until the process ends. 0 without a window. After a change of load it differs from the
+    /// part in [`fixed_share`](Self::fixed_share), which covers the whole time.
     pub fn lasting_share(&self) -> f64 {
         self.rise.map_or(0.0, |rise| rise.ns * self.launches_per_second / 1e9)
     }
 
-    /// Why the last window could not be opened or closed.
+    /// The reason why the last window could not be opened or closed.
     pub fn last_error(&self) -> Option<&Error> {
         self.last_error.as_ref()
     }
@@ -178,7 +193,7 @@ impl AlwaysOnReport {
         self.estimates.all
     }
 
-    /// The drawn windows whose records have all arrived: those that estimates rest on.
+    /// The number of drawn windows whose records have all arrived; the estimates use these.
     pub fn sampled_windows(&self) -> u64 {
         self.estimates.windows
     }
@@ -196,11 +211,12 @@ impl AlwaysOnReport {
     }
 }
 
-/// From so many windows with work on, 95 % intervals contained the truth in 94 to 96 % of draws from recordings of real GPUs. Of a handful
-/// of windows they did in 71 to 98 % (docs/measurements/always-on.md).
+/// The minimum number of windows with work for reliable 95 % intervals. From this number on, they
+/// contained the truth in 94 to 96 % of draws from recordings of real GPUs. With a handful of
+/// windows it was 71 to 98 % (docs/measurements/always-on.md).
 const ENOUGH_WINDOWS: u64 = 40;
 
-/// A time with its bounds, for people.
+/// Formats a time with its bounds.
 fn estimated(estimate: Option<Estimate>) -> String {
     let Some(Estimate { value, low, high, .. }) = estimate else { return "not sampled".to_owned() };
     let of = |ns: f64| time(Duration::from_nanos(ns as u64));

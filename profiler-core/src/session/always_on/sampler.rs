@@ -1,4 +1,4 @@
-//! Joins an always-on session while it runs, and measures what recording costs in its calls.
+//! Joins an always-on session while it runs, and measures the cost of recording from its calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,26 +13,27 @@ use crate::join::account::is_failure;
 use crate::join::streaming::StreamingJoin;
 use crate::record::recording::append::{SessionStart, Taken};
 
-/// What both callbacks of a call cost at least, as measured on an H200 (docs/measurements/cost.md): the cost of logging where
-/// units do not show more.
+/// The minimum cost of both callbacks of a call, as measured on an H200
+/// (docs/measurements/cost.md). It is the cost of logging unless units show more.
 const CALLBACKS_NS: f64 = 77.0;
 
 /// The sink of an always-on session.
 #[derive(Debug)]
 pub(super) struct Sampler {
     pub(super) join: StreamingJoin,
-    /// When the first window opened; [`u64::MAX`] before.
+    /// The time of the first window; [`u64::MAX`] before it.
     first_window_ns: Arc<AtomicU64>,
     costs: LaunchCosts,
-    /// Calls and launches since the last observation, and by how much launches after the first window were dearer in all.
+    /// Calls and launches since the last observation, and the total slowdown of launches after the
+    /// first window.
     calls: u64,
     launches: u64,
     dearer_ns: f64,
-    /// The same of the latest observation with launches after the first window.
+    /// The mean slowdown in the latest observation with launches after the first window.
     rise: Option<LastingRise>,
-    /// Calls that failed, in all.
+    /// The total of failed calls.
     pub(super) failed_calls: u64,
-    /// The end of the last segment, and that of the last observation.
+    /// The end of the last segment, and of the last observation.
     until_ns: u64,
     observed_ns: u64,
 }
@@ -57,7 +58,7 @@ impl Sampler {
         }
     }
 
-    /// Measures the calls of a segment that is this long.
+    /// Measures the calls of a segment of this length.
     fn measure(&mut self, taken: &Taken<'_>, ns: u64) {
         let all = || taken.segment.calls.iter().flat_map(|thread| &thread.calls);
         let launches = all().filter_map(|call| Some((call, launch_kind(call)?)));
@@ -70,7 +71,7 @@ impl Sampler {
         let rate = count as f64 * 1e9 / ns.max(1) as f64;
         let enabled_ns = taken.enabled_ns.unwrap_or_default();
         let first_ns = self.first_window_ns.load(Ordering::Relaxed);
-        // Of the kernels and of the graphs.
+        // Launches of kernels and of graphs.
         let mut after = [0_u64; 2];
         for (call, kind) in launches {
             let phase = if cupti::clock::is_within(enabled_ns, call.start_ns) {
@@ -100,7 +101,7 @@ impl Sampler {
         }
     }
 
-    /// What the time since the last observation cost without windows; with its start and end.
+    /// Returns the costs since the last observation without windows, with its start and end.
     pub(super) fn observe(&mut self) -> (u64, u64, FixedCost) {
         let fixed = FixedCost {
             launches: self.launches,
@@ -114,12 +115,13 @@ impl Sampler {
         (since_ns, self.until_ns, fixed)
     }
 
-    /// By how much launches of the last segment with some were dearer than before the first window, in the mean.
+    /// The mean slowdown of launches since the first window, in the last segment with such
+    /// launches.
     pub(super) fn lasting_rise(&self) -> Option<LastingRise> {
         self.rise
     }
 
-    /// By how much the launches of a mean window were dearer than others, in nanoseconds.
+    /// The mean total slowdown of the launches of one window, in nanoseconds.
     pub(super) fn window_launches_ns(&self) -> f64 {
         let mean = self.join.windows.as_ref().map_or(0.0, |windows| windows.mean_submissions());
         mean * self.costs.rise_in_window_ns()

@@ -1,4 +1,4 @@
-//! The open step or request, and how long others took.
+//! The open step or request, and the times of others.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use super::controller::{Controller, Decision};
 use super::report::UnitCounts;
 use crate::error::Error;
 
-/// How long a unit waits for the profiler's own threads before it gives up its window.
+/// The maximum wait of a unit for the profiler's own threads; then it opens no window.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1);
-/// Names of units whose mean time is known; others share one.
+/// The maximum number of unit names with their own mean time; others share one.
 const MOST_NAMES: usize = 64;
-/// The weight of the latest time in a mean, once this many are known; and how many make it known.
+/// The minimum weight of the latest time in a mean is one divided by this; a mean is known from
+/// this many values on.
 const MEAN_OF: u64 = 16;
 const ENOUGH: u64 = 8;
 
@@ -33,19 +34,19 @@ pub(super) struct Begun {
 pub(super) struct OpenWindow {
     /// The probability with which it was drawn; `None` for a unit after a slow one.
     pub(super) probability: Option<f64>,
-    /// How long it took to turn CUPTI on.
+    /// The time to turn CUPTI on.
     pub(super) begin_ns: u64,
 }
 
-/// A window that is to be closed, and the part of its cost that is known.
+/// A window that waits for its end, and the known part of its cost.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Closing {
     pub(super) begin_ns: u64,
-    /// By how much units in windows take longer than others, in the mean.
+    /// The mean increase of a unit's time in windows.
     pub(super) longer_ns: f64,
 }
 
-/// A mean that follows its values.
+/// An exponentially weighted mean.
 #[derive(Debug, Default, Clone, Copy)]
 struct Mean {
     count: u64,
@@ -64,7 +65,7 @@ enum Phase {
     #[default]
     Idle,
     Open,
-    /// Its window is to be closed, and is being closed.
+    /// Its window waits for its end, or is being closed.
     Waiting(Closing),
     Closing,
 }
@@ -80,7 +81,7 @@ struct Inner {
     comparison: Comparison,
     names: FxHashMap<String, usize>,
     means: Vec<Mean>,
-    /// By how much units in windows took longer than the mean of others.
+    /// The increase of a unit's time in windows over the mean of other units.
     longer: Mean,
 }
 
@@ -125,7 +126,8 @@ fn draw(state: &mut u64) -> f64 {
 }
 
 impl Units {
-    /// Begins a unit if none is open. `decide` gets whether the last unit was slow and a random number.
+    /// Begins a unit if none is open. `decide` receives whether the last unit was slow, and a
+    /// random number.
     pub(super) fn begin(
         &self,
         name: &str,
@@ -154,7 +156,7 @@ impl Units {
         Some(Begun { start_ns: 0, window, name })
     }
 
-    /// Ends the unit, which took this long.
+    /// Ends the unit, with its time.
     pub(super) fn end_unit(&self, begun: &Begun, ns: u64, slow: Option<Duration>) {
         let mut inner = self.inner.lock();
         if slow.is_some_and(|slow| u128::from(ns) > slow.as_nanos()) {
@@ -181,12 +183,12 @@ impl Units {
         }
     }
 
-    /// Sets what units are compared for.
+    /// Sets the comparison of units.
     pub(super) fn compare(&self, comparison: Comparison) {
         self.inner.lock().comparison = comparison;
     }
 
-    /// What is to be done about CUPTI now.
+    /// Returns the next action for CUPTI.
     pub(super) fn next_step(&self, now_ns: u64) -> Step {
         self.inner.lock().comparison.tick(now_ns)
     }
@@ -201,17 +203,17 @@ impl Units {
         self.inner.lock().comparison.logging(now_ns);
     }
 
-    /// Calls are not logged for now.
+    /// Calls are not logged for one block.
     pub(super) fn silent(&self, now_ns: u64) {
         self.inner.lock().comparison.silent(now_ns);
     }
 
-    /// The comparison is over: units may be drawn.
+    /// Ends the comparison: units may be drawn.
     pub(super) fn conclude(&self, now_ns: u64) {
         self.inner.lock().comparison.conclude(now_ns);
     }
 
-    /// Calls are logged, and are compared again with their lack.
+    /// Calls are logged. Restarts the comparison with and without logging.
     pub(super) fn compare_again(&self, now_ns: u64) {
         self.inner.lock().comparison.again(now_ns);
     }
@@ -223,19 +225,19 @@ impl Units {
         inner.last_error = error.or(inner.last_error.take());
     }
 
-    /// Whether units are compared, and CUPTI was not called yet.
+    /// Returns whether units are compared, and whether CUPTI was not called yet.
     pub(super) fn is_comparing(&self) -> (bool, bool) {
         let comparison = &self.inner.lock().comparison;
         (comparison.is_comparing(), comparison.is_before())
     }
 
-    /// What CUPTI's first call costs, and what logging calls does.
+    /// The costs of CUPTI's first call and of logging calls.
     pub(super) fn costs(&self) -> [TimedCost; 2] {
         let comparison = &self.inner.lock().comparison;
         [comparison.attach_cost(), comparison.logging_cost()]
     }
 
-    /// What both have cost since the last call of this, which was so long ago.
+    /// Returns both costs for the `elapsed_ns` since the last call.
     pub(super) fn take_cost(&self, elapsed_ns: u64) -> Charged {
         self.inner.lock().comparison.take_cost(elapsed_ns as f64)
     }
@@ -276,7 +278,7 @@ impl Units {
         self.inner.lock().phase = Phase::Idle;
     }
 
-    /// Ends the thread that closes windows, and begins no further unit.
+    /// Ends the thread that closes windows, and rejects further units.
     pub(super) fn end(&self) {
         self.inner.lock().is_over = true;
         self.changed.notify_all();
@@ -293,7 +295,7 @@ impl Inner {
         if let Some(row) = self.names.get(name) {
             return *row;
         }
-        // The last row is that of all further names.
+        // The last row is shared by all further names.
         let row = self.names.len().min(MOST_NAMES);
         if row < MOST_NAMES {
             self.names.insert(name.to_owned(), row);

@@ -1,5 +1,5 @@
-//! What unwinding and sampling need of C and of the machine: registers, words of a stack, loaded modules, mapped files, timers. The
-//! only unsafe code of this crate.
+//! Interfaces to C and the machine for unwinding and sampling: registers, words of a stack, loaded
+//! modules, mapped files, timers. The only unsafe code of this crate.
 
 pub(super) mod timer;
 
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use memmap2::Mmap;
 
-/// The registers that unwinding starts from.
+/// The registers from which unwinding starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Registers {
     pub(super) pc: u64,
@@ -27,7 +27,8 @@ pub(super) struct Registers {
     pub(super) lr: u64,
 }
 
-/// The registers of the function that this is inlined into, which has to be active while its stack is unwound.
+/// Returns the registers of the function into which this is inlined. That function must be active
+/// while its stack is unwound.
 #[inline(always)]
 pub(super) fn registers() -> Registers {
     let (pc, sp, fp): (u64, u64, u64);
@@ -67,8 +68,8 @@ pub(super) struct StackWords {
 }
 
 impl StackWords {
-    /// From this stack pointer of the calling thread to the stack's base; `None` if the pointer is on another stack, such as that
-    /// of a fiber or a signal handler.
+    /// The range from this stack pointer of the calling thread to the stack's base. `None` if the
+    /// pointer is on another stack, such as a stack of a fiber or a signal handler.
     #[inline]
     pub(super) fn of_thread(registers: &Registers) -> Option<Self> {
         let bounds = bounds_of_thread()?;
@@ -83,9 +84,9 @@ impl StackWords {
         if !is_whole || address < self.range.start {
             return Err(());
         }
-        // SAFETY: the address is aligned and between the stack pointer of a function that is active (`registers`) and the base
-        // of the same thread's stack, which is mapped as long as the thread runs. Volatile: other threads may write to what lies
-        // there, and any value will do.
+        // SAFETY: the address is aligned and between the stack pointer of a function that is active
+        // (`registers`) and the base of the same thread's stack, which is mapped as long as the
+        // thread runs. Volatile: other threads may write to what lies there, and any value will do.
         Ok(unsafe { (address as *const u64).read_volatile() })
     }
 }
@@ -94,12 +95,12 @@ thread_local! {
     static BOUNDS: std::cell::Cell<Option<(u64, u64)>> = const { std::cell::Cell::new(None) };
 }
 
-/// Where the calling thread's stack lies: asked once a thread, which allocates.
+/// The bounds of the calling thread's stack: queried once per thread, which allocates.
 #[inline]
 pub(super) fn bounds_of_thread() -> Option<Range<u64>> {
     let known = BOUNDS.try_with(std::cell::Cell::get).ok()?;
     let (start, end) = known.unwrap_or_else(|| {
-        // Empty where it cannot be had.
+        // Empty if the query fails.
         let bounds = ask_bounds().unwrap_or_default();
         let _ = BOUNDS.try_with(|cell| cell.set(Some(bounds)));
         bounds
@@ -112,13 +113,14 @@ fn ask_bounds() -> Option<(u64, u64)> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: has no preconditions.
     let own = unsafe { libc::pthread_self() };
-    // SAFETY: the thread is the calling one; the function initialises the attributes where it returns 0.
+    // SAFETY: the thread is the calling one; the function initialises the attributes where it
+    // returns 0.
     let result = unsafe { libc::pthread_getattr_np(own, attributes.as_mut_ptr()) };
     if result != 0 {
         return None;
     }
     let (mut start, mut bytes) = (std::ptr::null_mut::<c_void>(), 0);
-    // SAFETY: the attributes were initialised above; both places are live.
+    // SAFETY: the attributes were initialised above; both variables are live.
     let result =
         unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &mut start, &mut bytes) };
     // SAFETY: they were initialised above and are not used again.
@@ -127,19 +129,19 @@ fn ask_bounds() -> Option<(u64, u64)> {
     (result == 0).then_some((start, start.saturating_add(bytes as u64)))
 }
 
-/// A module as the dynamic linker has it.
+/// A module in the dynamic linker's list.
 #[derive(Debug, Clone)]
 pub(super) struct LoadedModule {
     /// Empty for the program.
     pub(super) path: PathBuf,
-    /// What is added to an address of the file for one of the process.
+    /// The difference between an address in the process and in the file.
     pub(super) bias: u64,
     /// The addresses of the process that hold its code.
     pub(super) code: Vec<Range<u64>>,
     pub(super) build_id: Vec<u8>,
 }
 
-/// How often modules were loaded and unloaded so far. Takes the dynamic linker's lock.
+/// The numbers of modules loaded and unloaded so far. Takes the dynamic linker's lock.
 pub(super) fn module_changes() -> (u64, u64) {
     unsafe extern "C" fn first(
         info: *mut libc::dl_phdr_info,
@@ -148,18 +150,19 @@ pub(super) fn module_changes() -> (u64, u64) {
     ) -> c_int {
         // SAFETY: the dynamic linker passes a live structure.
         let info = unsafe { &*info };
-        // SAFETY: the pointer that was passed below, to a place that nothing else uses meanwhile.
+        // SAFETY: the pointer that was passed below, to a variable that nothing else uses
+        // meanwhile.
         let changes = unsafe { &mut *changes.cast::<(u64, u64)>() };
         *changes = (info.dlpi_adds, info.dlpi_subs);
         1
     }
     let mut changes = (0_u64, 0_u64);
-    // SAFETY: the function has the type that is asked for, and takes the pointer as what it is.
+    // SAFETY: the function has the required type, and casts the pointer to its actual type.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut changes).cast()) };
     changes
 }
 
-/// The modules that are loaded now. Takes the dynamic linker's lock.
+/// The currently loaded modules. Takes the dynamic linker's lock.
 pub(super) fn loaded_modules() -> Vec<LoadedModule> {
     unsafe extern "C" fn next(
         info: *mut libc::dl_phdr_info,
@@ -168,12 +171,14 @@ pub(super) fn loaded_modules() -> Vec<LoadedModule> {
     ) -> c_int {
         // SAFETY: the dynamic linker passes a live structure.
         let info = unsafe { &*info };
-        // SAFETY: the pointer that was passed below, to a place that nothing else uses meanwhile.
+        // SAFETY: the pointer that was passed below, to a variable that nothing else uses
+        // meanwhile.
         let modules = unsafe { &mut *modules.cast::<Vec<LoadedModule>>() };
         if info.dlpi_phdr.is_null() {
             return 0;
         }
-        // SAFETY: the module's table of program headers, of this length, which is mapped while the linker's lock is held.
+        // SAFETY: the module's table of program headers, of this length, which is mapped while the
+        // linker's lock is held.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let at = |header: &libc::Elf64_Phdr| info.dlpi_addr.wrapping_add(header.p_vaddr);
         let code = headers
@@ -183,7 +188,8 @@ pub(super) fn loaded_modules() -> Vec<LoadedModule> {
         let notes = headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
         let build_id = notes.filter_map(|header| {
             let bytes = usize::try_from(header.p_filesz).ok()?.min(MOST_NOTE_BYTES);
-            // SAFETY: a segment of the module, which the dynamic linker has mapped and keeps while its lock is held.
+            // SAFETY: a segment of the module, which the dynamic linker has mapped and keeps while
+            // its lock is held.
             let note = unsafe { std::slice::from_raw_parts(at(header) as *const u8, bytes) };
             build_id_of(note)
         });
@@ -194,14 +200,14 @@ pub(super) fn loaded_modules() -> Vec<LoadedModule> {
         0
     }
     let mut modules: Vec<LoadedModule> = Vec::new();
-    // SAFETY: the function has the type that is asked for, and takes the pointer as what it is.
+    // SAFETY: the function has the required type, and casts the pointer to its actual type.
     unsafe { libc::dl_iterate_phdr(Some(next), (&raw mut modules).cast()) };
     modules
 }
 
 /// The type of a note with a build id, in ELF.
 const NT_GNU_BUILD_ID: u32 = 3;
-/// More of a segment of notes is not read.
+/// The maximum number of bytes read from a segment of notes.
 const MOST_NOTE_BYTES: usize = 4096;
 
 /// The build id in a segment of notes: `namesz`, `descsz`, `type`, then both padded to four bytes.
@@ -233,16 +239,17 @@ unsafe fn path(name: *const c_char) -> PathBuf {
 
 /// Maps the file of a loaded module.
 pub(super) fn map(file: &File) -> io::Result<Mmap> {
-    // SAFETY: the file is that of a module whose code this process runs from a mapping of the same kind: whoever truncates it
-    // ends the program without us. Where it is written to in place the bytes change under us: they are read as the damaged
-    // bytes they are, by a parser of untrusted input.
+    // SAFETY: the file belongs to a module whose code this process runs from a mapping of the same
+    // kind: truncating it ends the program even without this mapping. If it is overwritten in
+    // place, the bytes change under us: they are then read as damaged bytes, by a parser of
+    // untrusted input.
     unsafe { Mmap::map(file) }
 }
 
 /// `PERF_EVENT_IOC_SET_OUTPUT`, `_IO('$', 5)`.
 const SET_OUTPUT: libc::Ioctl = 0x2405;
 
-/// Has the records of an event of perf written to the buffer of another one of the same thread.
+/// Redirects the records of a perf event to the buffer of another event of the same thread.
 pub(super) fn share_buffer(of: &impl AsRawFd, with: &impl AsRawFd) -> io::Result<()> {
     // SAFETY: both descriptors are open during the call, and the request takes a descriptor.
     let result = unsafe { libc::ioctl(of.as_raw_fd(), SET_OUTPUT, with.as_raw_fd()) };

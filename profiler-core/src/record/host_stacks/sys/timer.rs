@@ -1,7 +1,9 @@
-//! Timers of the CPU time of single threads, whose signal handler copies the registers and the stack of the thread.
+//! Timers of the CPU time of single threads, whose signal handler copies the registers and the
+//! stack of the thread.
 //!
-//! The handler runs at any place of the program: it takes no lock, allocates nothing, uses no variable of the thread and calls nothing
-//! but `clock_gettime`. It reads the thread's own stack within known bounds and writes atomics of this file.
+//! The handler may interrupt the program at any instruction: it takes no lock, allocates nothing,
+//! uses no thread-local variable and calls nothing but `clock_gettime`. It reads the thread's own
+//! stack within known bounds and writes atomics of this file.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -12,14 +14,14 @@ use std::time::Duration;
 
 use super::{Registers, StackWords};
 
-/// The most threads with timers.
+/// The maximum number of threads with timers.
 pub(in super::super) const TIMED_THREADS: usize = 64;
-/// Samples of a thread that were not read yet; more are lost.
+/// The maximum number of unread samples of a thread; further ones are lost.
 const SNAPSHOTS: usize = 4;
-/// The most words that are copied of a stack.
+/// The maximum number of words copied from a stack.
 const WORDS: usize = 2048;
 
-/// A sample as the handler leaves it.
+/// A sample as written by the handler.
 struct Snapshot {
     is_full: AtomicBool,
     time_ns: AtomicU64,
@@ -32,10 +34,10 @@ struct Snapshot {
     words: [AtomicU64; WORDS],
 }
 
-/// What the handler and the sampler share for a thread. Written by one thread at a time: the signal goes to that thread alone, and is
-/// blocked in its handler.
+/// The state shared by the handler and the sampler for a thread. Only one thread writes at a time:
+/// the signal is delivered only to that thread, and is blocked in its handler.
 struct Place {
-    /// Which thread it is of; signals of an earlier one are ignored.
+    /// Identifies the thread; signals of an earlier one are ignored.
     generation: AtomicU32,
     start: AtomicU64,
     end: AtomicU64,
@@ -67,13 +69,14 @@ static PLACES: [Place; TIMED_THREADS] = [const {
     }
 }; TIMED_THREADS];
 
-/// Installs the handler of `SIGPROF`, and leaves it there: a signal that is under way would end a process without one.
+/// Installs the handler of `SIGPROF` permanently: a pending signal would end a process without a
+/// handler.
 ///
 /// # Errors
-/// The program has a handler of its own, or ignores the signal.
+/// The program has its own handler, or ignores the signal.
 pub(in super::super) fn install() -> io::Result<()> {
     let mut before = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: asks for the present action, and writes it to a place of this frame.
+    // SAFETY: queries the current action, and writes it to a variable of this frame.
     let result = unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), before.as_mut_ptr()) };
     if result != 0 {
         return Err(io::Error::last_os_error());
@@ -91,15 +94,17 @@ pub(in super::super) fn install() -> io::Result<()> {
     // SAFETY: a structure of integers, for which zeros are valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = own;
-    // The stack may be an alternative one, where the program has one: fibers have no room for a handler.
+    // Runs on the alternative stack if the program has one: fibers have no room for a handler.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and may run anywhere (the module's text).
+    // SAFETY: the handler has the signature that SA_SIGINFO requires, and may run anywhere (the
+    // module's text).
     let result = unsafe { libc::sigaction(libc::SIGPROF, &action, std::ptr::null_mut()) };
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// # Safety
-/// The kernel calls it for a signal whose action has `SA_SIGINFO`: both pointers are to live structures of its own.
+/// The kernel calls it for a signal whose action has `SA_SIGINFO`: both pointers are to live
+/// structures of its own.
 unsafe extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: by the promise above.
     let info = unsafe { &*info };
@@ -130,7 +135,7 @@ unsafe extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, context: *m
     #[cfg(target_arch = "aarch64")]
     free.lr.store(registers.lr, Ordering::Relaxed);
     let mut count = 0;
-    // The stack of this very thread, which waits in this handler: from its stack pointer to its base.
+    // The stack of this thread, which runs this handler: from its stack pointer to its base.
     let stack = StackWords { range: registers.sp..bounds.end };
     let mut address = registers.sp;
     while count < WORDS {
@@ -171,11 +176,12 @@ pub(in super::super) struct CpuTimer {
 // SAFETY: a timer is a number of the process, which any thread may pass to the kernel.
 unsafe impl Send for CpuTimer {}
 
-/// A sample: when it was taken, the registers, and the words of the stack from the stack pointer on.
+/// A sample: its time, the registers, and the words of the stack above the stack pointer.
 pub(in super::super) type Taken<'a> = (u64, Registers, &'a [u8]);
 
 impl CpuTimer {
-    /// Starts a timer for a thread of this process with this stack. The place is one that no other timer has.
+    /// Starts a timer for a thread of this process with this stack. No other timer may use the same
+    /// slot.
     pub(in super::super) fn start(
         thread_id: u32,
         stack: Range<u64>,
@@ -191,7 +197,8 @@ impl CpuTimer {
         for snapshot in &at.snapshots {
             snapshot.is_full.store(false, Ordering::Relaxed);
         }
-        // The clock of a thread's CPU time, as the kernel numbers it: CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED.
+        // The clock of a thread's CPU time, as encoded by the kernel: CPUCLOCK_PERTHREAD_MASK and
+        // CPUCLOCK_SCHED.
         let clock = (!(thread_id as libc::clockid_t) << 3) | 6;
         // SAFETY: a structure of integers and a pointer, for which zeros are valid.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
@@ -201,7 +208,8 @@ impl CpuTimer {
         event.sigev_value =
             libc::sigval { sival_ptr: ((generation as usize) << 16 | place) as *mut c_void };
         let mut timer = MaybeUninit::uninit();
-        // SAFETY: the event is initialised, and the timer's number is written to a place of this frame.
+        // SAFETY: the event is initialised, and the timer's number is written to a variable of this
+        // frame.
         let result = unsafe { libc::timer_create(clock, &mut event, timer.as_mut_ptr()) };
         if result != 0 {
             return Err(io::Error::last_os_error());
@@ -213,12 +221,12 @@ impl CpuTimer {
             tv_nsec: interval.subsec_nanos().max(1).into(),
         };
         let time = libc::itimerspec { it_interval: every, it_value: every };
-        // SAFETY: the timer was made above; the old setting is not asked for.
+        // SAFETY: the timer was created above; the old setting is not requested.
         let result = unsafe { libc::timer_settime(started.timer, 0, &time, std::ptr::null_mut()) };
         if result != 0 { Err(io::Error::last_os_error()) } else { Ok(started) }
     }
 
-    /// Visits the samples since the last call, and returns how many were lost.
+    /// Visits the samples since the last call, and returns the number of lost ones.
     pub(in super::super) fn take(&self, mut visit: impl FnMut(Taken<'_>)) -> u64 {
         let place = &PLACES[self.place];
         let mut bytes = Vec::new();
