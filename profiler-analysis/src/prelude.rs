@@ -238,7 +238,7 @@ pub trait ProfileExt: Sealed {
     /// functions of the host, and the [cause](profiler_core::query::IdleCause).
     ///
     /// Gaps shorter than `shortest` are left out: the clocks of host and device differ by up to
-    /// [`Facts::clock_error_ns`](profiler_core::Facts::clock_error_ns).
+    /// [`Facts::clock_error_ns`](profiler_core::profile::Facts::clock_error_ns).
     ///
     /// Functions are taken from the [samples](profiler_core::query::Gap::samples) of the gap,
     /// followed by the thread's state. Time without a sample has the functions of

@@ -17,7 +17,7 @@ pub trait Capture {
     /// [`GpuOperation::captured_in`](profiler_core::profile::GpuOperation::captured_in) and the column `replayed` of
     /// ranges. That needs a session that is on during the capture, paused or not; a graph of before has its launches
     /// attributed, and its nodes to no range
-    /// ([`Facts::graph_operations_captured`](profiler_core::Facts::graph_operations_captured)).
+    /// ([`Facts::graph_operations_captured`](profiler_core::profile::Facts::graph_operations_captured)).
     ///
     /// The capture ends in any case: after an error or a panic of `record` the stream is as before, and the error or panic
     /// goes through. cudarc's default stream cannot be captured, nor a stream whose memory has events of before:

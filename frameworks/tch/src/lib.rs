@@ -33,7 +33,7 @@
 //! work of that thread is the range's in which another one waits: see
 //! [`with_inferred_ranges`](profiler_core::Profile::with_inferred_ranges). Inferred work is in columns of its own and in no other
 //! sum. If several threads wait in a backward pass at a time, nothing is inferred, and
-//! [`undecided_calls`](profiler_core::Facts::undecided_calls) counts the calls. Modules have no ranges in the backward pass: nothing
+//! [`undecided_calls`](profiler_core::profile::Facts::undecided_calls) counts the calls. Modules have no ranges in the backward pass: nothing
 //! tells which of them a kernel is of.
 //!
 //! # Streams and devices

@@ -83,7 +83,7 @@ impl Merger {
     }
 
     /// Counts a recording that is missing, unreadable or a copy, which makes the profile
-    /// [incomplete](Losses::missing_recordings).
+    /// [incomplete](crate::profile::Losses::missing_recordings).
     pub fn add_missing(&mut self) {
         self.0.add_missing();
     }

@@ -40,11 +40,11 @@ use crate::record::recording::RecordingInfo;
 /// `{}` prints tables for people; its JSON has an entry per path. Counts, sums and attribution are
 /// exact, as in a [`Profile`](crate::Profile). There is one exception. A context attached after
 /// 262,144 other ranges have ended since its own counts as outside all ranges, and in
-/// [`Losses::calls_in_unknown_ranges`]. The same holds for a joined context after as many other
+/// [`Losses::calls_in_unknown_ranges`](crate::profile::Losses::calls_in_unknown_ranges). The same holds for a joined context after as many other
 /// joins. Marks and process ranges are summed by name.
 ///
 /// The number of names and paths is [bounded](crate::ProfilerBuilder::summary_rows). Further ones
-/// are summed as `(other)` of their parent path and counted in [`Facts::summed_as_other`]. Totals
+/// are summed as `(other)` of their parent path and counted in [`Facts::summed_as_other`](crate::profile::Facts::summed_as_other). Totals
 /// stay exact.
 #[derive(Debug, Clone)]
 pub struct Summary {

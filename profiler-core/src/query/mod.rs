@@ -284,7 +284,7 @@ impl<'a> Query<'a> {
         /// Selects by time alone: operations that started on the GPU while the host was in such a
         /// range, whatever thread submitted them. An operation is attributed to the range that
         /// began last ([`Attribution::Window`](crate::profile::Attribution::Window)), as exactly as
-        /// CUPTI's clock allows ([`Facts::clock_error_ns`](crate::Facts::clock_error_ns)).
+        /// CUPTI's clock allows ([`Facts::clock_error_ns`](crate::profile::Facts::clock_error_ns)).
         /// [`directly`](Self::directly) and [`outside_ranges`](Self::outside_ranges) have no
         /// effect.
         by_window() selection.ranges.mode = AttributionMode::Window;

@@ -30,7 +30,7 @@ use crate::record::recording::ranges::{self, RangeTag};
 ///
 /// Capturing reads one thread-local value; attaching stores a few. Without a session a context is
 /// empty. A context of an earlier session has no effect;
-/// [`Facts::earlier_contexts`](crate::Facts::earlier_contexts) counts its uses. The range may have
+/// [`Facts::earlier_contexts`](crate::profile::Facts::earlier_contexts) counts its uses. The range may have
 /// ended before the context is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Context {
@@ -64,7 +64,7 @@ impl Context {
     /// A join costs one or two allocations, and log entries of 24 bytes: one for two ranges, one
     /// more for each further range. Attaching costs the same as for any context. If the entry
     /// cannot be written, as on a thread that is ending, the first context is returned and
-    /// [`Losses::lost_ranges`](crate::Losses::lost_ranges) counts the loss.
+    /// [`Losses::lost_ranges`](crate::profile::Losses::lost_ranges) counts the loss.
     ///
     /// ```
     /// use profiler_core::Context;

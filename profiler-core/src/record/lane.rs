@@ -113,7 +113,7 @@ impl Context {
     /// A range may have ended before its work reaches the launching thread.
     ///
     /// A thread stores 65,536 lanes per recording. Beyond that it drops the lanes with the oldest
-    /// hand-over and counts them in [`Facts::forgotten_lanes`](crate::Facts::forgotten_lanes).
+    /// hand-over and counts them in [`Facts::forgotten_lanes`](crate::profile::Facts::forgotten_lanes).
     ///
     /// ```no_run
     /// use std::cell::Cell;

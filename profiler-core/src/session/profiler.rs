@@ -96,7 +96,7 @@ impl ProfilerBuilder {
         config(config: Config) settings.config = config;
         /// Retains the work submitted in the last `time`, and all open ranges. A range whose parent
         /// on another thread ended earlier has no parent:
-        /// [`Facts::orphaned_ranges`](crate::Facts::orphaned_ranges).
+        /// [`Facts::orphaned_ranges`](crate::profile::Facts::orphaned_ranges).
         ///
         /// A background thread takes and releases the logs several times within `time`. Memory
         /// grows with the work submitted in that time and the number of names, not with the number
@@ -117,7 +117,7 @@ impl ProfilerBuilder {
         ///
         /// If a sampler fails (no permission, counters in use, an old CUPTI, no NVML), the session
         /// continues. Its series has no samples and a [failure](crate::series::Series::failure),
-        /// and [`Facts::failed_samplers`](crate::Facts::failed_samplers) counts it. Sessions of
+        /// and [`Facts::failed_samplers`](crate::profile::Facts::failed_samplers) counts it. Sessions of
         /// this process share a device's sampler if their settings are equal; otherwise only the
         /// first session samples it. [Summaries](Profiler::summarize) do not sample, and count this
         /// in their health.
@@ -141,13 +141,13 @@ impl ProfilerBuilder {
         /// parent path, so totals stay exact; `(other)` has as many paths again.
         /// [`Facts::summed_as_other`] counts them. With 0, everything in ranges is `(other)`.
         ///
-        /// [`Facts::summed_as_other`]: crate::Facts::summed_as_other
+        /// [`Facts::summed_as_other`]: crate::profile::Facts::summed_as_other
         summary_rows(rows: usize) settings.summary_rows = Some(rows);
         /// The maximum size of a file of [`record_to`](Profiler::record_to). The default is
         /// [`Recording::MAX_BYTES`], 4 GiB, the default maximum of [`Recording::load`].
         ///
         /// Once the next period does not fit, the file is left unchanged and the rest of the
-        /// session is lost: [`Losses::unwritten_entries`](crate::Losses::unwritten_entries) counts
+        /// session is lost: [`Losses::unwritten_entries`](crate::profile::Losses::unwritten_entries) counts
         /// it.
         max_file_bytes(bytes: u64) settings.max_file_bytes = Some(bytes);
     }
@@ -279,7 +279,7 @@ impl Profiler {
     /// Its session ends at most half a second before the death (or a
     /// [period](ProfilerBuilder::period) if that is longer), or at the last
     /// [`flush`](RecordingFile::flush). In it, calls that had not returned and calls whose records
-    /// CUPTI had not delivered are [pending](crate::Facts::pending_calls). CUPTI is flushed once
+    /// CUPTI had not delivered are [pending](crate::profile::Facts::pending_calls). CUPTI is flushed once
     /// per period, and under load every 10 s, when it delivers full buffers without a flush.
     /// Samples are written at the end. The content survives `SIGKILL`, `abort` and `_exit` without
     /// any handler. It is not synchronised with the disk: a loss of power may lose it.
@@ -351,7 +351,7 @@ impl Profiler {
     /// about 0.2 us per operation.
     ///
     /// Other threads may continue; their work is included up to this call. A call in progress that
-    /// does not return in time is [open](crate::Losses::open_calls). Work that the GPU does not
+    /// does not return in time is [open](crate::profile::Losses::open_calls). Work that the GPU does not
     /// finish in time is unfinished. The session ends even if CUPTI returns an error.
     ///
     /// # Errors
@@ -375,8 +375,8 @@ impl Profiler {
     ///
     /// All logs are cut at one time; open ranges count until then. Waits up to 10 s for CUPTI, not
     /// for the GPU. Calls in progress or without a record yet are
-    /// [`Facts::pending_calls`](crate::Facts::pending_calls), open ranges
-    /// [`Facts::pending_ranges`](crate::Facts::pending_ranges), and the profile still counts as
+    /// [`Facts::pending_calls`](crate::profile::Facts::pending_calls), open ranges
+    /// [`Facts::pending_ranges`](crate::profile::Facts::pending_ranges), and the profile still counts as
     /// complete. While the GPU is busy, only the final profile distinguishes late records from lost
     /// ones.
     ///

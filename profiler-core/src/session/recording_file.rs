@@ -190,7 +190,7 @@ impl RecordingFile {
     /// [`Profiler::stop`](crate::Profiler::stop) does, and up to 10 s for the disk.
     ///
     /// A file at its largest size is completed too: [`FileTotals::is_full`] is true, and
-    /// [`Losses::unwritten_entries`](crate::Losses::unwritten_entries) counts the missing entries.
+    /// [`Losses::unwritten_entries`](crate::profile::Losses::unwritten_entries) counts the missing entries.
     ///
     /// # Errors
     /// CUPTI's refusal; the disk was full, failed or took too long; the file was removed or

@@ -97,9 +97,9 @@ const LOST: &str = "gpu_profiler::lost";
 /// fits that: every pass is a range. [`LayerBuilder::instances`] distinguishes the layers of a
 /// model. Install the layer before the model is built, and let filters pass its spans, which are of
 /// level `TRACE` in candle: other spans are not ranges.
-/// [`Facts::unused_span_sites`](crate::Facts::unused_span_sites),
-/// [`Facts::layers_without_spans`](crate::Facts::layers_without_spans) and
-/// [`Facts::disabled_span_levels`](crate::Facts::disabled_span_levels) count missing spans, the
+/// [`Facts::unused_span_sites`](crate::profile::Facts::unused_span_sites),
+/// [`Facts::layers_without_spans`](crate::profile::Facts::layers_without_spans) and
+/// [`Facts::disabled_span_levels`](crate::profile::Facts::disabled_span_levels) count missing spans, the
 /// report prints the counts, and [`LayerGuard::span_coverage`] has the names. Spans that were
 /// created while the process had no subscriber are not detected if others were created since.
 ///
@@ -285,7 +285,7 @@ impl LayerGuard {
     }
 
     /// The call sites of spans that were active while the layer was installed; includes the names
-    /// of [`Facts::unused_span_sites`](crate::Facts::unused_span_sites).
+    /// of [`Facts::unused_span_sites`](crate::profile::Facts::unused_span_sites).
     pub fn span_coverage(&self) -> SpanCoverage {
         self.coverage.clone()
     }

@@ -98,7 +98,7 @@ impl Measurement {
         gpu_span: &Timing = gpu_span;
         /// The time that a caller waits for the result, on an idle GPU. It starts with the first
         /// submitting call and ends with the last operation. It contains the error of CUPTI's clock
-        /// against the host's ([`Facts::clock_error_ns`](profiler_core::Facts::clock_error_ns)).
+        /// against the host's ([`Facts::clock_error_ns`](profiler_core::profile::Facts::clock_error_ns)).
         latency: &Timing = latency;
         /// The time of the call on the host, including waits.
         host_time: &Timing = host_time;

@@ -271,10 +271,10 @@ impl Recording {
         /// True if it is a snapshot of a running session, or its file while it ran.
         is_snapshot: bool = pending_from_ns.is_some();
         /// True if its file ended early: the writer was killed, the disk was full, or writing
-        /// continues. [`Losses::truncated`](crate::Losses::truncated) counts it.
+        /// continues. [`Losses::truncated`](crate::profile::Losses::truncated) counts it.
         is_truncated: bool = is_truncated;
         /// False if it was read from a file of format 1 or 2, in which damage may go unnoticed.
-        /// [`Facts::unchecked_recordings`](crate::Facts::unchecked_recordings) counts it;
+        /// [`Facts::unchecked_recordings`](crate::profile::Facts::unchecked_recordings) counts it;
         /// [`save`](Self::save) writes checksums.
         has_checksums: bool = has_checksums;
         /// The runtime API calls by thread, if they were logged.
