@@ -53,10 +53,10 @@ macro_rules! named {
         }
 
         impl $type {
-            /// All of them, in order.
+            /// All values, in order.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
-            /// Its name.
+            /// The value's name.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+

@@ -1,23 +1,25 @@
-//! CUPTI's settings that a collection may change for its time.
+//! CUPTI's settings that a collection may change while it runs.
 
 use std::fmt;
 
 use crate::sys::abi::ATTR_ZEROED_OUT_ACTIVITY_BUFFER;
 
-/// A setting of CUPTI (`CUpti_ActivityAttribute`). Sizes are bytes, counts numbers, switches 0 or 1.
+/// A setting of CUPTI (`CUpti_ActivityAttribute`). Sizes are bytes, counts numbers, switches 0
+/// or 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Attribute {
-    /// Bytes of one of CUPTI's buffers for times on the device, for each context; 3,200,000 by default, which is some
-    /// 100,000 operations.
+    /// Bytes of one of CUPTI's buffers for times on the device, for each context; 3,200,000 by
+    /// default, enough for some 100,000 operations.
     DeviceBufferBytes,
-    /// The most such buffers of a context; 250 by default. Where they are all full, records come without timestamps.
+    /// The maximum number of such buffers of a context; 250 by default. If they are all full,
+    /// records have no timestamps.
     DeviceBufferLimit,
-    /// Such buffers made ready with a context; 3 by default, and less than the limit.
+    /// Such buffers allocated with a context; 3 by default, and fewer than the limit.
     DeviceBuffersReady,
-    /// 1 has such buffers in pinned host memory and not on the device, which is the default.
+    /// 1 places such buffers in pinned host memory instead of on the device, which is the default.
     DeviceBuffersPinned,
-    /// 1 gives every thread an activity buffer of its own (12.3+), which from 13.0 on is the default.
+    /// 1 gives every thread its own activity buffer (12.3+); the default from 13.0 on.
     PerThreadBuffers,
     /// Bytes of the buffers for graphs that are launched from the device (12.9+).
     DeviceGraphBufferBytes,
@@ -36,7 +38,7 @@ impl Attribute {
 
     /// CUPTI's number for it, the bytes of its value, and its text.
     fn facts(self) -> (u32, usize, &'static str) {
-        // CUPTI keeps switches in a byte and numbers in a size_t.
+        // CUPTI stores switches in a byte and numbers in a size_t.
         const NUMBER: usize = size_of::<usize>();
         match self {
             Self::DeviceBufferBytes => (0, NUMBER, "bytes of a device buffer"),
@@ -61,16 +63,16 @@ impl Attribute {
     }
 }
 
-/// An attribute by CUPTI's number, with how many bytes its value has. Those are little-endian on every machine that has
-/// CUPTI.
+/// An attribute by CUPTI's number, with the size of its value in bytes. Values are little-endian on
+/// every machine that has CUPTI.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttributeId {
     pub(crate) id: u32,
     pub(crate) bytes: usize,
 }
 
-/// Whether buffers come zeroed. The pool's are, where nobody waits; CUPTI must be told, or it would zero them itself
-/// inside a CUDA call of the program.
+/// The attribute for buffers that are already zeroed. The pool zeroes its buffers where nobody
+/// waits. Without this setting CUPTI would zero them itself inside a CUDA call of the program.
 pub(crate) const ZEROED_BUFFERS: AttributeId =
     AttributeId { id: ATTR_ZEROED_OUT_ACTIVITY_BUFFER, bytes: 1 };
 
@@ -80,22 +82,22 @@ impl fmt::Display for Attribute {
     }
 }
 
-/// What came of setting an attribute.
+/// The result of setting an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AttributeSetting {
-    /// Which.
+    /// The attribute.
     pub attribute: Attribute,
-    /// Its value before, to which it was put back.
+    /// Its value before, which was restored.
     pub before: u64,
-    /// What was requested.
+    /// The requested value.
     pub asked: u64,
-    /// What CUPTI then said it was.
+    /// The value that CUPTI then reported.
     pub set: u64,
 }
 
 impl AttributeSetting {
-    /// A setting as a recording holds it.
+    /// Builds a setting from a recording.
     #[must_use]
     pub fn new(attribute: Attribute, before: u64, asked: u64, set: u64) -> Self {
         Self { attribute, before, asked, set }

@@ -1,12 +1,13 @@
 //! The call log: for each call its function, thread, tag, start, end and result.
 //!
-//! A callback writes an entry when a call starts and adds the end when it returns, in a log of the calling thread. The entry
-//! contains the thread's *word*, a tag of 64 bits: whoever keeps ranges stores the tag of the current one with [`set_word`].
-//! CUPTI's correlation id then links kernels, copies and synchronisations to that tag, without any clock.
+//! A callback writes an entry when a call starts and adds the end when it returns, in a log of the
+//! calling thread. The entry contains the thread's *word*, a tag of 64 bits. A profiler of ranges
+//! stores the tag of the current range with [`set_word`]. CUPTI's correlation id then links
+//! kernels, copies and synchronisations to that tag, without any clock.
 //!
-//! Driver calls are logged always, calls of the runtime API if requested
-//! ([`Config::runtime_calls`](crate::Config::runtime_calls)): one of these shares its correlation id with the driver call
-//! it makes.
+//! Driver calls are always logged; calls of the runtime API only if requested
+//! ([`Config::runtime_calls`](crate::Config::runtime_calls)). A runtime call shares its correlation
+//! id with the driver call that it makes.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +40,8 @@ macro_rules! functions {
                 $calls.by_id(self.0)
             }
 
-            /// The function of this name, if its calls can be logged. If it has several ids, the oldest.
+            /// Returns the function of this name, if its calls can be logged; the oldest id if it
+            /// has several.
             #[must_use]
             pub fn by_name(name: &str) -> Option<Self> {
                 $calls.iter().find(|call| call.name == name).map(|call| Self(call.id))
@@ -50,7 +52,7 @@ macro_rules! functions {
                 self.entry().map_or($unknown, |call| call.name)
             }
 
-            /// What it does.
+            /// The function's class.
             #[must_use]
             pub fn class(self) -> CallClass {
                 self.entry().map_or(CallClass::Unknown, |call| call.class)
@@ -77,7 +79,7 @@ functions! {
     RuntimeFunction, "(unknown runtime call)", RUNTIME_CALLS;
 }
 
-/// A function of one of CUDA's two APIs: what a [`Call`] is a call of.
+/// A function of one of CUDA's two APIs; the type parameter of [`Call`].
 pub trait Function: Copy + sealed::Sealed {
     /// The function with this callback id.
     fn from_id(id: u32) -> Self;
@@ -93,24 +95,27 @@ mod sealed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call<F = DriverFunction> {
-    /// Which function.
+    /// The function called.
     pub function: F,
-    /// The id that the activity records of its work carry. Unique among the driver calls of one collection, until its 32
-    /// bits wrap; a call of the runtime API has that of the driver call it makes.
+    /// The id in the activity records of its work. Unique among the driver calls of one collection,
+    /// until its 32 bits wrap. A call of the runtime API has the id of the driver call that it
+    /// makes.
     pub correlation_id: u32,
-    /// The thread's word (tag) when it was called; 0 if none was set.
+    /// The thread's tag when it was called; 0 if none was set.
     pub word: u64,
     /// When it was called, in [`now_ns`](crate::clock::now_ns) time.
     pub start_ns: u64,
-    /// When it returned; `None` if it had not when the log was read, or while the collection was paused.
+    /// When it returned. `None` if it had not returned when the log was read, or if it returned in
+    /// a pause.
     pub end_ns: Option<u64>,
     /// Its `CUresult` or `cudaError_t`: 0 is success. Meaningless while `end_ns` is `None`.
     pub result: u32,
     /// True if it made a node of a CUDA graph instead of doing its work (stream capture).
     pub captured: bool,
-    /// True if it copied or filled no bytes, which writes no record. Known of driver calls alone.
+    /// True if it copied or filled no bytes; such a call has no record. Set for driver calls only.
     pub empty: bool,
-    /// What the [stack source](set_stack_source) returned for it: the number of a stack, from 1; 0 without one.
+    /// The number that the [stack source](set_stack_source) returned for it, from 1; 0 without a
+    /// stack.
     pub stack: u32,
 }
 
@@ -122,20 +127,21 @@ const OUTCOME: usize = 3;
 const END: usize = 4;
 const CAPTURED: u64 = 1 << 32;
 const EMPTY: u64 = 1 << 33;
-/// A flag of the outcome, in the log alone: the call's return was not seen, and is waited for no longer. Its thread has ended, or called again
-/// after two pauses; `END` is when it did.
+/// A flag of the outcome, in the log only: the call's return was not seen, and is no longer
+/// expected. Its thread has ended, or called again after two pauses; `END` is the time of that.
 const LEFT_OPEN: u64 = 1 << 34;
-/// As above: the call waits in its callback and has submitted nothing.
+/// A flag of the outcome, in the log only: the call waits in its callback and has submitted
+/// nothing.
 const WAITS: u64 = 1 << 35;
-/// Where the outcome has the number of the stack, of [`MAX_STACK`] at most.
+/// The position of the stack's number in the outcome; the number is at most [`MAX_STACK`].
 const STACK_SHIFT: u32 = 40;
 /// The largest number that a stack source may return.
 pub const MAX_STACK: u32 = (1 << (u64::BITS - STACK_SHIFT)) - 1;
-/// A flag in the first word of a call of the runtime API; callback ids have less than 31 bits.
+/// A flag in the first word of a call of the runtime API; callback ids have fewer than 31 bits.
 const RUNTIME: u64 = 1 << 63;
 
 impl<F: Function> Call<F> {
-    /// A call as a recording holds it: the fields in the order of the log's words.
+    /// Builds a call from a recording's words: the fields in the order of the log.
     #[must_use]
     pub fn from_words(words: [u64; WORDS]) -> Self {
         Self {
@@ -151,7 +157,7 @@ impl<F: Function> Call<F> {
         }
     }
 
-    /// The words of the log that make this call.
+    /// Returns the words of the log that make this call.
     pub fn to_words(&self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
         words[ID] = u64::from(self.function.id()) << 32 | u64::from(self.correlation_id);
@@ -172,8 +178,8 @@ impl<F: Function> Call<F> {
 pub struct ThreadCalls<F = DriverFunction> {
     /// The kernel's id of the thread (`gettid`).
     pub thread_id: u32,
-    /// Its name at its first call in the collection, of which Linux keeps 15 bytes; `main` for the
-    /// first thread of the process.
+    /// The thread's name at its first call in the collection, cut to 15 bytes by Linux. `main` for
+    /// the first thread of the process.
     pub thread_name: Option<String>,
     /// Its calls.
     pub calls: Vec<Call<F>>,
@@ -186,23 +192,23 @@ impl<F> Default for ThreadCalls<F> {
 }
 
 impl<F> ThreadCalls<F> {
-    /// Calls as a recording holds them.
+    /// Builds a thread's calls from a recording.
     #[must_use]
     pub fn new(thread_id: u32, thread_name: Option<String>, calls: Vec<Call<F>>) -> Self {
         Self { thread_id, thread_name, calls }
     }
 }
 
-/// The logs of one thread in the present collection.
+/// The logs of one thread in the current collection.
 #[derive(Debug, Clone)]
 struct Logs {
     thread_id: u32,
     thread_name: Option<String>,
     log: Arc<ThreadLog<WORDS>>,
     calls: Arc<Mutex<Reader<WORDS>>>,
-    /// Made with the thread's first graph event.
+    /// Created with the thread's first graph event.
     graphs: Option<Arc<Mutex<GraphReader>>>,
-    /// Made with the thread's first wait.
+    /// Created with the thread's first wait.
     waits: Option<Arc<Mutex<WaitReader>>>,
 }
 
@@ -225,13 +231,13 @@ thread_local! {
     static THREAD: RefCell<Option<Thread>> = const { RefCell::new(None) };
 }
 
-/// Sets the word that this thread's calls carry from now on, and returns the one before. Costs about 1 ns.
+/// Sets the tag of this thread's calls from now on and returns the previous one. Costs about 1 ns.
 #[inline]
 pub fn set_word(word: u64) -> u64 {
     CURRENT_WORD.try_with(|current| current.replace(word)).unwrap_or(0)
 }
 
-/// The word that this thread's calls carry.
+/// Returns the tag of this thread's calls.
 #[inline]
 #[must_use]
 pub fn word() -> u64 {
@@ -240,13 +246,14 @@ pub fn word() -> u64 {
 
 static SOURCE: OnceLock<fn() -> u64> = OnceLock::new();
 
-/// Sets the source of words for threads that have none: called at the start of each such call and graph event. Once in a
-/// process; returns the function if another one was set before.
+/// Sets the source of tags for threads without one: it is called at the start of each such call and
+/// graph event. Can be set once in a process.
 ///
-/// It runs within CUDA calls of the program: it must not call CUDA, wait or panic.
+/// The source runs within CUDA calls of the program: it must not call CUDA, wait or panic.
 ///
 /// # Errors
-/// The function, if another one was set before.
+///
+/// The existing source, if one was set before.
 pub fn set_word_source(source: fn() -> u64) -> Result<(), fn() -> u64> {
     match SOURCE.set(source) {
         Err(source) if SOURCE.get().is_some_and(|set| std::ptr::fn_addr_eq(*set, source)) => Ok(()),
@@ -255,18 +262,22 @@ pub fn set_word_source(source: fn() -> u64) -> Result<(), fn() -> u64> {
 }
 
 static STACK_SOURCE: OnceLock<fn(u64) -> u32> = OnceLock::new();
-/// The age of a thread's last launch from which the next one gets a stack; `u64::MAX` where none does.
+/// The minimum age of a thread's last launch at which the next one gets a stack; `u64::MAX` if none
+/// gets one.
 static STACKS_AFTER_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Sets the source of stacks: called at the start of a driver call that submits work, in its thread, if the thread submitted
-/// none for the time of [`Config::stacks_after`](crate::Config::stacks_after). It returns the number of the stack, from 1 to
-/// [`MAX_STACK`], or 0. Once in a process.
+/// Sets the source of stacks, which returns the number of a stack, from 1 to [`MAX_STACK`], or 0.
+/// Can be set once in a process.
 ///
-/// It is given when the gap began: when the thread's last submission returned, by [`clock::now_ns`](crate::clock::now_ns), 0 before
-/// its first one. It runs within CUDA calls of the program: it must not call CUDA, wait or panic.
+/// The source is called at the start of a driver call that submits work, on its thread, if that
+/// thread submitted nothing for the time of [`Config::stacks_after`](crate::Config::stacks_after).
+/// Its argument is the start of the gap: when the thread's last submission returned, in
+/// [`clock::now_ns`](crate::clock::now_ns) time, or 0 before the first one. It runs within CUDA
+/// calls of the program: it must not call CUDA, wait or panic.
 ///
 /// # Errors
-/// The function, if another one was set before.
+///
+/// The existing source, if one was set before.
 pub fn set_stack_source(source: fn(u64) -> u32) -> Result<(), fn(u64) -> u32> {
     match STACK_SOURCE.set(source) {
         Err(source) if STACK_SOURCE.get().is_some_and(|set| std::ptr::fn_addr_eq(*set, source)) => {
@@ -276,20 +287,20 @@ pub fn set_stack_source(source: fn(u64) -> u32) -> Result<(), fn(u64) -> u32> {
     }
 }
 
-/// Sets when the calls of the next collection get stacks.
+/// Sets the gap after which calls of the next collection get stacks.
 pub(crate) fn set_stacks_after(time: Option<Duration>) {
     let ns = time.map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     STACKS_AFTER_NS.store(ns, Ordering::Relaxed);
 }
 
-/// The number of the stack of a call that ends a gap.
+/// Returns the number of the stack of a call that ends a gap.
 #[cold]
 #[inline(never)]
 fn stack_of_call(since_ns: u64) -> u32 {
     STACK_SOURCE.get().map_or(0, |source| source(since_ns).min(MAX_STACK))
 }
 
-/// The word of a call that begins on this thread.
+/// Returns the tag of a call that begins on this thread.
 #[inline]
 fn word_of_call() -> u64 {
     match word() {
@@ -298,7 +309,7 @@ fn word_of_call() -> u64 {
     }
 }
 
-/// The kernel's id of the calling thread (`gettid`), as [`ThreadCalls::thread_id`] has it.
+/// Returns the kernel's id of the calling thread (`gettid`), as in [`ThreadCalls::thread_id`].
 #[must_use]
 pub fn thread_id() -> u32 {
     os::thread_id()
@@ -311,7 +322,7 @@ struct Thread {
     waits: Option<WaitWriter>,
     /// Calls that were entered and have not returned, outermost first.
     open: Vec<Open>,
-    /// How many of them were entered before a pause: those may have returned unseen.
+    /// The number of open calls that were entered before a pause: their returns may be unseen.
     before_pause: usize,
     submitted: Submitted,
 }
@@ -320,9 +331,9 @@ struct Thread {
 #[derive(Debug, Clone, Copy)]
 struct Submitted {
     slot: u64,
-    /// When it was called, or returned if it did.
+    /// When it returned, or when it was called if it has not returned.
     at_ns: u64,
-    /// The age from which the next one gets a stack.
+    /// The minimum age at which the next submission gets a stack.
     stacks_after_ns: u64,
 }
 
@@ -334,19 +345,19 @@ impl Submitted {
 }
 
 impl Drop for Thread {
-    /// The thread ends, or goes on in another collection.
+    /// The thread ends, or continues in another collection.
     fn drop(&mut self) {
         self.leave_open(self.open.len());
     }
 }
 
 impl Thread {
-    /// Forgets so many of the outermost calls whose return was not seen. Their entries finish without an end, so that the log can be read on and
-    /// freed.
+    /// Removes the `count` outermost calls, whose return was not seen. Their entries finish without
+    /// an end, so that the log can be read further and freed.
     #[cold]
     fn leave_open(&mut self, count: usize) {
         let now = os::monotonic_ns();
-        // The innermost first: an entry must not finish before those inside it.
+        // Innermost first: an entry must not finish before those inside it.
         for open in self.open.drain(..count).rev() {
             let flags = self.writer.get(open.slot, OUTCOME);
             self.writer.set(open.slot, OUTCOME, flags | LEFT_OPEN);
@@ -360,14 +371,15 @@ impl Thread {
     }
 }
 
-/// A call that has not returned: its slot, and the first word of its entry with function and correlation id.
+/// A call that has not returned: its slot, and the first word of its entry with function and
+/// correlation id.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     id: u64,
     slot: u64,
 }
 
-/// Which API a callback is about.
+/// The API of a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Api {
     Driver,
@@ -390,14 +402,15 @@ pub(crate) struct Read {
     pub(crate) unlogged: u64,
 }
 
-/// Forgets the calls of an earlier collection.
+/// Drops the calls of an earlier collection.
 pub(crate) fn clear() {
     LOGS.lock().clear();
     callback_panics::clear();
     UNLOGGED.store(0, Ordering::Relaxed);
 }
 
-/// Removes the undrained entries of a collection that has ended. The threads keep their writers, and each a chunk.
+/// Removes the undrained entries of a collection that has ended. Each thread retains its writer and
+/// a chunk.
 pub(crate) fn take() -> Read {
     let logs = std::mem::take(&mut *LOGS.lock());
     take_all(&logs)
@@ -417,10 +430,10 @@ fn take_all(logs: &[Logs]) -> Read {
     read
 }
 
-/// Reads a part of the logs up to a past time, beside the threads that write them. A call that began before it and is just
-/// being logged is left out: it has done nothing yet.
+/// Reads a part of the logs up to a past time, beside the threads that write them. A call that
+/// began before that time but is still being logged is left out: it has done nothing yet.
 pub(crate) fn read_until(until_ns: u64, part: Part) -> Read {
-    // A copy: the lock is one that a thread's first call takes.
+    // A copy: a thread's first call takes this lock.
     let logs = LOGS.lock().clone();
     let read = read(&logs, until_ns, part);
     if part == Part::Finished {
@@ -429,8 +442,9 @@ pub(crate) fn read_until(until_ns: u64, part: Part) -> Read {
     read
 }
 
-/// When a driver call was last seen to begin or to return, 0 before the first; `None` while a launch is under way that began
-/// at this time or later and is not [waiting](set_waiting). Costs a step for each thread and each of its chunks.
+/// Returns when a driver call was last seen to begin or to return; 0 before the first. `None` while
+/// a launch is under way that began at or after `from_ns` and is not [waiting](set_waiting). Costs
+/// a step for each thread and each of its chunks.
 pub(crate) fn quiet_since(from_ns: u64) -> Option<u64> {
     let logs = LOGS.lock().clone();
     let mut last_ns = 0;
@@ -445,7 +459,7 @@ pub(crate) fn quiet_since(from_ns: u64) -> Option<u64> {
     Some(last_ns)
 }
 
-/// Bytes that the logs take in memory.
+/// Returns the bytes of memory that the logs take.
 pub(crate) fn held_bytes() -> u64 {
     let logs = LOGS.lock().clone();
     let of = |logs: &Logs| {
@@ -456,7 +470,7 @@ pub(crate) fn held_bytes() -> u64 {
     logs.iter().map(of).sum()
 }
 
-/// Which entries of the logs are read.
+/// The entries of the logs to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Calls that have returned, and graph events; reading removes them.
@@ -519,23 +533,24 @@ fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
     read
 }
 
-/// Runs `with` on the thread's state. False where that cannot be had: the thread's locals are gone, or the callback runs
-/// within another one that uses it, as in a word source that calls CUDA.
+/// Runs `with` on the thread's state. Returns false if the state is unavailable: the thread's
+/// locals are gone, or another callback on this thread uses it, as in a word source that calls
+/// CUDA.
 #[inline(always)] // into the one hot callback
 fn with_thread(with: impl FnOnce(&mut Option<Thread>)) -> bool {
     let ran = THREAD.try_with(|thread| thread.try_borrow_mut().map(|mut thread| with(&mut thread)));
     matches!(ran, Ok(Ok(())))
 }
 
-/// A call or a graph event could not be logged.
+/// Counts a call or a graph event that could not be logged.
 #[cold]
 #[inline(never)]
 fn unlogged() {
     UNLOGGED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Begins the thread's log of this collection. `None` if it has ended since the callback saw it: what the log would hold
-/// is none of the next one, which may have begun.
+/// Begins the thread's log of this collection. `None` if the collection has ended since the
+/// callback saw it: its entries must not enter the next one, which may have begun.
 #[cold]
 #[inline(never)]
 fn register(epoch: Epoch) -> Option<Thread> {
@@ -556,7 +571,8 @@ fn register(epoch: Epoch) -> Option<Thread> {
     Some(Thread { epoch, writer, graphs, waits, open, before_pause: 0, submitted })
 }
 
-/// The thread's logs where it has none of this collection, or was last seen before a pause.
+/// Returns the thread's logs; begins them if it has none of this collection, renews them if it was
+/// last seen before a pause.
 #[cold]
 #[inline(never)]
 fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> Option<&mut Thread> {
@@ -566,13 +582,14 @@ fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> Option<&mut Thread> {
         None => register(epoch)?,
     };
     known.epoch = epoch;
-    // Those from before one pause may be under way and enclose this call; others would pile up.
+    // Calls from before one pause may be under way and enclose this call; older ones would
+    // accumulate.
     known.leave_open(known.before_pause);
     known.before_pause = known.open.len();
     Some(thread.insert(known))
 }
 
-/// The thread's logs of this epoch, begun or renewed where needed.
+/// Returns the thread's logs of this epoch, begun or renewed if needed.
 #[inline(always)] // into the one hot callback
 fn of_epoch(thread: &mut Option<Thread>, epoch: Epoch) -> Option<&mut Thread> {
     if thread.as_ref().is_some_and(|thread| thread.epoch == epoch) {
@@ -581,7 +598,8 @@ fn of_epoch(thread: &mut Option<Thread>, epoch: Epoch) -> Option<&mut Thread> {
     renew(thread, epoch)
 }
 
-/// Logs the begin of a call. `submits` is whether it may end a gap: a driver call that submits work.
+/// Logs the begin of a call. `submits` is true if the call may end a gap: a driver call that
+/// submits work.
 #[inline(always)] // into the one hot callback
 pub(crate) fn enter(
     state: State,
@@ -597,7 +615,7 @@ pub(crate) fn enter(
         let id = id_word(api, id, correlation_id);
         let mut flags = if empty { EMPTY } else { 0 };
         let word = word_of_call();
-        // The time is the last that is taken: a stop that comes before the entry must not lie after its start.
+        // The time is taken last: a stop that precedes the entry must not have a later time.
         let mut now = os::monotonic_ns();
         if submits {
             let Submitted { at_ns, stacks_after_ns, .. } = thread.submitted;
@@ -617,7 +635,7 @@ pub(crate) fn enter(
     }
 }
 
-/// A call returns; nothing happens if it is none of those that are logged.
+/// Logs the return of a call; ignores calls that are not logged.
 #[inline(always)] // as enter
 pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result: u32) {
     let end = os::monotonic_ns();
@@ -626,7 +644,8 @@ pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result:
     let _ = with_thread(|thread| {
         let of_this = |thread: &&mut Thread| thread.epoch.same_collection(state.epoch());
         let Some(thread) = thread.as_mut().filter(of_this) else { return };
-        // An exit whose enter was before the start has no entry; those above it on the stack never returned here.
+        // An exit whose enter was before the start has no entry. Entries above it on the stack
+        // never returned here.
         let Some(place) = thread.open.iter().rposition(|open| open.id == id) else { return };
         let slot = thread.open[place].slot;
         if slot == thread.submitted.slot {
@@ -640,7 +659,7 @@ pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result:
     });
 }
 
-/// Logs what a driver call waited for that returns now. Nothing happens if the call was not logged.
+/// Logs the wait of a driver call that returns now. Ignores a call that was not logged.
 #[cold]
 #[inline(never)]
 pub(crate) fn waited(state: State, id: u32, wait: Wait) {
@@ -667,14 +686,15 @@ pub(crate) fn waited(state: State, id: u32, wait: Wait) {
     });
 }
 
-/// Changes the entry of a thread's logs.
+/// Applies `change` to the entry of a thread's logs.
 fn of_log(log: &Arc<ThreadLog<WORDS>>, change: impl FnOnce(&mut Logs)) {
     if let Some(logs) = LOGS.lock().iter_mut().find(|logs| Arc::ptr_eq(&logs.log, log)) {
         change(logs);
     }
 }
 
-/// Sets whether the driver call that this thread has begun waits in its callback: such a call has submitted nothing.
+/// Records whether the driver call that this thread has begun waits in its callback: such a call
+/// has submitted nothing.
 #[cold]
 pub(crate) fn set_waiting(id: u32, correlation_id: u32, waits: bool) {
     let id = id_word(Api::Driver, id, correlation_id);
@@ -689,7 +709,7 @@ pub(crate) fn set_waiting(id: u32, correlation_id: u32, waits: bool) {
     });
 }
 
-/// A graph node was made: if within a recorded call, that call was captured.
+/// Handles a new graph node: if it was made within a recorded call, that call was captured.
 pub(crate) fn node_created(state: State) {
     // Without the thread's state its call was not logged either.
     let _ = with_thread(|thread| {

@@ -1,9 +1,13 @@
-//! One clock for host and GPU: `CLOCK_MONOTONIC` in nanoseconds, the clock under [`std::time::Instant`] on Linux.
+//! One clock for host and GPU: `CLOCK_MONOTONIC` in nanoseconds, the clock under
+//! [`std::time::Instant`] on Linux.
 //!
-//! CUPTI has a clock of its own (`CLOCK_REALTIME`). Its offset to ours is measured at the start and at the stop of a
-//! collection, and timestamps are brought over on the line between. CUPTI also offers to call a timestamp function of
-//! ours; that is not used: on an H200 it made CUPTI's GPU times drift several times faster, it cannot be taken back, and
-//! it would change the clock of every other CUPTI user of the process (docs/decisions/002-clock.md).
+//! CUPTI has its own clock (`CLOCK_REALTIME`). Its offset to this one is measured at the start and
+//! at the stop of a collection. Timestamps are converted by linear interpolation between these
+//! readings.
+//!
+//! CUPTI can also call a timestamp function of the client, which this crate does not use. On an
+//! H200 it made CUPTI's GPU times drift several times faster. It cannot be undone, and it would
+//! change the clock of every other CUPTI user of the process (docs/decisions/002-clock.md).
 
 use std::convert::Infallible;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,15 +16,15 @@ use crate::error::Error;
 use crate::library::Library;
 use crate::sys::os;
 
-/// Nanoseconds of `CLOCK_MONOTONIC` now. Costs about 27 ns.
+/// Returns the time of `CLOCK_MONOTONIC` in nanoseconds. Costs about 27 ns.
 #[inline]
 #[must_use]
 pub fn now_ns() -> u64 {
     os::monotonic_ns()
 }
 
-/// Whether a time lies in one of these windows, which are in order and apart: each from its first nanosecond up to, and
-/// without, its second. Takes the logarithm of their number.
+/// True if a time lies in one of these windows, which are sorted and disjoint. A window includes
+/// its first nanosecond and excludes its second. The cost is logarithmic in their number.
 #[inline]
 #[must_use]
 pub fn is_within(windows_ns: &[(u64, u64)], at_ns: u64) -> bool {
@@ -32,14 +36,16 @@ pub fn is_within(windows_ns: &[(u64, u64)], at_ns: u64) -> bool {
     begun.checked_sub(1).is_some_and(|last| at_ns < windows_ns[last].1)
 }
 
-/// Whether a time from `start_ns` to `end_ns`, or without an end, touches one of these windows, which are in order and apart.
+/// True if an interval from `start_ns` to `end_ns`, or without an end, touches one of these
+/// windows, which are sorted and disjoint.
 #[must_use]
 pub fn overlaps(windows_ns: &[(u64, u64)], start_ns: u64, end_ns: Option<u64>) -> bool {
     let next = windows_ns.partition_point(|(_, stop)| *stop < start_ns);
     windows_ns.get(next).is_some_and(|(start, _)| end_ns.is_none_or(|end_ns| end_ns >= *start))
 }
 
-/// The times that lie in both lists of windows, each in order and apart. Takes one pass over both.
+/// Returns the times that lie in both lists of windows, each sorted and disjoint. Takes one pass
+/// over both.
 #[must_use]
 pub fn intersection(windows_ns: &[(u64, u64)], others_ns: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let (mut windows, mut others) = (windows_ns.iter().peekable(), others_ns.iter().peekable());
@@ -61,33 +67,36 @@ pub fn intersection(windows_ns: &[(u64, u64)], others_ns: &[(u64, u64)]) -> Vec<
 /// One comparison of the two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
-    /// When, in [`now_ns`] time.
+    /// The time of the reading, in [`now_ns`] time.
     pub at_ns: u64,
-    /// How far CUPTI's clock was ahead.
+    /// The lead of CUPTI's clock, in nanoseconds.
     pub offset_ns: i64,
 }
 
-/// How CUPTI's timestamps relate to [`now_ns`]: two readings, and the line between them.
+/// The relation of CUPTI's timestamps to [`now_ns`]: two readings, and the line between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clock {
-    /// At the start of the collection.
+    /// The reading at the start of the collection.
     pub start: Reading,
-    /// At its stop.
+    /// The reading at its stop.
     pub stop: Reading,
 }
 
-/// The steepest slew of a well-kept clock is 500 ppm; beyond twice that, and a millisecond, it was set.
+/// The steepest slew of a disciplined clock is 500 ppm. A change of more than twice that, and of
+/// more than a millisecond, means that the clock was set.
 const STEP_NS: u64 = 1_000_000;
 const SLEW: f64 = 1e-3;
 
 impl Clock {
-    /// A timestamp of CUPTI in [`now_ns`] time. 0, which CUPTI writes for none, has no meaning here either.
+    /// Converts a timestamp of CUPTI to [`now_ns`] time. 0, which CUPTI writes for a missing time,
+    /// has no meaning in the result either.
     #[inline]
     pub fn monotonic_ns(&self, cupti_ns: u64) -> u64 {
         let first = cupti_ns.wrapping_add_signed(self.start.offset_ns.wrapping_neg());
         let change = self.stop.offset_ns.wrapping_sub(self.start.offset_ns);
         if change.unsigned_abs() > STEP_NS && self.step_ns() != 0 {
-            // Set once, at an unknown time: only one of both offsets may lead to a time between the readings.
+            // The clock was set once, at an unknown time: only one of both offsets may lead to a
+            // time between the readings.
             let last = cupti_ns.wrapping_add_signed(self.stop.offset_ns.wrapping_neg());
             let is_between = |at_ns: u64| (self.start.at_ns..=self.stop.at_ns).contains(&at_ns);
             match (is_between(first), is_between(last)) {
@@ -102,8 +111,9 @@ impl Clock {
         first.wrapping_add_signed((change as i64).wrapping_neg())
     }
 
-    /// The timestamp that CUPTI would write at this [`now_ns`] time: what [`monotonic_ns`](Self::monotonic_ns) leads back, to a
-    /// nanosecond where the clock was not set between the readings.
+    /// Returns the timestamp that CUPTI would write at this [`now_ns`] time. It is the inverse of
+    /// [`monotonic_ns`](Self::monotonic_ns), to a nanosecond if the clock was not set between the
+    /// readings.
     pub(crate) fn cupti_ns(&self, at_ns: u64) -> u64 {
         let change = self.stop.offset_ns.wrapping_sub(self.start.offset_ns);
         let at_stop = at_ns.wrapping_add_signed(self.stop.offset_ns);
@@ -113,14 +123,15 @@ impl Clock {
         }
         let between = self.stop.at_ns.saturating_sub(self.start.at_ns).max(1);
         let elapsed = at_ns.saturating_sub(self.start.at_ns) as f64;
-        // The line's slope is over CUPTI's time.
+        // The line's slope is per unit of CUPTI's time.
         let elapsed = elapsed / (1.0 - change as f64 / between as f64);
         let change = change as f64 * (elapsed / between as f64).min(1.0);
         at_ns.wrapping_add_signed(self.start.offset_ns).wrapping_add_signed(change as i64)
     }
 
-    /// By how much CUPTI's clock was set between the readings; 0 if it was not. A timestamp in between for which both offsets
-    /// lead to a time between the readings is then wrong by up to this.
+    /// The step by which CUPTI's clock was set between the readings, in nanoseconds; 0 if it was
+    /// not set. A timestamp for which both offsets lead to a time between the readings is then
+    /// wrong by up to this.
     pub fn step_ns(&self) -> u64 {
         let between = self.stop.at_ns.saturating_sub(self.start.at_ns);
         let change = self.stop.offset_ns.abs_diff(self.start.offset_ns);
@@ -130,12 +141,12 @@ impl Clock {
 
 const BRACKETS: usize = 32;
 
-/// Compares the clocks: the tightest of many brackets, some tens of nanoseconds wide.
+/// Compares the clocks: the narrowest of many brackets, some tens of nanoseconds wide.
 pub(crate) fn read(library: &Library) -> Result<Reading, Error> {
     read_with(|| library.api.timestamp())
 }
 
-/// Compares with `CLOCK_REALTIME`, which CUPTI's clock is, without a call into CUPTI.
+/// Compares with `CLOCK_REALTIME`, which is CUPTI's clock, without a call into CUPTI.
 pub(crate) fn read_realtime() -> Reading {
     let reading = read_with(|| {
         // CAST: nanoseconds since 1970 fit until 2554.

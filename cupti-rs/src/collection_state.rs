@@ -1,7 +1,7 @@
-//! The state of the collection, in one word that every callback reads once.
+//! The state of the collection, in one integer that every callback reads once.
 //!
-//! The word also numbers the collections and, within one, the stretches between pauses. A thread's log belongs to a
-//! collection; a call that was open at a pause belongs to an earlier stretch.
+//! It also numbers the collections and, within one, the segments between pauses. A thread's log
+//! belongs to a collection; a call that was open at a pause belongs to an earlier segment.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ pub(crate) const SWITCHED_ON: u64 = 1 << 5;
 pub(crate) const GATED: u64 = 1 << 6;
 /// Launches wait, because kinds are being disabled.
 pub(crate) const HELD: u64 = 1 << 7;
-/// What calls wait for is logged.
+/// Waits of calls are logged.
 pub(crate) const WAITS: u64 = 1 << 8;
 /// Calls wait in their return, and in their begin, because callbacks are being disabled.
 pub(crate) const RETURNS_HELD: u64 = 1 << 9;
@@ -33,13 +33,13 @@ pub(crate) const BEGINS_HELD: u64 = 1 << 10;
 
 const FLAGS: u64 = 0x7ff;
 const STRETCH: u64 = 1 << 11;
-/// The bits of the stretch.
+/// The bits of the segment.
 const STRETCHES: u64 = 0xffff_f800;
 const NUMBER: u32 = 32;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
 
-/// The word as a callback read it.
+/// The state as a callback read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State(u64);
 
@@ -49,19 +49,19 @@ impl State {
         Self(STATE.load(Ordering::Acquire))
     }
 
-    /// Whether any of these flags is set.
+    /// True if any of these flags is set.
     #[inline]
     pub(crate) fn has(self, flags: u64) -> bool {
         self.0 & flags != 0
     }
 
-    /// Whether logging is all that a callback does with a driver call.
+    /// True if logging is all that a callback does with a driver call.
     #[inline]
     pub(crate) fn only_logs(self) -> bool {
         self.0 & (ON | HANDLER | SWITCH | GATED | HELD) == ON
     }
 
-    /// Whether there is a collection.
+    /// True if there is a collection.
     #[inline]
     pub(crate) fn is_of_collection(self) -> bool {
         self.0 != 0
@@ -73,14 +73,14 @@ impl State {
         (self.0 >> NUMBER) as u32
     }
 
-    /// Which collection and which stretch of it.
+    /// The collection and its segment.
     #[inline]
     pub(crate) fn epoch(self) -> Epoch {
         Epoch(self.0 & !FLAGS)
     }
 }
 
-/// A collection and a stretch of it between two pauses.
+/// A collection and a segment of it between two pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Epoch(u64);
 
@@ -88,7 +88,7 @@ impl Epoch {
     /// Before any collection.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Whether both are of one collection.
+    /// True if both belong to one collection.
     pub(crate) fn same_collection(self, other: Self) -> bool {
         self.0 >> NUMBER == other.0 >> NUMBER
     }
@@ -101,10 +101,10 @@ pub(crate) fn begin(flags: u64) {
     STATE.store(u64::from(number) << NUMBER | (flags & !ON & FLAGS), Ordering::Release);
 }
 
-/// Resumes the collection with a new stretch.
+/// Resumes the collection with a new segment.
 pub(crate) fn resume() {
     let next = |state: u64| {
-        // The stretch wraps within its 21 bits and leaves the number alone.
+        // The segment wraps within its 21 bits and leaves the number unchanged.
         let stretch = state.wrapping_add(STRETCH) & STRETCHES;
         Some(state & !STRETCHES | stretch | ON)
     };
@@ -117,7 +117,7 @@ pub(crate) fn hold() {
     STATE.fetch_or(HELD, Ordering::AcqRel);
 }
 
-/// Holds launches back no longer, and goes on: those that waited are logged.
+/// Releases held launches and continues: those that waited are logged.
 pub(crate) fn release() {
     STATE.fetch_and(!HELD, Ordering::AcqRel);
 }
@@ -127,28 +127,28 @@ pub(crate) fn hold_calls(flag: u64) {
     STATE.fetch_or(flag, Ordering::SeqCst);
 }
 
-/// Holds calls back no longer.
+/// Releases held calls.
 pub(crate) fn release_calls() {
     STATE.fetch_and(!(RETURNS_HELD | BEGINS_HELD), Ordering::AcqRel);
 }
 
-/// The switch has been on: from here on records are kept.
+/// Records that the switch has been on: from here on records are retained.
 pub(crate) fn set_switched_on() {
     STATE.fetch_or(SWITCHED_ON, Ordering::AcqRel);
 }
 
-/// Pauses the collection and holds launches back no longer: those that waited are not logged.
+/// Pauses the collection and releases held launches: those that waited are not logged.
 pub(crate) fn pause() {
     STATE.fetch_and(!(ON | HELD), Ordering::AcqRel);
 }
 
-/// Ends the collection, for callbacks that are still running, too.
+/// Ends the collection, for callbacks that are still running too.
 pub(crate) fn end() {
     STATE.store(0, Ordering::Release);
 }
 
-/// Prepares the process before CUPTI is used: in a forked child the state is 0 from the first instruction on, and the code that
-/// CUPTI calls stays mapped.
+/// Prepares the process before CUPTI is used: in a forked child the state is 0 from the first
+/// instruction on, and the code that CUPTI calls stays mapped.
 pub(crate) fn leave_children_out() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     extern "C" fn in_child() {

@@ -1,4 +1,4 @@
-//! What to collect and with how much memory.
+//! Settings of a collection: its data and its memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const DEFAULT_KINDS: [ActivityKind; 6] = [
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Config {
-    /// The kinds, each with whether the start fails where the library does not have it.
+    /// The kinds, each with true if the start fails when the library lacks it.
     pub(crate) kinds: Vec<(ActivityKind, bool)>,
     pub(crate) unified_memory_counters: Vec<UnifiedMemoryKind>,
     pub(crate) driver_records: Option<ApiFilter<DriverFunction>>,
@@ -55,13 +55,13 @@ pub struct Config {
     pub(crate) switch_handler: Option<SwitchHandler>,
 }
 
-/// Which functions of an API have activity records (CUPTI 12.5+).
+/// A selection of the functions of an API that have activity records (CUPTI 12.5+).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ApiFilter<F> {
-    /// These alone.
+    /// Only these functions.
     Only(Vec<F>),
-    /// All but these.
+    /// All functions except these.
     Except(Vec<F>),
 }
 
@@ -69,7 +69,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             kinds: DEFAULT_KINDS.map(|kind| (kind, true)).to_vec(),
-            // All that CUPTI has.
+            // All counters that CUPTI has.
             unified_memory_counters: (1..=8).map(UnifiedMemoryKind).collect(),
             driver_records: None,
             runtime_records: None,
@@ -100,9 +100,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Calls `handler` where the program turns its switch, in pauses too: with true at the end of a successful
-    /// `cudaProfilerStart` (or `cuProfilerStart`), with false at the beginning of a stop. Calls of one thread come in their
-    /// order. It runs within the call, and may resume the collection there.
+    /// Calls `handler` when the program uses its switch, in pauses too: with true at the end of a
+    /// successful `cudaProfilerStart` (or `cuProfilerStart`), with false at the beginning of a
+    /// stop. One thread's calls arrive in order. The handler runs within the call and may resume
+    /// the collection.
     ///
     /// Unlike [`profiler_switch`](Self::profiler_switch) this bounds nothing by itself.
     pub fn on_profiler_switch(mut self, handler: impl Fn(bool) + Send + Sync + 'static) -> Self {
@@ -110,24 +111,25 @@ impl Config {
         self
     }
 
-    /// What is called when the program turns its switch.
+    /// Returns the handler that is called when the program uses its switch.
     pub(crate) fn switch_handler(&self) -> Option<SwitchHandler> {
         let bounds_too = self.profiler_switch;
         self.switch_handler.clone().map(|handler| SwitchHandler { bounds_too, ..handler })
     }
 
-    /// Whether callbacks of the program's switch are enabled, in pauses too.
+    /// True if callbacks of the program's switch are enabled, in pauses too.
     pub(crate) fn watches_switch(&self) -> bool {
         self.profiler_switch || self.switch_handler.is_some()
     }
 
-    /// Checks whether a collection with these settings collects everything that `other` requests. Memory, buffers and periods
-    /// are the collection's own.
+    /// Checks that a collection with these settings collects everything that `other` requests.
+    /// Memory, buffers and periods are not compared.
     ///
-    /// `missing` are the kinds that this collection requested and that the library does not have
+    /// `missing` are the kinds that this collection requested and that the library lacks
     /// ([`Collector::missing_kinds`](crate::Collector::missing_kinds)).
     ///
     /// # Errors
+    ///
     /// The first missing thing, for a message.
     pub fn covers(&self, other: &Self, missing: &[ActivityKind]) -> Result<(), String> {
         let has = |kind: ActivityKind| {
@@ -199,24 +201,25 @@ impl Config {
         lacks.iter().find(|(lacks, _)| *lacks).map_or(Ok(()), |(_, what)| Err((*what).to_owned()))
     }
 
-    /// Whether records of this kind are requested.
+    /// True if records of this kind are requested.
     pub fn asks_for(&self, kind: ActivityKind) -> bool {
         self.kinds.iter().any(|(asked, _)| *asked == kind)
     }
 
-    /// Whether records of waits are made from calls. They lack the event, which those of recorded events are joined by.
+    /// True if records of waits are made from calls. They lack the event, which joins them to
+    /// recorded events.
     pub(crate) fn writes_synchronizations(&self) -> bool {
         self.synchronizations_from_calls
             && self.asks_for(ActivityKind::SYNCHRONIZATION)
             && !self.asks_for(ActivityKind::CUDA_EVENT)
     }
 
-    /// Whether CUPTI is to write records of this kind.
+    /// True if CUPTI must write records of this kind.
     pub(crate) fn enables(&self, kind: ActivityKind) -> bool {
         kind != ActivityKind::SYNCHRONIZATION || !self.writes_synchronizations()
     }
 
-    /// Whether a filter selects the records of this kind.
+    /// True if a filter selects the records of this kind.
     fn filters(&self, kind: ActivityKind) -> bool {
         match kind {
             ActivityKind::DRIVER => self.driver_records.is_some(),
@@ -225,45 +228,47 @@ impl Config {
         }
     }
 
-    /// Whether calls are logged in pauses too.
+    /// True if calls are logged in pauses too.
     pub fn logs_calls_in_pauses(&self) -> bool {
         self.calls_in_pauses
     }
 
-    /// From which age of a thread's last launch the next one gets a stack, if any does.
+    /// Returns the minimum age of a thread's last launch at which the next one gets a stack; `None`
+    /// if none gets one.
     pub fn takes_stacks_after(&self) -> Option<Duration> {
         self.stacks_after
     }
 
-    /// Whether the first resume, or [`Collector::attach`](crate::Collector::attach), makes the first call into CUPTI: nothing is to be
-    /// logged, watched or set before it.
+    /// True if the first resume, or [`Collector::attach`](crate::Collector::attach), makes the
+    /// first call into CUPTI: nothing has to be logged, watched or set before.
     pub fn attaches_later(&self) -> bool {
         let logs = self.calls_in_pauses && !self.attach_on_request;
         let is_idle = self.start_paused && !logs && !self.watches_switch();
         is_idle && !self.latency_timestamps
     }
 
-    /// Whether the collection starts paused.
+    /// True if the collection starts paused.
     pub fn starts_paused(&self) -> bool {
         self.start_paused
     }
 
-    /// The defaults: kernels, copies, memsets, synchronisations and CUPTI's overhead; 16 buffers of 1 MiB, at most 2 GiB
-    /// of records, 10 s for the GPU to finish at a stop.
+    /// The defaults: kernels, copies, memsets, synchronisations and CUPTI's overhead; 16 buffers of
+    /// 1 MiB, at most 2 GiB of records, 10 s for the GPU to finish at a stop.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Collects records of these kinds and no others. A start fails where the library does not have one of them.
+    /// Collects only records of these kinds. A start fails if the library lacks one of them.
     ///
-    /// Without the default kinds, expected records cannot be accounted for. CUPTI needs copies and memsets wherever kernels are
-    /// collected: without them, graphs with such nodes take more and more device memory.
+    /// Without the default kinds, expected records cannot be accounted for. CUPTI needs copies and
+    /// memsets wherever kernels are collected: without them, graphs with such nodes take more and
+    /// more device memory.
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = ActivityKind>) -> Self {
         self.kinds.clear();
         kinds.into_iter().fold(self, Self::add_kind)
     }
 
-    /// Collects records of this kind too. A start fails where the library does not have it.
+    /// Collects records of this kind too. A start fails if the library lacks it.
     pub fn add_kind(mut self, kind: ActivityKind) -> Self {
         self = self.remove_kind(kind);
         self.kinds.push((kind, true));
@@ -285,13 +290,15 @@ impl Config {
     }
 
     /// Selects the events of managed memory that have records of the kind
-    /// [`UNIFIED_MEMORY_COUNTER`](ActivityKind::UNIFIED_MEMORY_COUNTER), if that is collected; by default all. They are of all
-    /// devices. The setting lasts from the start, before the kind is enabled, to the end.
+    /// [`UNIFIED_MEMORY_COUNTER`](ActivityKind::UNIFIED_MEMORY_COUNTER), if that is collected; all
+    /// by default. They cover all devices. The setting lasts from the start, before the kind is
+    /// enabled, to the end.
     ///
-    /// A record takes 64 bytes, 104 from CUPTI 12.8 on, and there may be one for each page; what it costs in time was not
-    /// measured. CUPTI refuses where managed memory cannot be profiled: on some devices, with several that cannot reach
-    /// each other's memory, under MPS. The kind then is one that the library does not have
-    /// ([`add_kind`](Self::add_kind), [`add_kind_if_known`](Self::add_kind_if_known)), and so it is with no counters.
+    /// A record takes 64 bytes, 104 from CUPTI 12.8 on, and there may be one for each page. The
+    /// cost in time was not measured. CUPTI refuses if managed memory cannot be profiled: on some
+    /// devices, with several devices that cannot reach each other's memory, and under MPS. The
+    /// library then lacks the kind ([`add_kind`](Self::add_kind),
+    /// [`add_kind_if_known`](Self::add_kind_if_known)). An empty selection has the same effect.
     pub fn unified_memory_counters(
         mut self,
         counters: impl IntoIterator<Item = UnifiedMemoryKind>,
@@ -300,8 +307,8 @@ impl Config {
         self
     }
 
-    /// Collects activity records of calls of some driver functions: 40 bytes and 0.2 to 0.5 us a call. The kind
-    /// [`DRIVER`](ActivityKind::DRIVER) is all functions; this replaces it.
+    /// Collects activity records for calls of some driver functions: 40 bytes and 0.2 to 0.5 us a
+    /// call. The kind [`DRIVER`](ActivityKind::DRIVER) covers all functions; this replaces it.
     ///
     /// Needs CUPTI 12.5; a start on an older one fails. The call log does not need these records.
     pub fn driver_records(mut self, filter: ApiFilter<DriverFunction>) -> Self {
@@ -309,14 +316,16 @@ impl Config {
         self.remove_kind(ActivityKind::DRIVER)
     }
 
-    /// The same for the runtime API and the kind [`RUNTIME`](ActivityKind::RUNTIME).
+    /// Collects activity records for calls of some runtime functions, as
+    /// [`driver_records`](Self::driver_records) does; replaces the kind
+    /// [`RUNTIME`](ActivityKind::RUNTIME).
     pub fn runtime_records(mut self, filter: ApiFilter<RuntimeFunction>) -> Self {
         self.runtime_records = Some(filter);
         self.remove_kind(ActivityKind::RUNTIME)
     }
 
-    /// Bytes in one activity buffer; a kernel takes 208 to 248. From CUPTI 13.0 on, every thread that calls CUDA has
-    /// one of its own. Rounded up to 64 KiB; at most 1 GiB.
+    /// Bytes in one activity buffer; a kernel takes 208 to 248. From CUPTI 13.0 on, every thread
+    /// that calls CUDA has its own buffer. Rounded up to 64 KiB; at most 1 GiB.
     pub fn buffer_bytes(mut self, bytes: usize) -> Self {
         const MOST: usize = 1 << 30;
         self.buffer_bytes = bytes.clamp(1, MOST).next_multiple_of(64 << 10);
@@ -324,22 +333,25 @@ impl Config {
     }
 
     setters! {
-        /// Buffers allocated at the start, at most 256 and [`max_buffers`](Self::max_buffers). If they do not suffice, more are
-        /// allocated inside a CUDA call of the program, and counted.
+        /// Buffers allocated at the start, at most 256 and [`max_buffers`](Self::max_buffers). If
+        /// they do not suffice, more are allocated inside a CUDA call of the program and counted.
         buffers(count: usize) buffers = count.min(256);
-        /// Makes CUPTI's worker deliver full buffers at this interval instead of its own; at least 1 ms. Restored at the end.
+        /// Makes CUPTI's worker deliver full buffers at this interval instead of its own; at least
+        /// 1 ms. Restored at the end.
         flush_period(period: Duration) flush_period = Some(period);
-        /// Calls the [stack source](crate::calls::set_stack_source) at the start of a driver call that submits work, if its
-        /// thread submitted none for this long; never by default. A launch in time costs 4 ns more.
+        /// Calls the [stack source](crate::calls::set_stack_source) at the start of a driver call
+        /// that submits work, if its thread submitted none for this long; never by default. Adds 4
+        /// ns to a launch without such a gap.
         stacks_after(time: Duration) stacks_after = Some(time);
         /// Passes callbacks to the program's handler.
         callbacks(callbacks: Callbacks) callbacks = Some(callbacks);
     }
 
-    /// Sets an attribute of CUPTI, such as the size of its buffers on the device, and restores it at the end. A start
-    /// fails where the library does not have it.
+    /// Sets an attribute of CUPTI, such as the size of its buffers on the device, and restores it
+    /// at the end. A start fails if the library lacks it.
     ///
-    /// CUPTI reads those of device buffers when a context is created: set them before CUDA is first used.
+    /// CUPTI reads those of device buffers when a context is created: set them before CUDA is first
+    /// used.
     pub fn attribute(mut self, attribute: Attribute, value: u64) -> Self {
         self.attributes.retain(|(other, _)| *other != attribute);
         self.attributes.push((attribute, value));
@@ -363,66 +375,81 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Makes activity records name threads by `gettid`, as the call log does, instead of by `pthread_t`. Restored at the end.
+    /// Makes activity records name threads by `gettid`, as the call log does, instead of by
+    /// `pthread_t`. Restored at the end.
     system_thread_ids: bool,
-    /// The most buffers that may exist, lent to CUPTI or free; no limit by default. A request beyond is refused
-    /// and counted ([`Losses::refused_buffers`](crate::Losses::refused_buffers)):
+    /// The maximum number of buffers, lent to CUPTI or free; no limit by default. A request beyond
+    /// it is refused and counted ([`Losses::refused_buffers`](crate::Losses::refused_buffers)):
     ///
-    /// - from CUPTI 12.9 (API 27) on CUPTI gets no buffer, drops the records it has no room for, and counts them
-    ///   ([`dropped_by_cupti`](crate::Losses::dropped_by_cupti));
-    /// - an older CUPTI would crash. It gets a scratch buffer of 32 KiB whose records are counted and discarded
-    ///   ([`refused_records`](crate::Losses::refused_records)).
+    /// - from CUPTI 12.9 (API 27) on CUPTI gets no buffer, drops the records that do not fit, and
+    ///   counts them ([`dropped_by_cupti`](crate::Losses::dropped_by_cupti));
+    /// - an older CUPTI would crash. It gets a scratch buffer of 32 KiB whose records are counted
+    ///   and discarded ([`refused_records`](crate::Losses::refused_records)).
     ///
-    /// So for each kind of work, expected records = records + those two counts, if one kind alone is collected and
-    /// everything else in [`Losses`](crate::Losses) is 0. With several kinds this holds for the sum over all kinds, overhead
-    /// records included, whose expected number is unknown: CUPTI does not report the kinds of dropped records. Records without
-    /// timestamps count as records.
+    /// So for each kind of work, expected records = records + those two counts, if only one kind is
+    /// collected and everything else in [`Losses`](crate::Losses) is 0. With several kinds this
+    /// holds for the sum over all kinds, overhead records included, whose expected number is
+    /// unknown: CUPTI does not report the kinds of dropped records. Records without timestamps
+    /// count as records.
     max_buffers: usize,
-    /// The most bytes of records to hold at a time; those beyond are counted and discarded. A drain frees its records.
+    /// The maximum bytes of records to hold at a time; further records are counted and discarded. A
+    /// drain frees its records.
     memory_limit: u64,
-    /// How long a stop or a pause waits for work that the GPU has not finished. CUPTI 12.8 itself waits for running
-    /// kernels at a stop, without limit; 13.0 does not. [`Duration::MAX`] is no limit; 10 s by default.
+    /// The maximum wait of a stop or a pause for work that the GPU has not finished. CUPTI 12.8
+    /// itself waits for running kernels at a stop, without limit; 13.0 does not. [`Duration::MAX`]
+    /// means no limit; 10 s by default.
     drain_timeout: Duration,
-    /// How long a stop or a pause holds back launches while it waits for those under way: 100 ms by default, and at most.
-    /// With less, CUPTI may write no records for the first kernels of the next session.
+    /// The maximum time that a stop or a pause holds back launches while it waits for those under
+    /// way. 100 ms is both the default and the limit. With less, CUPTI may write no records for the
+    /// first kernels of the next session.
     launch_hold: Duration,
-    /// Makes kernel records contain when a kernel was queued and submitted. Costs time in every launch, and CUPTI before 13.4
-    /// may deadlock with it. CUPTI requires it to be set before CUDA is first used.
+    /// Adds to kernel records when a kernel was queued and submitted. Costs time in every launch,
+    /// and CUPTI before 13.4 may deadlock with it. CUPTI requires it to be set before CUDA is first
+    /// used.
     latency_timestamps: bool,
-    /// Makes kernel records contain the launch's attributes.
+    /// Adds the launch's attributes to kernel records.
     launch_attributes: bool,
     /// Logs calls of the runtime API too, of the same classes as the driver's
-    /// ([`Collected::runtime_calls`](crate::Collected::runtime_calls)): two callbacks more for each.
+    /// ([`Collected::runtime_calls`](crate::Collected::runtime_calls)). Costs two more callbacks
+    /// for each.
     runtime_calls: bool,
-    /// Logs events of CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)): a callback and up to three id
-    /// look-ups for each node that is made or copied, nothing for a launch.
+    /// Logs events of CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)). Costs a
+    /// callback and up to three id look-ups for each node that is made or copied, nothing for a
+    /// launch.
     graph_events: bool,
-    /// Logs dependencies between nodes of CUDA graphs too, with `graph_events`: a callback and two id look-ups for each. An
-    /// H200 with CUPTI 13.0.1 reported those of a captured graph; other ways of making one were not tried.
+    /// Logs dependencies between nodes of CUDA graphs too, with `graph_events`: a callback and two
+    /// id look-ups for each. An H200 with CUPTI 13.0.1 reported those of a captured graph; other
+    /// ways to make one were not tried.
     graph_dependencies: bool,
-    /// Makes the records of the kind [`SYNCHRONIZATION`](ActivityKind::SYNCHRONIZATION) from the calls that wait, if that kind
-    /// is collected: CUPTI's own make other calls of the program dearer, too (docs/decisions/049-synchronisations-from-calls.md).
-    /// They have kind, context, stream, correlation id, and times from the call's begin to its end.
-    /// [`event`](crate::record::Synchronization::event) is `None`, and queries of streams and calls that fail have none.
-    /// With the kind [`CUDA_EVENT`](ActivityKind::CUDA_EVENT) CUPTI writes them all the same. A call that waits costs an id
-    /// look-up more.
-    synchronizations_from_calls: bool,
-    /// Starts paused. The first [`Collector::resume`](crate::Collector::resume) makes the first call into CUPTI, unless something is
-    /// to be logged or watched in the pause.
-    start_paused: bool,
-    /// Logs calls and graph events in pauses too, where records are disabled: some 77 ns a call on an H200. A resume then enables
-    /// the kinds alone, and graphs that were captured in a pause have their nodes attributed later.
-    calls_in_pauses: bool,
-    /// Makes no call into CUPTI before [`Collector::attach`](crate::Collector::attach) or the first resume, even where calls are to be logged
-    /// in pauses. Calls before it are not logged, and graphs that were captured before it have no ranges by node. For a program that compares its
-    /// times before and after: CUPTI's first call makes launches of graphs dearer until the process ends.
-    attach_on_request: bool,
-    /// Bounds the collection by `cudaProfilerStart` and `cudaProfilerStop` (`cuProfilerStart` and `cuProfilerStop`): from
-    /// the end of a start to the beginning of a stop, for all threads. Before the first start nothing is counted.
+    /// Makes the records of the kind [`SYNCHRONIZATION`](ActivityKind::SYNCHRONIZATION) from the
+    /// calls that wait, if that kind is collected. CUPTI's own records make other calls of the
+    /// program slower too (docs/decisions/049-synchronisations-from-calls.md).
     ///
-    /// CUPTI collects outside these bounds too, at the same cost. Calls are selected by their time and records by their calls
-    /// ([`Collected::windows_ns`](crate::Collected::windows_ns)). Buffers that come back before the first start are discarded at
-    /// once ([`Losses::before_switch`](crate::Losses::before_switch)).
+    /// The records have kind, context, stream, correlation id, and times from the call's begin to
+    /// its end. [`event`](crate::record::Synchronization::event) is `None`. Queries of streams and
+    /// failed calls have no record. With the kind [`CUDA_EVENT`](ActivityKind::CUDA_EVENT) CUPTI
+    /// writes its own records anyway. A call that waits costs one more id look-up.
+    synchronizations_from_calls: bool,
+    /// Starts paused. The first [`Collector::resume`](crate::Collector::resume) makes the first
+    /// call into CUPTI, unless something must be logged or watched in the pause.
+    start_paused: bool,
+    /// Logs calls and graph events in pauses too, where records are disabled: some 77 ns a call on
+    /// an H200. A resume then enables only the kinds, and nodes of graphs that were captured in a
+    /// pause can be attributed later.
+    calls_in_pauses: bool,
+    /// Makes no call into CUPTI before [`Collector::attach`](crate::Collector::attach) or the first
+    /// resume, even if calls are logged in pauses. Earlier calls are not logged, and graphs
+    /// captured earlier have no ranges by node. Meant for a program that compares its times before
+    /// and after: CUPTI's first call makes launches of graphs slower until the process ends.
+    attach_on_request: bool,
+    /// Bounds the collection by `cudaProfilerStart` and `cudaProfilerStop` (`cuProfilerStart` and
+    /// `cuProfilerStop`): from the end of a start to the beginning of a stop, for all threads.
+    /// Before the first start nothing counts.
+    ///
+    /// CUPTI collects outside these bounds too, at the same cost. Calls are selected by their time
+    /// and records by their calls ([`Collected::windows_ns`](crate::Collected::windows_ns)).
+    /// Buffers returned before the first start are discarded at once
+    /// ([`Losses::before_switch`](crate::Losses::before_switch)).
     profiler_switch: bool,
 }
 

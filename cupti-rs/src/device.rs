@@ -4,9 +4,10 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Driver {
-    /// The newest CUDA version the driver serves, as `cuDriverGetVersion` has it: 13000 is 13.0.
+    /// The newest CUDA version that the driver supports, in the format of `cuDriverGetVersion`:
+    /// 13000 is 13.0.
     pub cuda_version: u32,
-    /// The driver's own version, such as 580.159.04, where the kernel module says it.
+    /// The driver's own version, such as 580.159.04, if the kernel module reports it.
     pub release: Option<String>,
     /// The devices, by ordinal.
     pub devices: Vec<Device>,
@@ -26,20 +27,23 @@ pub struct Device {
     pub multiprocessors: u32,
     /// Bytes of device memory (`cuDeviceTotalMem`).
     pub memory_bytes: u64,
-    /// The highest clock of the multiprocessors in kHz (`CU_DEVICE_ATTRIBUTE_CLOCK_RATE`), where the driver tells it.
+    /// The highest clock of the multiprocessors in kHz (`CU_DEVICE_ATTRIBUTE_CLOCK_RATE`), if the
+    /// driver reports it.
     pub core_clock_khz: Option<u32>,
-    /// Bytes a second that device memory can move: two transfers a cycle of the memory's highest clock over the whole bus
-    /// (`CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE`, `CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH`), where the driver tells both.
+    /// Peak bandwidth of device memory in bytes per second: two transfers a cycle at the memory's
+    /// highest clock over the whole bus (`CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE`,
+    /// `CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH`). `None` unless the driver reports both.
     pub memory_bandwidth: Option<u64>,
-    /// Bytes of the L2 cache (`CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE`), where the driver tells it.
+    /// Bytes of the L2 cache (`CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE`), if the driver reports it.
     pub l2_bytes: Option<u64>,
-    /// Where it is on the bus, as 0000:1b:00.0 (`CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`, `_BUS_ID`, `_DEVICE_ID`), where the
-    /// driver tells it: other tools know it by that, whatever devices this process may see.
+    /// The address on the PCI bus, as 0000:1b:00.0 (`CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`, `_BUS_ID`,
+    /// `_DEVICE_ID`), if the driver reports it. Other tools identify the device by it, whichever
+    /// devices this process may see.
     pub pci_bus_id: Option<String>,
 }
 
 impl Device {
-    /// A device as a test or a recording describes it.
+    /// Builds a device for a test or from a recording.
     #[must_use]
     pub fn new(
         id: u32,

@@ -7,14 +7,15 @@ use crate::kind::ActivityKind;
 use crate::sys::abi::CuptiResult;
 use crate::version::Version;
 
-/// Names libcupti's file; then no other place is looked at.
+/// Names libcupti's file; then no other path is tried.
 pub(crate) const PATH_VARIABLE: &str = "CUPTI_LIBRARY_PATH";
 
-/// Why CUPTI could not do what was requested.
+/// The reason why CUPTI could not do what was requested.
 ///
-/// The type is opaque; its methods answer what a caller can act on: [`is_unavailable`](Self::is_unavailable) (no GPU, driver or
-/// usable CUPTI here), [`is_busy`](Self::is_busy) (someone else holds CUPTI), [`is_permission`](Self::is_permission).
-/// Its text contains what failed, why, and what to do.
+/// The type is opaque; its methods cover what a caller can act on:
+/// [`is_unavailable`](Self::is_unavailable) (no GPU, driver or usable CUPTI here),
+/// [`is_busy`](Self::is_busy) (another subscriber holds CUPTI),
+/// [`is_permission`](Self::is_permission). Its text contains what failed, why, and what to do.
 #[derive(Clone)]
 pub struct Error(Box<Kind>);
 
@@ -22,11 +23,11 @@ pub struct Error(Box<Kind>);
 pub(crate) enum Kind {
     /// libcuda could not be opened.
     NoDriver { reason: String },
-    /// libcuda answered a call with an error.
+    /// A call into libcuda returned an error.
     Driver { function: &'static str, code: i32 },
     /// The driver works and reports no device.
     NoDevice,
-    /// No libcupti could be opened, and in these folders none lies.
+    /// No libcupti could be opened, and these folders contain none.
     LibraryNotFound { tried: Vec<(PathBuf, String)>, folders: Vec<PathBuf> },
     /// The library opened but lacks a function.
     MissingSymbol { path: PathBuf, symbol: &'static str },
@@ -48,19 +49,20 @@ pub(crate) enum Kind {
     Counters { function: &'static str, code: CuptiResult },
     /// The chip has no such metrics.
     UnknownMetrics { chip: String, metrics: Vec<String>, version: Version },
-    /// The metrics are there, and no image can have them all.
+    /// The metrics exist, but no single image can have them all.
     NotTogether { chip: String, metrics: Vec<String>, code: CuptiResult },
-    /// The library does not know the chip.
+    /// The library does not support the chip.
     UnknownChip { chip: String, known: Vec<String>, version: Version },
-    /// No name of CUPTI's: it has a NUL.
+    /// Not a valid name for CUPTI: it has a NUL.
     NotAName { name: String },
     /// More passes are needed than the caller allows.
     Passes { needed: usize, allowed: usize },
-    /// The program's contexts, ranges or metrics cannot be counted so, or bytes are no counter data.
+    /// The program's contexts, ranges or metrics cannot be counted this way, or bytes are not
+    /// counter data.
     Misuse { why: String },
     /// A file could not be read or written.
     File { path: PathBuf, reason: String },
-    /// The thread that decodes samples could not be had, or failed.
+    /// The thread that decodes samples could not start, or failed.
     Thread { reason: String },
     /// The library does not have what was requested.
     Lacks { what: String, since: &'static str, version: Version },
@@ -82,7 +84,8 @@ impl Error {
         Self::new(Kind::Misuse { why: why.into() })
     }
 
-    /// True where GPU records cannot be had at all: no driver, no device, no CUPTI, or one that cannot be used.
+    /// True if GPU records are unavailable: no driver, no device, no CUPTI, or one that cannot be
+    /// used.
     pub fn is_unavailable(&self) -> bool {
         match &*self.0 {
             Kind::NoDriver { .. }
@@ -98,7 +101,8 @@ impl Error {
         }
     }
 
-    /// True where another tool, or another collector of this process, holds CUPTI or the GPU's counters.
+    /// True if another tool, or another collector of this process, holds CUPTI or the GPU's
+    /// counters.
     pub fn is_busy(&self) -> bool {
         match &*self.0 {
             Kind::Busy { .. } | Kind::AlreadyCollecting | Kind::AlreadyMeasuring => true,
@@ -107,8 +111,8 @@ impl Error {
         }
     }
 
-    /// True where the library, or for counters the device, lacks what was requested: an activity kind, a filter, a
-    /// function's name, a metric, a chip. A newer library may have it; request less.
+    /// True if the library, or for counters the device, lacks what was requested: an activity kind,
+    /// a filter, a function's name, a metric, a chip. A newer library may have it; request less.
     pub fn is_unsupported(&self) -> bool {
         match &*self.0 {
             Kind::UnknownActivity { .. }
@@ -131,7 +135,7 @@ impl Error {
         }
     }
 
-    /// True where CUPTI refused for lack of privileges.
+    /// True if CUPTI refused for lack of privileges.
     pub fn is_permission(&self) -> bool {
         match &*self.0 {
             Kind::Call { code, .. } | Kind::Counters { code, .. } => matches!(
@@ -142,7 +146,7 @@ impl Error {
         }
     }
 
-    /// The name of whoever holds CUPTI, where that is the cause and CUPTI knows it.
+    /// The name of CUPTI's holder, if that is the cause and CUPTI reports the name.
     pub fn holder(&self) -> Option<&str> {
         match &*self.0 {
             Kind::Busy { holder } => holder.as_deref(),
@@ -150,7 +154,7 @@ impl Error {
         }
     }
 
-    /// CUPTI's own result code, where a call of it failed.
+    /// CUPTI's own result code, if a call of it failed.
     pub fn code(&self) -> Option<u32> {
         match &*self.0 {
             Kind::Call { code, .. }
@@ -163,7 +167,7 @@ impl Error {
     }
 }
 
-/// The text of `Display`: `main` prints the error that it returns this way.
+/// The text of `Display`: `main` prints a returned error this way.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -281,7 +285,7 @@ fn library_not_found(tried: &[(PathBuf, String)], folders: &[PathBuf]) -> String
     )
 }
 
-/// What to do about a refusal of the driver.
+/// Advice for a refusal of the driver.
 fn driver_advice(code: i32) -> &'static str {
     match code {
         3 => {
@@ -296,7 +300,7 @@ fn driver_advice(code: i32) -> &'static str {
     }
 }
 
-/// What to do about a refusal of CUPTI.
+/// Advice for a refusal of CUPTI.
 fn call_advice(code: CuptiResult) -> &'static str {
     match code {
         CuptiResult::INSUFFICIENT_PRIVILEGES => {
@@ -309,7 +313,7 @@ fn call_advice(code: CuptiResult) -> &'static str {
     }
 }
 
-/// What to do about a refusal of the counter interfaces.
+/// Advice for a refusal of the counter interfaces.
 fn counters_advice(code: CuptiResult) -> &'static str {
     match code {
         CuptiResult::INSUFFICIENT_PRIVILEGES => {

@@ -1,4 +1,4 @@
-//! Ids of the program's own that CUPTI ties to calls.
+//! The program's own ids, which CUPTI ties to calls.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -9,8 +9,9 @@ use crate::forked;
 use crate::library::Library;
 use crate::record::ExternalCorrelationKind;
 
-/// While it lives, every call that this thread makes into CUDA is tied to an id of the program's own
-/// ([`Library::external_correlation`]). It ends on the thread it began on, and cannot go to another:
+/// A guard: while it lives, CUPTI ties every CUDA call of this thread to an id of the program
+/// ([`Library::external_correlation`]). It ends on the thread it began on and cannot move to
+/// another:
 ///
 /// ```compile_fail,E0277
 /// fn to_another_thread(value: impl Send) {}
@@ -28,18 +29,20 @@ pub struct ExternalId<'library> {
 }
 
 impl Library {
-    /// Ties the calls that this thread makes into CUDA to `id`, until the guard is dropped. Within another of the same
-    /// kind it stands instead of that one; each kind has ids of its own. Libraries take
-    /// [`CUSTOM0`](ExternalCorrelationKind::CUSTOM0) to [`CUSTOM2`](ExternalCorrelationKind::CUSTOM2).
+    /// Ties the CUDA calls of this thread to `id` until the guard is dropped. Within another guard
+    /// of the same kind it replaces that one; each kind has its own ids. Libraries take
+    /// [`CUSTOM0`](ExternalCorrelationKind::CUSTOM0) to
+    /// [`CUSTOM2`](ExternalCorrelationKind::CUSTOM2).
     ///
-    /// A collection writes it down as an [`ExternalCorrelation`](crate::record::ExternalCorrelation) for each call and
-    /// kind, with the call's correlation id, if it has the kind
+    /// A collection records it as an [`ExternalCorrelation`](crate::record::ExternalCorrelation)
+    /// for each call and kind, with the call's correlation id. This needs the kind
     /// [`EXTERNAL_CORRELATION`](crate::ActivityKind::EXTERNAL_CORRELATION) and one of
-    /// [`DRIVER`](crate::ActivityKind::DRIVER) and [`RUNTIME`](crate::ActivityKind::RUNTIME): CUPTI writes an id only
-    /// beside the record of a call. The call log has no need of this: it has the thread's word
-    /// ([`calls::set_word`](crate::calls::set_word)).
+    /// [`DRIVER`](crate::ActivityKind::DRIVER) and [`RUNTIME`](crate::ActivityKind::RUNTIME): CUPTI
+    /// writes an id only beside the record of a call. The call log does not need it: it has the
+    /// thread's tag ([`calls::set_word`](crate::calls::set_word)).
     ///
-    /// Beginning and ending take about 0.25 us together (H200, CUPTI 13.0.1), and each record 24 bytes.
+    /// Beginning and ending take about 0.25 us together (H200, CUPTI 13.0.1), and each record 24
+    /// bytes.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), cupti::Error> {
@@ -58,8 +61,9 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// [`is_unsupported`](Error::is_unsupported) if the library does not have it; CUPTI's refusal, of a kind that it does
-    /// not know for one; or a process forked off after CUPTI was used.
+    ///
+    /// [`is_unsupported`](Error::is_unsupported) if the library does not have it; CUPTI's refusal,
+    /// for example of an unknown kind; or a process forked off after CUPTI was used.
     pub fn external_correlation(
         &self,
         kind: ExternalCorrelationKind,
@@ -76,11 +80,13 @@ impl Library {
 }
 
 impl ExternalId<'_> {
-    /// Ends it as a drop does, and gives the id that CUPTI took off: this one's, or that of another guard of its kind and
-    /// thread that should have ended before.
+    /// Ends it as a drop does, and returns the id that CUPTI removed: this guard's, or the id of
+    /// another guard of its kind and thread that should have ended before.
     ///
     /// # Errors
-    /// CUPTI's refusal, such as QUEUE_EMPTY (18) where someone else took it off; or a process forked off meanwhile.
+    ///
+    /// CUPTI's refusal, such as QUEUE_EMPTY (18) if other code removed it; or a process forked off
+    /// meanwhile.
     pub fn end(self) -> Result<u64, Error> {
         ManuallyDrop::new(self).pop()
     }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-/// `CUpti_ActivityKind`. A newer library may have kinds that have no name here.
+/// `CUpti_ActivityKind`. A newer library may have kinds without a name here.
 ///
-/// Kinds that CUPTI 13.0 took away (events, metrics, source-level sampling of the old interfaces) have none either:
-/// no library of 12.0 or later gives them to a program that does not ask for those interfaces.
+/// Kinds that CUPTI 13.0 removed (events, metrics, source-level sampling of the old interfaces)
+/// have no name either. No library of 12.0 or later writes them unless a program uses those
+/// interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ActivityKind(pub u32);
 
@@ -31,9 +32,9 @@ macro_rules! kinds {
 kinds! {
     /// Copies within a device, or between it and the host.
     MEMCPY = 1;
-    /// Fills.
+    /// Memsets.
     MEMSET = 2;
-    /// Kernels, made to run one after the other.
+    /// Kernels, serialised by CUPTI.
     KERNEL = 3;
     /// Driver API calls.
     DRIVER = 4;
@@ -43,7 +44,7 @@ kinds! {
     DEVICE = 8;
     /// Contexts.
     CONTEXT = 9;
-    /// Kernels, also those that run beside others.
+    /// Kernels, including concurrent ones.
     CONCURRENT_KERNEL = 10;
     /// Names given to threads, devices, contexts and streams (NVTX).
     NAME = 11;
@@ -51,9 +52,9 @@ kinds! {
     MARKER = 12;
     /// Payload, colour and category of an NVTX range or mark.
     MARKER_DATA = 13;
-    /// What CUPTI and the driver themselves cost.
+    /// Overhead of CUPTI and the driver.
     OVERHEAD = 17;
-    /// Kernels launched by kernels, of devices before sm_70.
+    /// Kernels launched by kernels, on devices before sm_70.
     CDP_KERNEL = 18;
     /// Preemptions of such kernels.
     PREEMPTION = 19;
@@ -76,18 +77,18 @@ kinds! {
     OPENACC_LAUNCH = 34;
     /// Other OpenACC events.
     OPENACC_OTHER = 35;
-    /// Recorded CUDA events. Libraries before 12.9 give them along with synchronisations.
+    /// Recorded CUDA events. Libraries before 12.9 write them along with synchronisations.
     CUDA_EVENT = 36;
     /// Streams.
     STREAM = 37;
     /// Waits for streams, events and contexts.
     SYNCHRONIZATION = 38;
-    /// Ids of the caller's own, tied to correlation ids
+    /// The caller's own ids, tied to correlation ids
     /// ([`Library::external_correlation`](crate::Library::external_correlation)).
     EXTERNAL_CORRELATION = 39;
     /// NVLinks between devices.
     NVLINK = 40;
-    /// Allocations with their whole life.
+    /// Allocations with their whole lifetime.
     MEMORY = 45;
     /// The PCI Express topology.
     PCIE = 46;

@@ -1,10 +1,11 @@
 //! CUPTI for Rust: found and loaded at run time, one binary for every CUPTI 12 and 13.
 //!
-//! A [`Collector`] records what the GPU did (kernels, copies, memsets, synchronisations) and the driver calls that
-//! caused it, each with the calling thread and the *word* that the thread had set ([`calls::set_word`]). A profiler
-//! keeps its current range there. This crate knows nothing of ranges. [`record`] has a type for every kind of record
-//! that CUPTI writes, except those of OpenACC, OpenMP, preemptions and kernels launched by kernels before sm_70: they are
-//! [`Record::Unknown`], with their bytes.
+//! A [`Collector`] records GPU operations (kernels, copies, memsets, synchronisations) and the
+//! driver calls that caused them. Each record of a call has the calling thread and its tag, the
+//! *word* that the thread had set ([`calls::set_word`]). A profiler stores its current range there;
+//! this crate has no notion of ranges. [`record`] has a type for every kind of record that CUPTI
+//! writes, with four exceptions: OpenACC, OpenMP, preemptions, and kernels launched by kernels
+//! before sm_70. Those are [`Record::Unknown`], with their bytes.
 //!
 //! ```no_run
 //! use cupti::{Collector, Config, Library, Record};
@@ -23,19 +24,21 @@
 //! # }
 //! ```
 //!
-//! [`Config`] selects what is collected: kinds of records, calls of the runtime API, events of CUDA graphs, and the
-//! program's own handler of callbacks ([`Callbacks`]). A collection can [pause](Collector::pause), be bounded
-//! by `cudaProfilerStart` and `cudaProfilerStop`, and be [drained](Collector::drain) while it goes on, so that a long one
-//! needs little memory. [`support`] reports what this machine and process allow.
+//! [`Config`] selects what is collected: kinds of records, calls of the runtime API, events of CUDA
+//! graphs, and the program's own handler of callbacks ([`Callbacks`]). A collection can
+//! [pause](Collector::pause) and be bounded by `cudaProfilerStart` and `cudaProfilerStop`. It can
+//! be [drained](Collector::drain) while it runs, so that a long one needs little memory.
+//! [`support`] reports what this machine and process allow.
 //!
-//! The crate prints nothing, catches panics at the C boundary, never calls `cuptiFinalize`, and never touches CUPTI in a forked
-//! child. It takes no lock in a CUDA call, with these exceptions: a thread's first call, first graph event and first handled
-//! callback of a collection, a handled callback while its thread ends, and each turn of the profiler switch.
+//! The crate prints nothing, catches panics at the C boundary, never calls `cuptiFinalize`, and
+//! never touches CUPTI in a forked child. It takes no lock in a CUDA call, with these exceptions: a
+//! thread's first call, first graph event and first handled callback of a collection, a handled
+//! callback while its thread ends, and each use of the profiler switch.
 //!
 //! Linux only; tested on x86-64, compiled for aarch64 and not run there.
 //!
-//! Without a GPU, driver or libcupti, the error of [`Library::open`] contains what is missing. The feature `fake` has a fake
-//! with the same function table, for tests.
+//! Without a GPU, driver or libcupti, the error of [`Library::open`] names what is missing. The
+//! feature `fake` has a fake with the same function table, for tests.
 
 #![cfg(target_os = "linux")]
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(target_os = "linux"))))]
@@ -83,13 +86,14 @@ pub mod thread_log;
 mod version;
 mod waits;
 
-/// The call log: each call's function, thread, times and result, and the thread's *word* that it carries: see
-/// [`set_word`](calls::set_word).
+/// The call log: each call's function, thread, times and result, and its thread's tag (see
+/// [`set_word`](calls::set_word)).
 pub mod calls {
     pub use crate::call_log::*;
 }
 
-/// Callbacks for the program's own handler: calls of both APIs, resources, waits, NVTX, and notices of CUPTI itself.
+/// Callbacks for the program's own handler: calls of both APIs, resources, waits, NVTX, and notices
+/// of CUPTI itself.
 pub mod callbacks {
     pub use crate::callback_handler::*;
 }
@@ -100,7 +104,7 @@ pub mod tables {
     pub use crate::huge_pages::*;
 }
 
-/// For the injection library. Not for use by hand; may change at any time.
+/// For the injection library. Not for direct use; may change at any time.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::sys::injected::this_is_injected;

@@ -17,41 +17,49 @@ use crate::version::{NEWEST, Version};
 /// Cheap to clone. Nothing is ever unloaded: CUPTI's worker thread lives as long as the process.
 ///
 /// # Versions
-/// CUPTI 12.0 to 13.5 are known: where each field of a record lies was compared with NVIDIA's headers, and every record's length
-/// with the libraries themselves. A library of another major version, such as 14, is refused
-/// ([`is_unavailable`](Error::is_unavailable)): its structures may be others. A newer minor version of 13 is used, with a
-/// [`Warning`], since within 12 and 13 records and structures only grew at their end. There a record that is shorter than that of
-/// 13.5 is counted ([`Losses::irregular`](crate::Losses::irregular)) and no pointer in it is followed, and memory that a record
-/// leaves to its reader is freed only if the record has the length of 13.5.
+///
+/// CUPTI 12.0 to 13.5 are known. The offset of every record field was compared with NVIDIA's
+/// headers, and every record's length with the libraries themselves. A library of another major
+/// version, such as 14, is refused ([`is_unavailable`](Error::is_unavailable)): its structures may
+/// differ.
+///
+/// A newer minor version of 13 is used, with a [`Warning`], since within 12 and 13 records and
+/// structures only grew at their end. With such a library, a record shorter than that of 13.5 is
+/// counted ([`Losses::irregular`](crate::Losses::irregular)) and no pointer in it is followed.
+/// Memory that a record leaves to its reader is freed only if the record has the length of 13.5.
 #[derive(Debug, Clone)]
 pub struct Library {
     pub(crate) api: Api,
     path: PathBuf,
     version: Version,
     driver: Driver,
-    /// What [`find_devices`](Self::find_devices) found, for all clones.
+    /// The result of [`find_devices`](Self::find_devices), for all clones.
     found: Arc<OnceLock<Driver>>,
-    /// Why nothing may be collected with it; reported at a start, after a check for other users.
+    /// The reason why it must not collect; reported at a start, after a check for other users.
     pub(crate) unusable: Option<&'static str>,
 }
 
 impl Library {
-    /// Opens CUPTI where it is usually found, or from the file that `CUPTI_LIBRARY_PATH` names.
+    /// Opens CUPTI from its usual locations, or from the file that `CUPTI_LIBRARY_PATH` names.
     ///
-    /// The order: a libcupti this process has mapped already; the folders of the CUDA libraries and Python packages that
-    /// it has mapped; the folders of the environment (`VIRTUAL_ENV`,
-    /// `CONDA_PREFIX`) and of the toolkit (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`, `/opt/cuda`); the dynamic linker's
-    /// own search. A variable that is empty counts as one that is not set. The driver's major version is preferred. The first call initialises the driver
-    /// (`cuInit`), which takes tens of milliseconds where nothing did so before.
+    /// The order: a libcupti this process has mapped already; the folders of the CUDA libraries and
+    /// Python packages that it has mapped; the folders of the environment (`VIRTUAL_ENV`,
+    /// `CONDA_PREFIX`) and of the toolkit (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`,
+    /// `/opt/cuda`); the dynamic linker's own search. An empty variable counts as unset. The
+    /// driver's major version is preferred. The first call initialises the driver (`cuInit`), which
+    /// takes tens of milliseconds if it was not initialised before.
     ///
     /// # Errors
-    /// [`is_unavailable`](Error::is_unavailable): no driver, no device, no libcupti, or one that is too old or broken.
+    ///
+    /// [`is_unavailable`](Error::is_unavailable): no driver, no device, no libcupti, or one that is
+    /// too old or broken.
     pub fn open() -> Result<Self, Error> {
         Self::open_with(loader::open)
     }
 
-    /// Opens CUPTI as [`open`](Self::open) does, without initialising the driver: for a library that the driver loads while
-    /// it initialises. The driver's facts have no devices until [`find_devices`](Self::find_devices).
+    /// Opens CUPTI as [`open`](Self::open) does, without initialising the driver: for a library
+    /// that the driver loads while it initialises. [`driver`](Self::driver) has no devices until
+    /// [`find_devices`](Self::find_devices).
     ///
     /// # Errors
     /// As [`open`](Self::open), except for a machine without a device.
@@ -60,8 +68,8 @@ impl Library {
         Self::open_for(driver::facts_without_devices()?, loader::open)
     }
 
-    /// Initialises the driver, and adds its devices to the facts about it. Waits for an initialisation that is under way on
-    /// another thread.
+    /// Initialises the driver, and adds its devices to the facts about it. Waits for an
+    /// initialisation that is under way on another thread.
     ///
     /// # Errors
     /// The driver's refusal, or a machine without a device.
@@ -72,7 +80,7 @@ impl Library {
         Ok(())
     }
 
-    /// With a library that is opened for a driver of this major version.
+    /// Opens a library with `open`, whose argument is the driver's major version.
     pub(crate) fn open_with(
         open: impl FnOnce(u32) -> Result<loader::Found, Error>,
     ) -> Result<Self, Error> {
@@ -86,7 +94,8 @@ impl Library {
         let (api, path, mapped) = open(driver.cuda_version / 1000)?;
         let library = Self::from_parts(api, path, driver)?;
         match library.unusable {
-            // A tool that is attached brings a CUPTI of its own. That it holds it is then the better answer.
+            // An attached tool brings its own CUPTI. The better answer then is that the tool holds
+            // it.
             Some(why) if !mapped => Err(library.refuse(why)),
             _ => Ok(library),
         }
@@ -102,7 +111,7 @@ impl Library {
         Error::new(Kind::Lacks { what, since, version: self.version })
     }
 
-    /// A library from its function table; checks that it can be used.
+    /// Builds a library from its function table; checks that it can be used.
     pub(crate) fn from_parts(api: Api, path: PathBuf, driver: Driver) -> Result<Self, Error> {
         let version = Version(api.version()?);
         let known_bad = "CUPTI 13.0 before update 1 deadlocks and crashes (fixed in 13.0.85)";
@@ -126,9 +135,11 @@ impl Library {
         self.found.get().unwrap_or(&self.driver)
     }
 
-    /// The ordinal of the device whose CUDA context is current on the calling thread; `None` without one.
+    /// Returns the ordinal of the device whose CUDA context is current on the calling thread;
+    /// `None` without one.
     ///
     /// # Errors
+    ///
     /// The driver's refusal.
     pub fn current_device(&self) -> Result<Option<u32>, Error> {
         let current = (self.api.contexts)()?.current()?;
@@ -136,7 +147,7 @@ impl Library {
     }
 
     /// Waits for all work of the CUDA context that is current on the calling thread
-    /// (`cuCtxSynchronize`). `false` without one: then it waits for nothing.
+    /// (`cuCtxSynchronize`). Returns `false` without one, and does not wait.
     ///
     /// # Errors
     /// The driver's refusal, which may be an error of earlier work; and in a forked child.
@@ -148,13 +159,14 @@ impl Library {
         contexts.synchronize().map(|()| true)
     }
 
-    /// Whether both are one library of this process, by whatever path they were opened.
+    /// True if both are the same library of this process, whatever path they were opened by.
     pub fn is_same(&self, other: &Self) -> bool {
         let function = |library: &Self| library.api.get_next_record as usize;
         function(self) == function(other) && self.version == other.version
     }
 
-    /// What is odd about using this library here, though it may well work. Reads `/proc/self/maps`.
+    /// Returns reasons for caution with this library here, even if it works. Reads
+    /// `/proc/self/maps`.
     pub fn warnings(&self) -> Vec<Warning> {
         warnings(self.version, self.driver(), loader::mapped_files())
     }
@@ -180,37 +192,40 @@ fn warnings(version: Version, driver: &Driver, mapped: Vec<PathBuf>) -> Vec<Warn
 }
 
 impl Driver {
-    /// The newest CUDA release it serves, as (major, minor).
+    /// The newest CUDA release it supports, as (major, minor).
     pub fn cuda_release(&self) -> (u32, u32) {
         (self.cuda_version / 1000, self.cuda_version / 10 % 100)
     }
 }
 
-/// What is odd about a library on this machine.
+/// A reason for caution with a library on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// The library is of a newer CUDA release than the driver serves. Within a major version it mostly works; else a
-    /// start fails.
+    /// The library is of a newer CUDA release than the driver supports. Within a major version it
+    /// mostly works; otherwise a start fails.
     NewerThanDriver {
-        /// The library's.
+        /// The library's version.
         version: Version,
-        /// The driver's, as in [`Driver::cuda_version`].
+        /// The driver's version, as in [`Driver::cuda_version`].
         cuda_version: u32,
     },
-    /// The library is of an older major version than the driver's. It works, and does not know what came later.
+    /// The library is of an older major version than the driver's. It works, but lacks later
+    /// additions.
     OlderThanDriver {
-        /// The library's.
+        /// The library's version.
         version: Version,
-        /// The driver's, as in [`Driver::cuda_version`].
+        /// The driver's version, as in [`Driver::cuda_version`].
         cuda_version: u32,
     },
-    /// The library is of a newer minor version than this crate was compared with. See [`Library`] for what that means.
+    /// The library is of a newer minor version than this crate was compared with. See [`Library`]
+    /// for the consequences.
     NewerThanKnown {
-        /// The library's.
+        /// The library's version.
         version: Version,
     },
-    /// The process has mapped libcuptis of several major versions. They fight for the driver's one place.
+    /// The process has mapped libcuptis of several major versions. They compete for the driver's
+    /// only subscriber slot.
     SeveralMapped {
         /// The files.
         files: Vec<PathBuf>,

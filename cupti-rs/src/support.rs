@@ -1,4 +1,4 @@
-//! What profiling this machine and process allow, in one value and as a page for people.
+//! The profiling support of this machine and process, as a value and as readable text.
 
 use std::fmt;
 use std::fs;
@@ -12,7 +12,8 @@ use crate::library::{Library, Warning};
 use crate::sys::{driver, loader};
 use crate::version::Version;
 
-/// What profiling this machine and process allow. Its `Display` is a page for people, with what to do about it.
+/// The profiling support of this machine and process. Its `Display` is text for people, with
+/// advice.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Support {
@@ -20,17 +21,18 @@ pub struct Support {
     pub driver: Result<Driver, Error>,
     /// The CUPTI that a collector would use, or why there is none.
     pub cupti: Result<Cupti, Error>,
-    /// Who holds CUPTI's one place in this process. Unknown where there is no CUPTI.
+    /// The holder of CUPTI's only subscriber slot in this process. Unknown without a CUPTI.
     pub holder: Holder,
-    /// Whether hardware counters may be read. Records need no permission.
+    /// The permission to read hardware counters. Records need no permission.
     pub counters: Counters,
     /// The CUPTI that lists metrics and passes, or why there is none; needs no GPU.
     pub metrics: Result<Version, Error>,
-    /// Whether the Multi-Process Service seems to run here; with it counters are refused.
+    /// True if the Multi-Process Service seems to run here; with it counters are refused.
     pub has_mps: bool,
     /// libcupti files that this process has mapped.
     pub mapped: Vec<PathBuf>,
-    /// Variables of the environment that are set and that attach tools, or choose GPUs or a libcupti. Names alone.
+    /// Environment variables that are set and that attach tools, or select GPUs or a libcupti. Only
+    /// names.
     pub variables: Vec<&'static str>,
 }
 
@@ -42,44 +44,45 @@ pub struct Cupti {
     pub path: PathBuf,
     /// Its version.
     pub version: Version,
-    /// What it can do.
+    /// Its features.
     pub features: Features,
-    /// What is odd about it here.
+    /// Reasons for caution with it here.
     pub warnings: Vec<Warning>,
 }
 
-/// What a CUPTI has beyond that of 12.0.
+/// Features of a CUPTI beyond those of 12.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Features {
-    /// Messages of its own state, for [`Callbacks::state`](crate::Callbacks::state) (12.2+).
+    /// Messages about CUPTI's own state, for [`Callbacks::state`](crate::Callbacks::state) (12.2+).
     pub state_callbacks: bool,
     /// Ids of executable graphs (12.3+).
     pub graph_exec_ids: bool,
     /// Activity buffers for each thread (12.3+).
     pub per_thread_buffers: bool,
-    /// API records of some functions alone (12.5+).
+    /// API records of selected functions only (12.5+).
     pub api_filters: bool,
     /// Kernel times from the hardware, on Blackwell and later (12.8+).
     pub hardware_trace: bool,
-    /// The metrics of chips, and how many passes they take (12.6+).
+    /// The metrics of chips, and the number of passes they take (12.6+).
     pub metrics: bool,
     /// Hardware counters over ranges and kernels (12.6 update 2 and later).
     pub range_counters: bool,
     /// Hardware counters at intervals (12.8+).
     pub sampled_counters: bool,
-    /// It does without a buffer where it gets none, and counts what it drops (12.9+).
+    /// Works without a buffer if it gets none, and counts the records that it drops (12.9+).
     pub does_without_buffers: bool,
-    /// It knows the name of its holder (13.0+).
+    /// Reports the name of its holder (13.0+).
     pub names_holder: bool,
-    /// Records of each subscriber's own (13.2+).
+    /// Separate records for each subscriber (13.2+).
     pub records_v2: bool,
-    /// Several subscribers at a time, with a driver of release 610 or later (13.3+). This crate does not use it yet.
+    /// Several subscribers at a time, with a driver of release 610 or later (13.3+). This crate
+    /// does not use it yet.
     pub several_subscribers: bool,
 }
 
 impl Features {
-    /// Each with its name for people.
+    /// Returns each feature with its display name.
     pub fn list(&self) -> [(&'static str, bool); 12] {
         [
             ("messages of its state", self.state_callbacks),
@@ -98,7 +101,7 @@ impl Features {
     }
 }
 
-/// Who holds CUPTI's one place.
+/// The holder of CUPTI's only subscriber slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Holder {
@@ -106,38 +109,39 @@ pub enum Holder {
     Nobody,
     /// A collector of this crate.
     ThisCrate,
-    /// Another subscriber, with its name if CUPTI knows it.
+    /// Another subscriber, with its name if CUPTI reports it.
     Other(Option<String>),
-    /// It could not be found out; why.
+    /// The holder could not be determined, with the reason.
     Unknown(String),
 }
 
-/// Whether hardware counters may be read.
+/// The permission to read hardware counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Counters {
-    /// By everybody, or by this process.
+    /// Everybody, or this process, may read them.
     Allowed,
-    /// By administrators, of whom this process is none.
+    /// Only administrators may read them; this process has no such rights.
     AdministratorsOnly,
-    /// The kernel module does not say.
+    /// The kernel module does not report it.
     Unknown,
 }
 
-/// A way to use hardware counters, and what stands in its way here.
+/// A way to use hardware counters, and what prevents it here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CounterWay {
-    /// What it is for.
+    /// The name of its purpose.
     pub name: &'static str,
-    /// Why it cannot be had, the first reason; `None` if nothing is known against it. CUPTI may still refuse where a GPU is
-    /// partitioned (MIG), virtual or in confidential mode, which only an attempt shows.
+    /// The first reason why it is unavailable; `None` if no reason is known. CUPTI may still refuse
+    /// if a GPU is partitioned (MIG), virtual or in confidential mode, which only an attempt shows.
     pub hindrance: Option<String>,
 }
 
 const METRICS: &str = "metrics and passes";
 
-/// Where the control daemon of the Multi-Process Service listens, unless `CUDA_MPS_PIPE_DIRECTORY` says otherwise.
+/// The control daemon of the Multi-Process Service listens here, unless `CUDA_MPS_PIPE_DIRECTORY`
+/// names another path.
 const MPS_PIPES: &str = "/tmp/nvidia-mps";
 const MPS_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
@@ -157,14 +161,15 @@ pub const fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Looks at driver, devices, CUPTI, who holds it, and permissions. Never fails: what is missing is in the answer.
+/// Examines driver, devices, CUPTI and its holder, and permissions. Never fails: the result
+/// contains what is missing.
 ///
-/// Opens the driver and CUPTI as [`Library::open`] does, and takes CUPTI's place for a moment to see whether it is free. The
-/// libraries that CUPTI needs for metrics are mapped too, and stay; where there is no driver, those and a CUPTI as
-/// [`HostLibrary::open`] finds them.
+/// Opens the driver and CUPTI as [`Library::open`] does, and subscribes for a moment to see whether
+/// the slot is free. The libraries that CUPTI needs for metrics are mapped too, and stay mapped.
+/// Without a driver, these and a CUPTI are opened as [`HostLibrary::open`] finds them.
 #[must_use]
 pub fn support() -> Support {
-    // Before this maps what it looks for.
+    // Before this function maps a CUPTI itself.
     let mapped = loader::mapped_files();
     match Library::open() {
         Ok(library) => library.support(),
@@ -182,11 +187,12 @@ pub fn support() -> Support {
 }
 
 impl Library {
-    /// What profiling with this library allows here. Takes CUPTI's place for a moment to see whether it is free.
+    /// Returns the profiling support with this library here. Subscribes for a moment to see whether
+    /// the slot is free.
     pub fn support(&self) -> Support {
         let holder = self.holder();
         let cupti = match self.unusable {
-            // Whoever holds it brought a CUPTI of his own, and is in the way first.
+            // The holder brought its own CUPTI and is the first obstacle.
             Some(why) if !matches!(holder, Holder::Other(_)) => Err(self.refuse(why)),
             _ => Ok(Cupti {
                 path: self.path().to_owned(),
@@ -207,7 +213,7 @@ impl Library {
         }
     }
 
-    /// What this library has beyond CUPTI 12.0.
+    /// Returns the features of this library beyond CUPTI 12.0.
     pub fn features(&self) -> Features {
         let release = self.version().cuda_release();
         Features {
@@ -228,7 +234,7 @@ impl Library {
     }
 
     fn holder(&self) -> Holder {
-        // Held through the attempt, so that no collector of ours meets it.
+        // Held through the attempt, so that no collector of this crate meets it.
         let _turn = match CollectorLease::take() {
             Ok(turn) => turn,
             Err(error) if error.is_busy() => return Holder::ThisCrate,
@@ -251,7 +257,7 @@ impl Support {
         self.driver.is_ok() && self.cupti.is_ok() && self.holder == Holder::Nobody
     }
 
-    /// What to do about what is missing or odd, in sentences.
+    /// Returns advice about missing or unusual things, in sentences.
     pub fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
         let errors = [self.driver.as_ref().err(), self.cupti.as_ref().err()];
@@ -296,8 +302,8 @@ impl Support {
         advice
     }
 
-    /// Which hardware counters are available here: what metrics there are, counters of ranges and kernels, and counters at
-    /// intervals.
+    /// Returns the availability of hardware counters here: the list of metrics, counters of ranges
+    /// and kernels, and counters at intervals.
     pub fn counter_ways(&self) -> [CounterWay; 3] {
         let lacks = |has: fn(&Features) -> bool, since| match &self.cupti {
             Ok(cupti) if !has(&cupti.features) => {
@@ -318,7 +324,7 @@ impl Support {
         ]
     }
 
-    /// What is known against counting on a device of this architecture or later.
+    /// Returns a known reason against counting on a device of this architecture or later.
     fn against_counting(&self, oldest: (u32, u32), name: &str) -> Option<String> {
         let driver = match (&self.driver, &self.cupti) {
             (Err(_), _) => return Some("there is no GPU available".into()),
@@ -393,7 +399,7 @@ impl fmt::Display for Support {
             Ok(driver) => {
                 let (major, minor) = driver.cuda_release();
                 let release = driver.release.as_deref().unwrap_or("of unknown version");
-                // Texts of the driver and of other tools may hold what a terminal obeys.
+                // Texts of the driver and of other tools may contain terminal escape sequences.
                 let release = release.escape_debug();
                 writeln!(f, "driver     {release}, serves CUDA {major}.{minor}")?;
                 for device in &driver.devices {

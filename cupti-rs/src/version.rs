@@ -1,4 +1,4 @@
-//! CUPTI's version, and what is known to differ between versions.
+//! CUPTI's version, and the known differences between versions.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ pub(crate) const NEWEST: (u32, u32) = (13, 5);
 pub struct Version(pub u32);
 
 impl Version {
-    /// The CUDA release this API version belongs to, as (major, minor). 11.8, 12.0 and 12.1 share the number 18 and
-    /// read as 12.0.
+    /// The CUDA release this API version belongs to, as (major, minor). 11.8, 12.0 and 12.1 share
+    /// the number 18 and read as 12.0.
     #[must_use]
     pub const fn cuda_release(self) -> (u32, u32) {
         match self.0 {
@@ -26,7 +26,7 @@ impl Version {
         }
     }
 
-    /// Why no library of this version may be used, if that is so.
+    /// Returns the reason why no library of this version may be used, if any.
     pub(crate) fn why_unusable(self) -> Option<&'static str> {
         match self.cuda_release() {
             _ if self.0 < 18 => Some("it is older than CUPTI 12.0"),
@@ -38,23 +38,25 @@ impl Version {
         }
     }
 
-    /// Whether CUPTI may be given no activity buffer: then it drops records and counts them. Before 12.9 it crashes.
+    /// True if CUPTI may be given no activity buffer: then it drops records and counts them. Before
+    /// 12.9 it crashes.
     pub(crate) fn takes_no_buffer(self) -> bool {
         self.0 >= 27
     }
 
-    /// 12.9 takes any number for a kind (seen with 12.9.79), and others refuse what they do not have.
+    /// 12.9 accepts any number for a kind (seen with 12.9.79); others refuse unknown kinds.
     pub(crate) fn lacks_kind(self, kind: ActivityKind) -> bool {
         matches!(self.0, 27 | 28) && kind > ActivityKind::CONFIDENTIAL_COMPUTE_ROTATION
     }
 
-    /// Whether CUPTI keeps 24 bytes of every launch once a CUDA graph was captured: seen with 13.0 to 13.3, and neither with
-    /// 12.8 and 12.9 nor with 13.4 and 13.5.
+    /// True if CUPTI retains 24 bytes of every launch once a CUDA graph was captured: seen with
+    /// 13.0 to 13.3, and neither with 12.8 and 12.9 nor with 13.4 and 13.5.
     pub(crate) fn keeps_launches(self) -> bool {
         (130_000..130_400).contains(&self.0)
     }
 
-    /// Whether a flush while other threads launch graphs can hang: that was seen with 12.8 and 12.9, and not with 13.0.
+    /// True if a flush while other threads launch graphs can hang: seen with 12.8 and 12.9, and not
+    /// with 13.0.
     pub(crate) fn hangs_over_graphs(self) -> bool {
         self.0 < 130_000
     }

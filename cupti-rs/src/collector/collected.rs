@@ -8,26 +8,29 @@ use crate::kind::ActivityKind;
 use crate::record::RecordBytes;
 use crate::version::Version;
 
-/// The logs of a collection, from its stop, a snapshot or a drain: CUPTI's bytes and the calls, raw, with everything that
-/// another process needs to read them.
+/// The logs of a collection, from its stop, a snapshot or a drain: CUPTI's bytes and the calls,
+/// raw, with everything that another process needs to read them.
 ///
-/// After a drain it contains what was not drained; the times are still those of the whole collection.
+/// After a drain it contains what was not drained; the times are still those of the whole
+/// collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Collected {
     /// The library's version.
     pub version: Version,
-    /// From the collection's start to the stop, or to the snapshot or drain, in [`clock::now_ns`] time, with all pauses
-    /// between.
+    /// The time from the collection's start to the stop, snapshot or drain, in [`clock::now_ns`]
+    /// time, with all pauses between.
     pub window_ns: (u64, u64),
-    /// The parts of the window in which the collection was on: not paused and, where the profiler switch bounds it,
-    /// switched on. Sorted and disjoint. Calls outside them are not accounted for: leave them out, and their records.
+    /// The parts of the window in which the collection was on: not paused and, if the profiler
+    /// switch bounds it, switched on. Sorted and disjoint. Calls outside them are not accounted
+    /// for: leave out these calls and their records.
     pub windows_ns: Vec<(u64, u64)>,
-    /// In a snapshot or a drain: all records of calls that returned before this time have arrived, here or in earlier
-    /// drains; records of later calls may still be missing. `None` after a stop, when none is.
+    /// In a snapshot or a drain: all records of calls that returned before this time have arrived,
+    /// here or in earlier drains. Records of later calls may still be missing. `None` after a stop,
+    /// when none is missing.
     pub pending_from_ns: Option<u64>,
-    /// How the records' timestamps relate to [`clock::now_ns`]: by a reading at the start, or at the drain before, and
-    /// one at the end.
+    /// The relation of the records' timestamps to [`clock::now_ns`], from two readings: one at the
+    /// start or the previous drain, and one at the end.
     pub clock: Clock,
     /// The records, as CUPTI wrote them.
     pub records: RecordBytes,
@@ -39,9 +42,9 @@ pub struct Collected {
     pub graphs: Vec<ThreadGraphs>,
     /// The attributes that were set.
     pub attributes: Vec<AttributeSetting>,
-    /// Kinds that were requested where known, and that the library does not have.
+    /// Kinds that were requested only if available, and that the library lacks.
     pub missing_kinds: Vec<ActivityKind>,
-    /// What was lost or irregular since the drain before, as far as the collector knows.
+    /// Losses and irregularities since the previous drain, as far as the collector can detect them.
     pub losses: Losses,
 }
 
@@ -53,8 +56,8 @@ pub struct Losses {
     pub dropped_by_cupti: u64,
     /// Records discarded at [`Config::memory_limit`](crate::Config::memory_limit).
     pub over_memory_limit: u64,
-    /// Records whose length is not that of their kind, or of a newer CUPTI whose layout may be another one
-    /// ([`Library`](crate::Library)).
+    /// Records whose length does not match their kind, or from a newer CUPTI whose layout may
+    /// differ ([`Library`](crate::Library)).
     pub irregular: u64,
     /// Bytes that CUPTI's iterator could not step over.
     pub unreadable_bytes: u64,
@@ -66,26 +69,29 @@ pub struct Losses {
     pub unfinished_buffers: u64,
     /// Buffers that CUPTI requested.
     pub buffers: u64,
-    /// Those of them that had to be allocated inside a CUDA call.
+    /// Buffers, of `buffers`, that had to be allocated inside a CUDA call.
     pub pool_misses: u64,
-    /// Those of them that were refused at [`Config::max_buffers`](crate::Config::max_buffers).
+    /// Buffers, of `buffers`, that were refused at
+    /// [`Config::max_buffers`](crate::Config::max_buffers).
     pub refused_buffers: u64,
     /// Records discarded with buffers that were refused to a CUPTI before 12.9.
     pub refused_records: u64,
-    /// Records discarded because they arrived before the profiler switch was first on. They are no loss.
+    /// Records discarded because they arrived before the profiler switch was first on. They are not
+    /// a loss.
     pub before_switch: u64,
-    /// Calls and graph events that could not be logged: their thread was ending and its locals were gone, or they were
-    /// made while another call was being logged, for example by a tag source that calls CUDA. Their records have no call.
+    /// Calls and graph events that could not be logged. Either their thread was ending and its
+    /// locals were gone, or they were made while another call was being logged, for example by a
+    /// tag source that calls CUDA. Their records have no call.
     pub unlogged_calls: u64,
     /// Callbacks that the program's own handler did not receive because that handler caused them.
     pub missed_callbacks: u64,
-    /// Buffers that CUPTI returned with another size than they had. They are read up to the smaller size; valid bytes
-    /// beyond it, by CUPTI's count, are in `unreadable_bytes`.
+    /// Buffers that CUPTI returned with another size than theirs. They are read up to the smaller
+    /// size; valid bytes beyond it, by CUPTI's count, are in `unreadable_bytes`.
     pub mismatched_buffers: u64,
 }
 
 impl Losses {
-    /// What was added since an earlier count.
+    /// The losses since an earlier count.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         macro_rules! since {
             ($($field:ident)*) => { Self { $($field: self.$field.saturating_sub(earlier.$field),)* } };
@@ -99,7 +105,7 @@ impl Losses {
 }
 
 impl Collected {
-    /// Whether calls at this time, in [`clock::now_ns`] time, are accounted for.
+    /// True if calls at this time, in [`clock::now_ns`] time, are accounted for.
     pub fn was_on(&self, at_ns: u64) -> bool {
         clock::is_within(&self.windows_ns, at_ns)
     }
@@ -114,8 +120,8 @@ pub struct UnfinishedCalls {
     pub calls: Vec<ThreadCalls>,
     /// The calls of the runtime API, by thread, if requested.
     pub runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
-    /// When logging began after the last pause, in [`clock::now_ns`] time; `u64::MAX` while no call is logged. A call that began earlier may
-    /// have returned in a pause, where its return is not seen.
+    /// When logging began after the last pause, in [`clock::now_ns`] time; `u64::MAX` while no call
+    /// is logged. A call that began earlier may have returned in a pause, unseen.
     pub seen_from_ns: u64,
 }
 

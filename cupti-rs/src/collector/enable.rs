@@ -1,4 +1,5 @@
-//! CUPTI's settings, activity kinds and callbacks: enabled for a collection, disabled in pauses, restored at the end.
+//! CUPTI's settings, activity kinds and callbacks: enabled for a collection, disabled in pauses,
+//! restored at the end.
 
 use std::sync::{Arc, LazyLock};
 
@@ -18,7 +19,7 @@ use crate::profiler_switch;
 use crate::sys::abi::*;
 use crate::sys::functions::*;
 
-/// How many more functions a library may have than the newest known one.
+/// The number of functions that a library may have beyond the newest known one.
 const NEWER_FUNCTIONS: usize = 128;
 
 /// A setting of CUPTI to restore.
@@ -33,12 +34,14 @@ pub(super) enum Undo {
 }
 
 impl Collector {
-    /// Subscribes to CUPTI and applies what lasts through pauses: settings, the handler, the profiler switch. Enables neither records nor
-    /// callbacks, but makes launches of graphs dearer until the process ends. Does nothing the second time. Only a collection that
-    /// [attaches later](crate::Config::attaches_later) is not attached at its start.
+    /// Subscribes to CUPTI and applies what lasts through pauses: settings, the handler, the
+    /// profiler switch. Enables neither records nor callbacks. It makes launches of graphs slower
+    /// until the process ends. A second call does nothing. Every collection is attached at its
+    /// start, except one that [attaches later](crate::Config::attaches_later).
     ///
     /// # Errors
-    /// As [`start`](Self::start). The collection is as before.
+    ///
+    /// As [`start`](Self::start). The collection is unchanged then.
     pub fn attach(&mut self) -> Result<(), Error> {
         if self.subscription.is_some() {
             return Ok(());
@@ -59,7 +62,7 @@ impl Collector {
 
     /// Unsubscribes, restores the settings and returns the switch's marks.
     pub(super) fn detach(&mut self) -> Vec<(u64, bool)> {
-        // What a subscription leaves enabled goes through CUPTI until the process ends.
+        // Callbacks that a subscription leaves enabled cost time in CUPTI until the process ends.
         if self.callbacks_on || call_hold::has_left() {
             self.turn_callbacks_off(true);
         }
@@ -114,7 +117,8 @@ impl Collector {
         );
         profiler_switch::set_handler(self.config.switch_handler());
         if self.config.watches_switch() {
-            // Enabled in pauses, too: a switch that the program turns during a pause takes effect after it.
+            // Enabled in pauses too: a switch that the program uses during a pause takes effect
+            // after it.
             for id in SWITCH {
                 if !self.enable_callback(id, true)? {
                     return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
@@ -127,7 +131,8 @@ impl Collector {
     /// Sets the attributes, which CUPTI requires before the buffer functions are registered.
     fn set_attributes(&mut self) -> Result<(), Error> {
         let api = &self.library.api;
-        // A library without this attribute zeroes buffers itself; one that does not return its value has the default.
+        // A library without this attribute zeroes buffers itself; one that does not return its
+        // value has the default.
         let before = api.attribute(ZEROED_BUFFERS).ok().flatten().unwrap_or(0);
         if api.set_attribute(ZEROED_BUFFERS, 1)? {
             self.undo.push(Undo::Attribute(ZEROED_BUFFERS, before));
@@ -148,7 +153,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Sets the counters of managed memory, without which CUPTI refuses that kind; they last through pauses.
+    /// Sets the counters of managed memory, without which CUPTI refuses that kind. They last
+    /// through pauses.
     fn choose_counters(&mut self) -> Result<(), Error> {
         let counters = &self.config.unified_memory_counters;
         let is_unified_memory =
@@ -163,7 +169,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Whether CUPTI knows the callback.
+    /// Returns true if CUPTI has the callback.
     fn enable_callback(&self, id: Enabled, on: bool) -> Result<bool, Error> {
         self.subscription.as_ref().map_or(Ok(false), |subscription| subscription.enable(id, on))
     }
@@ -188,7 +194,7 @@ impl Collector {
             self.callbacks.extend(others.map(|&(id, _)| Enabled::Id(DOMAIN_RESOURCE, id)));
         }
         if let Some(callbacks) = &self.config.callbacks {
-            // A handler's callbacks read this table too, and must not make it.
+            // A handler's callbacks read this table too, and must not create it.
             LazyLock::force(&RUNTIME_CALLS);
             let named = |domain, name: &str| {
                 let ids = self.library.api.callback_ids(domain, name);
@@ -213,7 +219,8 @@ impl Collector {
         for &id in &self.callbacks {
             // A function that the library lacks is never called.
             let known = self.enable_callback(id, true)?;
-            // Every library has this one; without it captured calls would count as calls that lost their records.
+            // Every library has this one. Without it, captured calls would count as calls that lost
+            // their records.
             if !known && id == Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED) {
                 return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
             }
@@ -250,9 +257,10 @@ impl Collector {
         Ok(())
     }
 
-    /// Enables records of some functions of an API: first the kind, which enables all functions, then disables the others.
-    /// CUPTI follows no other order (12.8 and 13.0.1): without the kind it accepts functions and writes no record, and
-    /// enabling the kind resets the functions.
+    /// Enables records of some functions of an API: first enables the kind, and with it all
+    /// functions, then disables the others. CUPTI accepts no other order (12.8 and 13.0.1). Without
+    /// the kind it accepts functions and writes no record, and enabling the kind resets the
+    /// functions.
     fn filter<F: Function>(
         &self,
         filter: &Option<ApiFilter<F>>,
@@ -268,7 +276,7 @@ impl Collector {
         match filter {
             ApiFilter::Only(wanted) => {
                 let wanted: Vec<u32> = wanted.iter().map(|function| function.id()).collect();
-                // The library may have functions that are not known here, and lack some that are.
+                // The library may have functions that are unknown here, and lack known ones.
                 for id in
                     (1..(functions + NEWER_FUNCTIONS) as u32).filter(|id| !wanted.contains(id))
                 {
@@ -295,7 +303,7 @@ impl Collector {
         }
     }
 
-    /// Enables a kind; returns CUPTI's refusal if the library does not have it.
+    /// Enables a kind. Returns CUPTI's refusal if the library does not have it.
     fn enable(&self, kind: ActivityKind) -> Result<Option<CuptiResult>, Error> {
         match self.library.version().lacks_kind(kind) {
             true => Ok(Some(CuptiResult::INVALID_KIND)),
@@ -303,8 +311,8 @@ impl Collector {
         }
     }
 
-    /// Disables the kinds that [`turn_on`](Self::turn_on) enabled, also after it failed half-way. Ignores errors: no caller
-    /// could act on them.
+    /// Disables the kinds that [`turn_on`](Self::turn_on) enabled, even if it failed half-way.
+    /// Ignores errors: no caller could act on them.
     pub(super) fn turn_off(&self) {
         let api = &self.library.api;
         for &(kind, _) in &self.config.kinds {
@@ -320,20 +328,22 @@ impl Collector {
         }
     }
 
-    /// Runs `work` while no graph is launched, where the library needs that; after a timeout it runs all the same.
+    /// Runs `work` while no graph is launched, if the library needs that. After a timeout it runs
+    /// anyway.
     pub(super) fn apart_from_graphs(&self, work: impl Fn()) {
         if !self.library.version().hangs_over_graphs() || graph_gate::apart(&work).is_none() {
             work();
         }
     }
 
-    /// Disables the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enabled, except those of the switch, when no thread is in a call.
+    /// Disables the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enabled, except
+    /// those of the switch, while no thread is in a call.
     pub(super) fn turn_callbacks_off(&mut self, is_end: bool) {
         let Some(subscription) = self.subscription else { return };
         let watches_switch = self.config.watches_switch();
         let has_domain = |domain| self.callbacks.contains(&Enabled::Domain(domain));
         if watches_switch && (has_domain(DOMAIN_DRIVER_API) || has_domain(DOMAIN_RUNTIME_API)) {
-            // Disabling a whole domain disables those of the switch, too.
+            // Disabling a whole domain also disables the callbacks of the switch.
             return;
         }
         let callbacks = self.callbacks.iter().copied();

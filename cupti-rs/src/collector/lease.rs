@@ -6,15 +6,17 @@ use crate::error::{Error, Kind};
 use crate::sys::injected;
 use crate::{collection_state, forked};
 
-/// The process id of the holder, or 0: CUPTI has one subscriber, so a process has one collector at a time.
+/// The process id of the holder, or 0: CUPTI has one subscriber, so a process has one collector at
+/// a time.
 static COLLECTING: AtomicU32 = AtomicU32::new(0);
 
-/// The process's right to collect; dropping it gives it back.
+/// The process's right to collect; dropping it releases the right.
 #[derive(Debug)]
 pub(crate) struct CollectorLease(u32);
 
 impl CollectorLease {
-    /// As [`take`](Self::take), after gpuprof's injection library has ended its recording of this process.
+    /// Takes the lease as [`take`](Self::take) does, after gpuprof's injection library has ended
+    /// its recording of this process.
     pub(crate) fn take_from_injected() -> Result<Self, Error> {
         let lease = Self::take()?;
         injected::end_recording();
@@ -22,7 +24,7 @@ impl CollectorLease {
     }
 
     pub(crate) fn take() -> Result<Self, Error> {
-        // Also where the parent's collection had ended by the fork.
+        // Even if the parent's collection had ended before the fork.
         forked::check_process()?;
         collection_state::leave_children_out();
         let process = std::process::id();

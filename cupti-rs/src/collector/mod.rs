@@ -1,4 +1,4 @@
-//! Start, pause, flush, stop: the one place that drives CUPTI.
+//! Start, pause, flush, stop: the only module that drives CUPTI.
 
 mod collected;
 mod enable;
@@ -33,16 +33,16 @@ pub(crate) use lease::CollectorLease;
 
 /// A running collection of GPU records and calls.
 ///
-/// [`stop`](Self::stop) returns what was collected; dropping the collector discards it. A program may end while a
-/// collection runs: nothing waits for it, and its data is lost.
+/// [`stop`](Self::stop) returns what was collected; dropping the collector discards it. A program
+/// may end while a collection runs: nothing waits for it, and its data is lost.
 #[derive(Debug)]
 pub struct Collector {
     library: Library,
     /// `None` until CUPTI is attached, and after the end.
     subscription: Option<Subscription>,
-    /// Whether callbacks were enabled since they were last disabled.
+    /// True if callbacks were enabled since they were last disabled.
     callbacks_on: bool,
-    /// Whether CUPTI was attached.
+    /// True once CUPTI was attached.
     has_attached: bool,
     config: Config,
     lease: CollectorLease,
@@ -56,25 +56,27 @@ pub struct Collector {
     attributes: Vec<AttributeSetting>,
     /// Settings to restore at the end, the last one first.
     undo: Vec<Undo>,
-    /// When the collection was on before the last pause.
+    /// The windows in which the collection was on before the last pause.
     windows: Vec<(u64, u64)>,
     on_since_ns: Option<u64>,
-    /// When the last start or resume began to enable kinds, and when callbacks were last enabled.
+    /// The begin of the last start's or resume's enabling of kinds, and the time when callbacks
+    /// were last enabled.
     turned_on_ns: u64,
     logged_from_ns: u64,
-    /// When kinds were enabled before the last pause.
+    /// The times when kinds were enabled before the last pause.
     enabled: Vec<(u64, u64)>,
     unfinished: u64,
-    /// Records that CUPTI dropped, added up: it resets its count with each reading.
+    /// Records that CUPTI dropped, as a sum: CUPTI resets its count with each reading.
     dropped: AtomicU64,
-    /// Locked by a drain while it empties the logs, and by a snapshot while it reads them, so that neither sees a record
-    /// without its call. No callback takes this lock, and no CUPTI function that calls back is called under it.
+    /// Locked by a drain while it empties the logs and by a snapshot while it reads them, so that
+    /// neither sees a record without its call. No callback takes this lock. No CUPTI function that
+    /// calls back is called under it.
     cursor: RwLock<DrainCursor>,
     flusher: Flusher,
     ended: bool,
 }
 
-/// The state after the last drain: what was reported until then, and up to when.
+/// The state after the last drain: the losses reported until then, and its end.
 #[derive(Debug)]
 struct DrainCursor {
     losses: Losses,
@@ -84,7 +86,7 @@ struct DrainCursor {
     clock: Reading,
 }
 
-/// Where the logs of a collection are cut off: at its stop, at a snapshot or at a drain.
+/// The cut of a collection's logs: at its stop, at a snapshot or at a drain.
 #[derive(Debug)]
 struct Cut {
     at_ns: u64,
@@ -94,21 +96,24 @@ struct Cut {
 }
 
 impl Collector {
-    /// Subscribes to CUPTI and starts collecting what `config` says, by default kernels, copies, memsets,
-    /// synchronisations, CUPTI's own overhead, and the driver calls that cause them, from all threads and contexts of
-    /// this process.
+    /// Subscribes to CUPTI and starts collecting as `config` selects, from all threads and contexts
+    /// of this process. The defaults are kernels, copies, memsets, synchronisations, CUPTI's own
+    /// overhead, and the driver calls that cause them.
     ///
-    /// Costs milliseconds; the first start in a process, and contexts made before it, cost more. Earlier work is not
-    /// recorded.
+    /// Costs milliseconds; the first start in a process, and contexts made before it, cost more.
+    /// Earlier work is not recorded.
     ///
-    /// With [`Config::start_paused`] the first [`resume`](Self::resume) makes the first call into CUPTI. It then has this cost and these
-    /// errors. CUPTI's first call makes launches of CUDA graphs dearer for the rest of the process, by 0.3 to 0.4 us a node with 13.0
-    /// (docs/measurements/cost.md). A collection that logs or watches something in the pause calls CUPTI at its start.
+    /// With [`Config::start_paused`] the first [`resume`](Self::resume) makes the first call into
+    /// CUPTI. It then has this cost and these errors. CUPTI's first call makes launches of CUDA
+    /// graphs slower for the rest of the process, by 0.3 to 0.4 us a node with 13.0
+    /// (docs/measurements/cost.md). A collection that logs or watches something in the pause calls
+    /// CUPTI at its start.
     ///
     /// # Errors
+    ///
     /// [`is_busy`](Error::is_busy) if another tool or another collector holds CUPTI;
-    /// [`is_unsupported`](Error::is_unsupported) if the library does not have what was requested; otherwise CUPTI's own
-    /// refusal. All settings are restored then.
+    /// [`is_unsupported`](Error::is_unsupported) if the library does not have what was requested;
+    /// otherwise CUPTI's own refusal. All settings are restored then.
     pub fn start(library: &Library, config: &Config) -> Result<Self, Error> {
         let lease = CollectorLease::take_from_injected()?;
         let api: &'static Api = leaked(&library.api);
@@ -171,39 +176,49 @@ impl Collector {
         library: &Library = library;
         /// The attributes that were set, with the values that CUPTI accepted.
         attributes: &[AttributeSetting] = attributes;
-        /// Kinds that were requested where known, and that the library does not have. Empty before the first start or resume.
+        /// Kinds that were requested only if available, and that the library lacks. Empty before
+        /// the first start or resume.
         missing_kinds: &[ActivityKind] = missing_kinds;
     }
 
     /// Makes CUPTI deliver the records that are complete. Does not wait for the GPU.
     ///
-    /// Any thread may flush. With CUPTI 13.0 a flush gets slower as a collection goes on (3 ms at first, 30 ms after 150
-    /// million launches by 4 threads on an H200). Where the program launches faster than CUPTI writes records, it does not
-    /// return before the load ends: [request](Flusher::request) a flush then, wait with a limit, and use
-    /// [`drain_delivered`](Self::drain_delivered). CUPTI before 13.0 could hang over graphs that other threads launch:
-    /// flushes and such launches exclude each other there. A flush that waits 0.1 s for a launch gives up and delivers
-    /// nothing.
+    /// Any thread may flush. With CUPTI 13.0 a flush gets slower during a collection: 3 ms at
+    /// first, 30 ms after 150 million launches by 4 threads on an H200. If the program launches
+    /// faster than CUPTI writes records, a flush does not return before the load ends. In that case
+    /// [request](Flusher::request) a flush, wait with a limit, and use
+    /// [`drain_delivered`](Self::drain_delivered).
+    ///
+    /// CUPTI before 13.0 could hang over graphs that other threads launch: flushes and such
+    /// launches exclude each other there. A flush that waits 0.1 s for a launch gives up and
+    /// delivers nothing.
     ///
     /// # Errors
+    ///
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn flush(&self) -> Result<(), Error> {
         self.flusher.flush()
     }
 
-    /// Disables records and callbacks until [`resume`](Self::resume); keeps what was collected. Does nothing in a pause.
+    /// Disables records and callbacks until [`resume`](Self::resume); retains the collected data.
+    /// Does nothing in a pause.
     ///
-    /// Threads wait in their calls until callbacks are disabled: 0.1 to 0.6 ms on an H200, 1 ms where one does not return, and some 20 ms where one
-    /// does not get to run on busy processors. Where one stays in its call or does not run, callbacks stay enabled, and a thread tries again
-    /// after a second, two, four, ... , at most 64. The caller looks at all threads of the process before, which takes up to 20 us for each that ran
-    /// since the last pause, and 1 us for others; calls wait for 1 us a thread.
+    /// Threads wait in their calls until callbacks are disabled: 0.1 to 0.6 ms on an H200, 1 ms if
+    /// one thread does not return, and some 20 ms if one does not get to run on busy processors. If
+    /// a thread stays in its call or does not run, callbacks stay enabled, and a thread retries
+    /// after a second, two, four, ... , at most 64. Before that, the caller examines all threads of
+    /// the process. This takes up to 20 us for each that ran since the last pause, and 1 us for
+    /// others; calls wait for 1 us a thread.
     ///
-    /// Waits for the GPU as [`stop`](Self::stop) does: work that is unfinished when its kind is disabled may get its end
-    /// only when the kind is enabled again. A call that another thread is in may be logged without its end. Calls that
-    /// other threads begin during the wait are left out, like those in the pause. Launches of other threads wait as
-    /// in a stop.
+    /// Waits for the GPU as [`stop`](Self::stop) does: work that is unfinished when its kind is
+    /// disabled may get its end only when the kind is enabled again. A call that another thread is
+    /// in may be logged without its end. Calls that other threads begin during the wait are left
+    /// out, like those in the pause. Launches of other threads wait as in a stop.
     ///
     /// # Errors
-    /// CUPTI's refusal to flush, or a process forked off after the start. The collection is paused all the same.
+    ///
+    /// CUPTI's refusal to flush, or a process forked off after the start. The collection is paused
+    /// anyway.
     pub fn pause(&mut self) -> Result<(), Error> {
         self.check_process()?;
         let Some(since) = self.on_since_ns.take() else { return Ok(()) };
@@ -218,11 +233,12 @@ impl Collector {
         Ok(())
     }
 
-    /// Enables records and callbacks again, by a call into CUPTI for each callback id and kind. Does nothing outside a
-    /// pause.
+    /// Enables records and callbacks again, by a call into CUPTI for each callback id and kind.
+    /// Does nothing outside a pause.
     ///
     /// # Errors
-    /// CUPTI's refusal, after which the collection stays paused; or a process forked off after the start.
+    /// CUPTI's refusal, after which the collection stays paused; or a process forked off after the
+    /// start.
     pub fn resume(&mut self) -> Result<(), Error> {
         self.check_process()?;
         if self.on_since_ns.is_some() {
@@ -240,15 +256,16 @@ impl Collector {
         on
     }
 
-    /// Whether CUPTI was called: what that costs launches lasts until the process ends.
+    /// True once CUPTI was called. The cost of that for launches lasts until the process ends.
     pub fn is_attached(&self) -> bool {
         self.subscription.is_some()
     }
 
-    /// Logs calls from now on, if this collection [does so in pauses](Config::calls_in_pauses) and is paused. Attaches CUPTI if that was
-    /// not done.
+    /// Logs calls from now on, if this collection [does so in pauses](Config::calls_in_pauses) and
+    /// is paused. Attaches CUPTI if it is not attached.
     ///
     /// # Errors
+    ///
     /// As [`attach`](Self::attach).
     pub fn log_calls(&mut self) -> Result<(), Error> {
         self.attach()?;
@@ -266,8 +283,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Logs no more calls until [`log_calls`](Self::log_calls) or the next [`resume`](Self::resume). Does nothing outside a pause. CUPTI
-    /// stays attached.
+    /// Stops logging calls until [`log_calls`](Self::log_calls) or the next
+    /// [`resume`](Self::resume). Does nothing outside a pause. CUPTI stays attached.
     ///
     /// Threads wait in their calls as in a [pause](Self::pause).
     pub fn stop_logging(&mut self) {
@@ -277,33 +294,35 @@ impl Collector {
         }
     }
 
-    /// Whether calls are logged now.
+    /// True if calls are logged now.
     pub fn logs_calls(&self) -> bool {
         self.is_attached() && collection_state::State::load().has(collection_state::ON)
     }
 
-    /// Whether the collection is paused.
+    /// True if the collection is paused.
     pub fn is_paused(&self) -> bool {
         self.on_since_ns.is_none()
     }
 
-    /// Ends the collection and returns what was collected and not [drained](Self::drain).
+    /// Ends the collection and returns the collected data that was not [drained](Self::drain).
     ///
-    /// Waits until the GPU has finished what was launched, as [`wait_idle`](Self::wait_idle) does, and at most 1 s for a
-    /// last flush. Where other threads launch meanwhile, [`Collected::window_ns`] ends at the time up to which all records
-    /// have arrived, and their launches wait while the kinds are disabled: until the GPU is idle, at most 100 ms. Calls wait as in a
-    /// [pause](Self::pause), on busy processors at most some 50 ms.
+    /// Waits until the GPU has finished the launched work, as [`wait_idle`](Self::wait_idle) does,
+    /// and at most 1 s for a last flush. If other threads launch meanwhile,
+    /// [`Collected::window_ns`] ends at the time up to which all records have arrived. Their
+    /// launches wait while the kinds are disabled: until the GPU is idle, at most 100 ms. Calls
+    /// wait as in a [pause](Self::pause), on busy processors at most some 50 ms.
     ///
     /// # Errors
-    /// CUPTI's refusal, or a process forked off after the start. The collection is over all the same.
+    ///
+    /// CUPTI's refusal, or a process forked off after the start. The collection is over anyway.
     pub fn stop(self) -> Result<Collected, Error> {
         self.check_process()?;
         let held = if self.is_paused() { Ok(0) } else { self.wait_idle() };
         self.stop_with(held)
     }
 
-    /// Ends the collection as [`stop`](Self::stop) does, without its wait: `unfinished` is the result of an earlier
-    /// [`Flusher::wait_idle`].
+    /// Ends the collection as [`stop`](Self::stop) does, without its wait: `unfinished` is the
+    /// result of an earlier [`Flusher::wait_idle`].
     ///
     /// # Errors
     /// As [`stop`](Self::stop).
@@ -334,18 +353,22 @@ impl Collector {
         Ok(self.collected(cut, read, log, losses))
     }
 
-    /// Returns what was collected and not [drained](Self::drain). The collection goes on and its stop is not affected.
+    /// Returns the collected data that was not [drained](Self::drain). The collection continues and
+    /// its stop is not affected.
     ///
-    /// [Flushes](Self::flush), shares the records' bytes and copies the other logs. Time and memory grow with the number of
-    /// calls: take few snapshots of a long collection that is not drained. Waits neither for the GPU nor for threads of the
-    /// program, except one that makes its first call meanwhile. All logs are cut at one time, the end of
-    /// [`Collected::window_ns`]: later calls and events are left out, and a call that had not returned by then has no end.
+    /// [Flushes](Self::flush), shares the records' bytes and copies the other logs. Time and memory
+    /// grow with the number of calls: take few snapshots of a long collection that is not drained.
+    /// Waits neither for the GPU nor for threads of the program, except one that makes its first
+    /// call meanwhile. All logs are cut at one time, the end of [`Collected::window_ns`]. Later
+    /// calls and events are left out; a call that had not returned by then has no end.
+    ///
     /// Every record has its call, if such calls are logged and it was not drained. Calls after
     /// [`Collected::pending_from_ns`] may still lack their records.
     ///
-    /// Any thread may take snapshots, also several at once.
+    /// Any thread may take snapshots, several at once too.
     ///
     /// # Errors
+    ///
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn snapshot(&self) -> Result<Collected, Error> {
         self.flush()?;
@@ -363,39 +386,45 @@ impl Collector {
         Ok(self.collected(cut, read, log, losses))
     }
 
-    /// Removes and returns what was collected so far; the collection goes on. All drains and the stop together contain what
-    /// a stop alone would have, with their [`losses`](Collected::losses) added up. A drained collection needs memory for
-    /// what was collected since, and for the names of the program's kernels, each once. A drain contains the names of its
-    /// own records.
+    /// Removes and returns the data collected so far; the collection continues. All drains and the
+    /// stop together contain what a stop alone would have, with their [`losses`](Collected::losses)
+    /// added up. A drained collection needs memory for the data since the last drain, and for the
+    /// names of the program's kernels, each once. A drain contains the names of its own records.
     ///
-    /// [Flushes](Self::flush). Waits neither for the GPU nor for threads of the program, except one that makes its first
-    /// call meanwhile. A drain contains
-    /// - every record that arrived since the drain before;
-    /// - every call that had returned by the end of [`Collected::window_ns`] and was in no earlier drain, with its end. An
-    ///   unfinished call is in [`unfinished_calls`](Self::unfinished_calls) until the drain after its return, or the stop. A call whose
-    ///   end fell into a [`pause`](Self::pause) stays there until its thread calls again after a later pause, or ends, and is returned
-    ///   without an end then;
-    /// - every graph event since the drain before.
+    /// [Flushes](Self::flush). Waits neither for the GPU nor for threads of the program, except one
+    /// that makes its first call meanwhile. A drain contains
     ///
-    /// A record and its call may be in different drains. A call is logged before its records exist: the call of a record
-    /// (if such calls are logged) is in the same drain, in an earlier one, or unfinished at the end of `window_ns`, and then
-    /// in the first one after its return. The records of a call are in or before the first drain whose
-    /// [`Collected::pending_from_ns`] is later than the call's end.
+    /// - every record that arrived since the previous drain;
+    /// - every call that had returned by the end of [`Collected::window_ns`] and was in no earlier
+    ///   drain, with its end. An unfinished call is in [`unfinished_calls`](Self::unfinished_calls)
+    ///   until the drain after its return, or the stop. A call whose end fell into a
+    ///   [`pause`](Self::pause) stays there until its thread calls again after a later pause, or
+    ///   ends. It is returned without an end then;
+    /// - every graph event since the previous drain.
     ///
-    /// Any thread may drain; several drains at once share the data. Costs a [`flush`](Self::flush), and time by what was
-    /// collected since. On an error nothing is removed.
+    /// A record and its call may be in different drains. A call is logged before its records exist.
+    /// So the call of a record (if such calls are logged) is in the same drain, in an earlier one,
+    /// or unfinished at the end of `window_ns`; then it is in the first drain after its return. The
+    /// records of a call are in or before the first drain whose [`Collected::pending_from_ns`] is
+    /// later than the call's end.
+    ///
+    /// Any thread may drain; several drains at once share the data. Costs a [`flush`](Self::flush),
+    /// and time in proportion to the data since the last drain. On an error nothing is removed.
     ///
     /// # Errors
+    ///
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn drain(&self) -> Result<Collected, Error> {
         self.flush()?;
         self.drain_delivered()
     }
 
-    /// A [`drain`](Self::drain) without a [`flush`](Self::flush): of the records that CUPTI has delivered, by itself, as it
-    /// does once a buffer is full, or after a flush. The others are in a later drain or in the stop.
+    /// Drains as [`drain`](Self::drain) does, without a [`flush`](Self::flush): only the records
+    /// that CUPTI has delivered, after a flush or because a buffer was full. The others are in a
+    /// later drain or in the stop.
     ///
     /// # Errors
+    ///
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn drain_delivered(&self) -> Result<Collected, Error> {
         self.check_process()?;
@@ -404,7 +433,7 @@ impl Collector {
         let settled_ns = self.flusher.settled_ns();
         let mut cursor = self.cursor.write();
         let reading = self.read_clock()?;
-        // From here on nothing fails: what is removed is returned.
+        // From here on nothing fails: removed data is returned.
         let log = LOG.lock().as_mut().map(Log::drain).unwrap_or_default();
         // After the records, as in a snapshot.
         let at_ns = clock::now_ns();
@@ -423,8 +452,9 @@ impl Collector {
         self.flusher.clone()
     }
 
-    /// Returns the calls that were unfinished at a past time; none has an end. For the end of a drain's
-    /// [`Collected::window_ns`] these are the calls that the drain left, if there was no other drain since.
+    /// Returns the calls that were unfinished at a past time; none has an end. For the end of a
+    /// drain's [`Collected::window_ns`] these are the calls that the drain left, if no other drain
+    /// followed.
     ///
     /// Any thread may call this. The cost grows with the number of calls that were not drained.
     pub fn unfinished_calls(&self, at_ns: u64) -> UnfinishedCalls {
@@ -433,15 +463,17 @@ impl Collector {
             return UnfinishedCalls::default();
         }
         let cursor = self.cursor.read();
-        // What a drain left was unfinished at its end, also a call whose end was logged in the moment after.
+        // A call that a drain left was unfinished at the drain's end, even if its end was logged a
+        // moment later.
         let part = if at_ns <= cursor.until_ns { Part::Left } else { Part::UnderWay };
         let read = call_log::read_until(at_ns, part);
         let seen_from_ns = if self.logs_calls() { self.logged_from_ns } else { u64::MAX };
         UnfinishedCalls { calls: read.calls, runtime_calls: read.runtime_calls, seen_from_ns }
     }
 
-    /// Returns the bytes that the collection holds in memory for what was not drained: records, and the logs of calls and
-    /// graph events, in chunks of 160 and 224 KiB per thread. Names and CUPTI's own buffers are not included.
+    /// Returns the bytes of memory that hold undrained data: records, and the logs of calls and
+    /// graph events, in chunks of 160 and 224 KiB per thread. Names and CUPTI's own buffers are not
+    /// included.
     ///
     /// Any thread may call this. Costs some nanoseconds for each thread with logged calls.
     pub fn held_bytes(&self) -> u64 {
@@ -461,15 +493,15 @@ impl Collector {
         }
     }
 
-    /// The windows in which the collection was on up to a time.
+    /// Returns the windows in which the collection was on up to a time.
     fn windows_until(&self, at_ns: u64) -> Vec<(u64, u64)> {
         let open = self.on_since_ns.map(|since| (since, at_ns));
         self.windows.iter().copied().chain(open).collect()
     }
 
-    /// Drops the windows that ended before a time: [`Collected::windows_ns`] of later drains and of the stop lacks them.
-    /// For a collection that is drained and pauses often, whose list would grow without bound. Keep those in which an
-    /// [unfinished call](Self::unfinished_calls) began.
+    /// Drops the windows that ended before a time: [`Collected::windows_ns`] of later drains and of
+    /// the stop lacks them. Bounds the list of a collection that is drained and pauses often.
+    /// Retain the windows in which an [unfinished call](Self::unfinished_calls) began.
     pub fn forget_windows(&mut self, before_ns: u64) {
         self.windows.retain(|(_, stop)| *stop >= before_ns);
         self.enabled.retain(|(_, stop)| *stop >= before_ns);
@@ -478,14 +510,15 @@ impl Collector {
         }
     }
 
-    /// When kinds of records were enabled, even in part, up to a time: a call outside of these times has no records. Each lasts longer
-    /// than its window of [`Collected::windows_ns`]. [`forget_windows`](Self::forget_windows) drops old ones.
+    /// Returns the times up to `at_ns` when kinds of records were enabled, even in part: a call
+    /// outside these times has no records. Each lasts longer than its window of
+    /// [`Collected::windows_ns`]. [`forget_windows`](Self::forget_windows) drops old ones.
     pub fn enabled_ns(&self, at_ns: u64) -> Vec<(u64, u64)> {
         let open = self.on_since_ns.map(|_| (self.turned_on_ns, at_ns.max(self.turned_on_ns)));
         self.enabled.iter().copied().chain(open).collect()
     }
 
-    /// The parts of the windows in which the program's switch was on.
+    /// Returns the parts of the windows in which the program's switch was on.
     fn bounded(&self, windows: Vec<(u64, u64)>, marks: &[(u64, bool)]) -> Vec<(u64, u64)> {
         if self.config.profiler_switch {
             profiler_switch::while_switched_on(&windows, marks)
@@ -494,7 +527,7 @@ impl Collector {
         }
     }
 
-    /// Compares the clocks; before CUPTI is attached with the one that it reads.
+    /// Compares the clocks; before CUPTI is attached, with the clock that CUPTI reads.
     fn read_clock(&self) -> Result<Reading, Error> {
         match self.subscription {
             Some(_) => clock::read(&self.library),
@@ -511,7 +544,7 @@ impl Collector {
         Ok(())
     }
 
-    /// What was lost or irregular since the start.
+    /// Returns the losses and irregularities since the start.
     fn losses(&self, log: LogCounts, read: &call_log::Read) -> Losses {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let of_handler = |count: fn(&Handler) -> u64| self.handler.as_deref().map_or(0, count);
@@ -561,7 +594,8 @@ impl Collector {
         self.flusher.wait_idle()
     }
 
-    /// The time up to which all records have arrived; earlier than now where other threads went on.
+    /// Returns the time up to which all records have arrived; earlier than now if other threads
+    /// continued.
     fn waited_until(&self, held: &Result<u64, Error>) -> u64 {
         match held {
             Ok(0) => self.flusher.settled_ns(),
@@ -569,7 +603,8 @@ impl Collector {
         }
     }
 
-    /// Disables the kinds while no work is under way, and pauses the collection, unless calls are logged in pauses.
+    /// Disables the kinds while no work is under way and pauses the collection, unless calls are
+    /// logged in pauses.
     fn disable(&self) {
         let longest = self.config.launch_hold;
         let release = if self.config.calls_in_pauses {
@@ -583,8 +618,8 @@ impl Collector {
         });
     }
 
-    /// Disables everything, restores the settings and returns the switch's marks. Ignores errors: no caller could act on
-    /// them.
+    /// Disables everything, restores the settings and returns the switch's marks. Ignores errors:
+    /// no caller could act on them.
     fn end(&mut self) -> Vec<(u64, bool)> {
         self.ended = true;
         if self.subscription.is_some() {
@@ -615,7 +650,7 @@ impl Drop for Collector {
 fn leaked(api: &Api) -> &'static Api {
     use parking_lot::Mutex;
     static TABLES: Mutex<Vec<&'static Api>> = Mutex::new(Vec::new());
-    // The functions that callbacks use. The fake's versions differ in the last one only.
+    // The functions that callbacks use. The fake's versions differ only in the last one.
     let key = |api: &Api| {
         (api.get_next_record as usize, api.get_graph_exec_id.map(|function| function as usize))
     };

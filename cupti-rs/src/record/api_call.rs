@@ -17,7 +17,8 @@ record! {
         span: Span = f.span(START, END),
         /// The process (`processId`).
         process: u32 = f.get(PROCESS_ID),
-        /// The thread (`threadId`): the kernel's id or, unless CUPTI was configured for it, 32 bits of `pthread_self`.
+        /// The thread (`threadId`): the kernel's id or, unless CUPTI was configured for it, 32 bits
+        /// of `pthread_self`.
         thread: u32 = f.get(THREAD_ID),
         /// The id in the records of its work (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
@@ -47,8 +48,8 @@ impl ApiFunction {
         }
     }
 
-    /// CUPTI's name of the function, such as `cuLaunchKernel` or `cudaMalloc_v3020`; `None` if the function is newer than
-    /// CUPTI 13.5, or there is none. Costs a table look-up.
+    /// CUPTI's name of the function, such as `cuLaunchKernel` or `cudaMalloc_v3020`; `None` if the
+    /// function is newer than CUPTI 13.5, or there is none. Costs a table look-up.
     pub fn name(self) -> Option<&'static str> {
         let name = match self {
             Self::Driver(id) => DRIVER_FUNCTIONS.get(id as usize)?,

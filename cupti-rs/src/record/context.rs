@@ -16,7 +16,7 @@ record! {
         null_stream: u16 = f.get(NULL_STREAM_ID),
         /// The parent context (`parentContextId`); 0 if none. From CUPTI 12.4.
         parent: Option<u32> = f.newer(PARENT_CONTEXT_ID),
-        /// Whether it is a green context (`isGreenContext`). From CUPTI 12.4.
+        /// True for a green context (`isGreenContext`). From CUPTI 12.4.
         is_green: Option<bool> = f.newer_flag(IS_GREEN_CONTEXT),
         /// Multiprocessors of a green context (`numMultiprocessors`). From CUPTI 12.5.
         multiprocessors: Option<u16> = f.newer(NUM_MULTIPROCESSORS),
@@ -84,9 +84,11 @@ record! {
         multiprocessors: u16 = f.get(NUM_MULTIPROCESSORS),
         /// Its work queue (`workqueueResourceId`).
         workqueue: u64 = f.get(WORKQUEUE_RESOURCE_ID),
-        /// The maximum number of concurrent operations in the work queue (`workqueueConcurrencyLimit`).
+        /// The maximum number of concurrent operations in the work queue
+        /// (`workqueueConcurrencyLimit`).
         workqueue_limit: u32 = f.get(WORKQUEUE_CONCURRENCY_LIMIT),
-        /// The sharing scope of the work queue (`workqueueSharingScope`): a `CUdevWorkqueueConfigScope`.
+        /// The sharing scope of the work queue (`workqueueSharingScope`): a
+        /// `CUdevWorkqueueConfigScope`.
         workqueue_scope: u32 = f.get(WORKQUEUE_SHARING_SCOPE),
         /// Channels of the work queue (`workqueueChannelCount`); 0 if not known. From CUPTI 13.4.
         channel_count: Option<u32> = f.newer(WORKQUEUE_CHANNEL_COUNT),
@@ -119,7 +121,8 @@ impl GreenContext<'_> {
 }
 
 record! {
-    /// The compute engine began or ended a switch of contexts (`COMPUTE_ENGINE_CTX_SWITCH`, from CUPTI 13.1).
+    /// The compute engine began or ended a switch of contexts (`COMPUTE_ENGINE_CTX_SWITCH`, from
+    /// CUPTI 13.1).
     ContextSwitch, raw, f of compute_engine_ctx_switch {
         /// CUPTI's id of the context (`contextId`).
         context: u32 = f.get(CONTEXT_ID),

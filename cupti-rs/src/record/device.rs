@@ -21,7 +21,7 @@ impl fmt::Display for Uuid {
 }
 
 record! {
-    /// A device (`DEVICE`). The record has more: [`limits`](Self::limits).
+    /// A device (`DEVICE`). [`limits`](Self::limits) decodes the record's other fields.
     Device<'a>, raw, f of device {
         /// CUDA ordinal (`id`).
         id: u32 = f.get(ID),
@@ -43,11 +43,11 @@ record! {
         l2_bytes: u32 = f.get(L2_CACHE_SIZE),
         /// The clock in kHz (`coreClockRate`).
         core_clock_khz: u32 = f.get(CORE_CLOCK_RATE),
-        /// Whether ECC is enabled (`eccEnabled`).
+        /// True if ECC is enabled (`eccEnabled`).
         ecc: bool = f.get(ECC_ENABLED) != 0,
-        /// Whether kernels can run concurrently (`flags`).
+        /// True if kernels can run concurrently (`flags`).
         concurrent_kernels: bool = f.get(FLAGS) & 1 != 0,
-        /// Whether the process may use it (`isCudaVisible`).
+        /// True if the process may use it (`isCudaVisible`).
         visible: bool = f.flag(IS_CUDA_VISIBLE),
         /// The MIG instance, if MIG is enabled (`isMigEnabled`).
         mig: Option<MigInstance> = f.flag(IS_MIG_ENABLED).then(|| MigInstance {
@@ -55,7 +55,7 @@ record! {
             compute_instance: f.get(COMPUTE_INSTANCE_ID),
             uuid: Uuid(f.get(MIG_UUID)),
         }),
-        /// Whether it is a NUMA node (`isNumaNode`). From CUPTI 12.2.
+        /// True if it is a NUMA node (`isNumaNode`). From CUPTI 12.2.
         is_numa_node: Option<bool> = f.newer(IS_NUMA_NODE).map(|is| is != 0),
         /// The NUMA node of its memory, if it is one (`numaId`). From CUPTI 12.2.
         numa_node: Option<u32> = f.newer(NUMA_ID),
@@ -67,9 +67,9 @@ record! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MigInstance {
-    /// Of the GPU (`gpuInstanceId`).
+    /// The GPU instance (`gpuInstanceId`).
     pub gpu_instance: u32,
-    /// Within it (`computeInstanceId`).
+    /// The compute instance within the GPU instance (`computeInstanceId`).
     pub compute_instance: u32,
     /// The UUID (`migUuid`).
     pub uuid: Uuid,
@@ -93,11 +93,11 @@ record! {
         threads_per_warp: u32 = f.get(NUM_THREADS_PER_WARP),
         /// Copy engines (`numMemcpyEngines`).
         copy_engines: u32 = f.get(NUM_MEMCPY_ENGINES),
-        /// Instructions a cycle and multiprocessor, at most (`maxIPC`).
+        /// Maximum instructions a cycle and multiprocessor (`maxIPC`).
         instructions_per_cycle: u32 = f.get(MAX_IPC),
-        /// Warps on a multiprocessor (`maxWarpsPerMultiprocessor`).
+        /// Maximum warps on a multiprocessor (`maxWarpsPerMultiprocessor`).
         warps_per_multiprocessor: u32 = f.get(MAX_WARPS_PER_MULTIPROCESSOR),
-        /// Blocks on a multiprocessor (`maxBlocksPerMultiprocessor`).
+        /// Maximum blocks on a multiprocessor (`maxBlocksPerMultiprocessor`).
         blocks_per_multiprocessor: u32 = f.get(MAX_BLOCKS_PER_MULTIPROCESSOR),
         /// Bytes of shared memory of a multiprocessor (`maxSharedMemoryPerMultiprocessor`).
         shared_bytes_per_multiprocessor: u32 = f.get(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
@@ -119,13 +119,13 @@ record! {
     DeviceAttribute, raw, f of device_attribute {
         /// CUDA ordinal (`deviceId`).
         device: u32 = f.get(DEVICE_ID),
-        /// Which attribute (`attribute`, `flags`).
+        /// The attribute (`attribute`, `flags`).
         attribute: AttributeId = if f.get(FLAGS) & 1 != 0 {
             AttributeId::Cuda(f.get(ATTRIBUTE_CU))
         } else {
             AttributeId::Cupti(f.get(ATTRIBUTE_CUPTI))
         },
-        /// Its value, of the type that the attribute has (`value`).
+        /// Its value, in the attribute's own type (`value`).
         value: AttributeValue = AttributeValue(f.get(VALUE_V_UINT64)),
     }
 }

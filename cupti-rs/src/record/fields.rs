@@ -1,4 +1,4 @@
-//! Reads the fields of records, and the macros for records and for named values.
+//! Reads the fields of records; macros for records and for named values.
 
 use std::fmt;
 
@@ -24,7 +24,8 @@ pub(super) const fn oldest(strides: Strides) -> usize {
     strides[0].1
 }
 
-/// The fields of a record of the family `F`. The first `N` bytes exist, so that reads within them need no check.
+/// The fields of a record of the family `F`. The first `N` bytes exist, so that reads within them
+/// need no check.
 pub(super) struct Fields<'a, F, const N: usize> {
     known: &'a [u8; N],
     raw: Raw<'a>,
@@ -32,20 +33,20 @@ pub(super) struct Fields<'a, F, const N: usize> {
 }
 
 impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
-    /// `None` if the record is shorter than any library writes it.
+    /// Returns `None` if the record is shorter than in any library.
     #[inline(always)]
     pub(super) fn of(raw: Raw<'a>) -> Option<Self> {
         Some(Self { known: raw.bytes.first_chunk()?, raw, family: std::marker::PhantomData })
     }
 
-    /// A field that every library writes.
+    /// Reads a field that every library writes.
     #[inline(always)]
     pub(super) fn get<T: Value + Default>(&self, field: Field<F, T>) -> T {
         debug_assert!(field.is_in(N, (0, 0)), "{} is not in every record", field.offset());
         T::read(self.known.get(field.offset()..).unwrap_or_default()).unwrap_or_default()
     }
 
-    /// A field that older libraries do not write.
+    /// Reads a field that older libraries do not write.
     #[inline]
     pub(super) fn newer<T: Value>(&self, field: Field<F, T>) -> Option<T> {
         if field.is_in(self.raw.bytes.len(), self.raw.release) {
@@ -85,13 +86,13 @@ impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
         Place { device: self.get(device), context: self.get(context), stream: self.get(stream) }
     }
 
-    /// The key of a text; `None` for a null pointer.
+    /// Reads the key of a text; `None` for a null pointer.
     #[inline]
     pub(super) fn name(&self, field: Field<F, Pointer>) -> Option<NameKey> {
         NameKey::new(self.get(field).0)
     }
 
-    /// An id; `None` if it equals `none`.
+    /// Reads an id; `None` if it equals `none`.
     #[inline(always)]
     pub(super) fn id(&self, field: Field<F, u32>, none: u32) -> Option<u32> {
         Some(self.get(field)).filter(|&id| id != none)
@@ -112,8 +113,8 @@ impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
     }
 }
 
-/// A record: its fields, each with the expression that reads it. A field after a semicolon is private, such as the raw
-/// record for fields that are read on request.
+/// A record: its fields, each with the expression that reads it. A field after a semicolon is
+/// private, such as the raw record for fields that are read on request.
 macro_rules! record {
     (@raw) => { $crate::record::fields::Raw<'_> };
     (@raw $life:lifetime) => { $crate::record::fields::Raw<$life> };
@@ -130,7 +131,7 @@ macro_rules! record {
         }
 
         impl$(<$life>)? $name$(<$life>)? {
-            /// `None` if the record is shorter than any library writes it.
+            /// Returns `None` if the record is shorter than in any library.
             #[inline(always)]
             pub(super) fn decode($raw: $crate::record::fields::record!(@raw $($life)?)) -> Option<Self> {
                 use $crate::sys::generated::$family::*;

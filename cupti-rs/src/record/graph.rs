@@ -6,9 +6,10 @@ use super::{GraphNode, Place, Span};
 record! {
     /// A launch of a CUDA graph, as a whole (`GRAPH_TRACE`).
     GraphTrace, raw, f of graph_trace {
-        /// When it ran, from its first node to its last (`start`, `end`).
+        /// The time from the start of its first node to the end of its last (`start`, `end`).
         span: Span = f.span(START, END),
-        /// The device and context of the first node, and the stream of the launch. `i32::MAX` is the host.
+        /// The device and context of the first node, and the stream of the launch. `i32::MAX` is
+        /// the host.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
         /// The executable graph (`graphId`).
         graph: u32 = f.get(GRAPH_ID),
@@ -20,10 +21,10 @@ record! {
         end_context: Option<u32> = f.newer(END_CONTEXT_ID),
     }
 
-    /// A launch of a CUDA graph from a device (`DEVICE_GRAPH_TRACE`, from CUPTI 12.8). With hardware tracing, launcher, mode
-    /// and stream are meaningless.
+    /// A launch of a CUDA graph from a device (`DEVICE_GRAPH_TRACE`, from CUPTI 12.8). With
+    /// hardware tracing, launcher, mode and stream are meaningless.
     DeviceGraphTrace, raw, f of device_graph_trace {
-        /// When it ran, from its first node to its last (`start`, `end`).
+        /// The time from the start of its first node to the end of its last (`start`, `end`).
         span: Span = f.span(START, END),
         /// CUDA ordinal (`deviceId`).
         device: u32 = f.get(DEVICE_ID),

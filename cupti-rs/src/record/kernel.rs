@@ -6,16 +6,19 @@ use super::fields::{Raw, record, words};
 use super::{Channel, GraphNode, NameKey, Place, Span};
 
 record! {
-    /// A kernel (`CONCURRENT_KERNEL`, `KERNEL`): the fields that a profile needs. [`KernelRecord::details`] has the others.
+    /// A kernel (`CONCURRENT_KERNEL`, `KERNEL`): the fields that a profile needs.
+    /// [`KernelRecord::details`] has the others.
     #[derive(Eq, Hash, Default)]
     Kernel, raw, f of kernel {
-        /// Its name, mangled (`name`); [`RecordBytes::name`](super::RecordBytes::name) gives the text.
+        /// Its name, mangled (`name`); [`RecordBytes::name`](super::RecordBytes::name) returns the
+        /// text.
         name: NameKey = NameKey(f.get(NAME).0),
         /// The time on the GPU (`start`, `end`).
         span: Span = f.span(START, END),
         /// The device, context and stream.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
-        /// The id of the call that launched it (`correlationId`); all nodes of a graph launch share one.
+        /// The id of the call that launched it (`correlationId`); all nodes of a graph launch share
+        /// one.
         correlation_id: u32 = f.get(CORRELATION_ID),
         /// Blocks in x, y, z (`gridX`...).
         grid: [u32; 3] = f.xyz(GRID_X, GRID_Y, GRID_Z),
@@ -29,14 +32,15 @@ record! {
         static_shared_bytes: u32 = f.get(STATIC_SHARED_MEMORY),
         /// Bytes of shared memory a block, requested at launch (`dynamicSharedMemory`).
         dynamic_shared_bytes: u32 = f.get(DYNAMIC_SHARED_MEMORY),
-        /// Bytes of local memory a thread, spills among them (`localMemoryPerThread`).
+        /// Bytes of local memory a thread, spills included (`localMemoryPerThread`).
         local_bytes_per_thread: u32 = f.get(LOCAL_MEMORY_PER_THREAD),
         /// The graph node, if a graph launched it.
         graph_node: Option<GraphNode> = f.node(GRAPH_ID, GRAPH_NODE_ID),
     }
 }
 
-/// A kernel's record: a [`Kernel`], decoded at once, and [`details`](Self::details), decoded on request.
+/// A kernel's record: a [`Kernel`], decoded at once, and [`details`](Self::details), decoded on
+/// request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelRecord<'a> {
     kernel: Kernel,
@@ -72,33 +76,38 @@ impl Deref for KernelRecord<'_> {
 }
 
 record! {
-    /// How much of a multiprocessor's L1 was shared memory for a kernel.
+    /// The part of a multiprocessor's L1 cache that was shared memory for a kernel.
     #[derive(Eq, Hash, Default)]
     SharedMemorySetting, raw, f of kernel {
-        /// The requested percentage of the largest possible shared memory (`sharedMemoryCarveoutRequested`), if any.
+        /// The requested percentage of the largest possible shared memory
+        /// (`sharedMemoryCarveoutRequested`), if any.
         carveout_percent: Option<u8> = f
             .flag(IS_SHARED_MEMORY_CARVEOUT_REQUESTED)
             .then(|| f.get(SHARED_MEMORY_CARVEOUT_REQUESTED)),
-        /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`); 0 if that is not known.
+        /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`); 0 if unknown.
         executed_bytes: u32 = f.get(SHARED_MEMORY_EXECUTED),
     }
 
     /// The fields of a kernel's record that are not in [`Kernel`].
     #[derive(Default)]
     KernelDetails, raw, f of kernel {
-        /// When the kernel and all kernels that it launched had ended, in nanoseconds (`completed`); 0 if CUPTI has none.
+        /// When the kernel and all kernels that it launched had ended, in nanoseconds
+        /// (`completed`); 0 if CUPTI has no time.
         completed_ns: u64 = f.get(COMPLETED),
-        /// When the launch went into the command buffer, in nanoseconds (`queued`); 0 without latency timestamps.
+        /// When the launch went into the command buffer, in nanoseconds (`queued`); 0 without
+        /// latency timestamps.
         queued_ns: u64 = f.get(QUEUED),
-        /// When the command buffer went to the GPU, in nanoseconds (`submitted`); 0 without latency timestamps.
+        /// When the command buffer went to the GPU, in nanoseconds (`submitted`); 0 without latency
+        /// timestamps.
         submitted_ns: u64 = f.get(SUBMITTED),
         /// The id of this run of the kernel (`gridId`).
         grid_id: i64 = f.get(GRID_ID),
-        /// How the kernel was launched (`launchType`).
+        /// The type of its launch (`launchType`).
         launch: LaunchType = LaunchType(f.get(LAUNCH_TYPE)),
         /// The requested split of L1 cache and shared memory (`cacheConfig`, requested).
         cache_requested: CacheConfig = CacheConfig(f.get(CACHE_CONFIG_BOTH) & 0xf),
-        /// The split in effect (`cacheConfig`, executed). Neither is kept up where a carveout was requested.
+        /// The split in effect (`cacheConfig`, executed). CUPTI updates neither if a carveout was
+        /// requested.
         cache_executed: CacheConfig = CacheConfig(f.get(CACHE_CONFIG_BOTH) >> 4),
         /// The width of shared memory's banks (`sharedMemoryConfig`).
         shared_banks: SharedMemoryConfig = SharedMemoryConfig(f.get(SHARED_MEMORY_CONFIG)),
@@ -108,38 +117,40 @@ record! {
         /// The caching of global memory in effect (`partitionedGlobalCacheExecuted`).
         partitioned_cache_executed: PartitionedCache =
             PartitionedCache(f.get(PARTITIONED_GLOBAL_CACHE_EXECUTED)),
-        /// The requested percentage of the largest possible shared memory (`sharedMemoryCarveoutRequested`), if any.
+        /// The requested percentage of the largest possible shared memory
+        /// (`sharedMemoryCarveoutRequested`), if any.
         shared_carveout_percent: Option<u8> = f
             .flag(IS_SHARED_MEMORY_CARVEOUT_REQUESTED)
             .then(|| f.get(SHARED_MEMORY_CARVEOUT_REQUESTED)),
         /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`).
         shared_executed_bytes: u32 = f.get(SHARED_MEMORY_EXECUTED),
-        /// Whether the kernel may use more dynamic shared memory a block than is usual (`shmemLimitConfig`).
+        /// The limit of dynamic shared memory a block for this kernel (`shmemLimitConfig`).
         shared_limit: SharedMemoryLimit = SharedMemoryLimit(f.get(SHMEM_LIMIT_CONFIG)),
         /// Bytes of local memory for all of its threads (`localMemoryTotal_v2`).
         local_bytes: u64 = f.get(LOCAL_MEMORY_TOTAL_V2),
-        /// The channel of the launch (`channelID`, `channelType`); none if the device launched the kernel.
+        /// The channel of the launch (`channelID`, `channelType`); none if the device launched the
+        /// kernel.
         channel: Option<Channel> = Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
-        /// How its clusters are placed (`clusterSchedulingPolicy`).
+        /// The scheduling policy of its clusters (`clusterSchedulingPolicy`).
         cluster_scheduling: ClusterScheduling = ClusterScheduling(f.get(CLUSTER_SCHEDULING_POLICY)),
         /// The largest cluster that the kernel could have, in blocks (`maxPotentialClusterSize`).
         max_cluster_size: u32 = f.get(MAX_POTENTIAL_CLUSTER_SIZE),
-        /// How many clusters can be on the device at once (`maxActiveClusters`).
+        /// The maximum number of clusters on the device at once (`maxActiveClusters`).
         max_active_clusters: u32 = f.get(MAX_ACTIVE_CLUSTERS),
-        /// Whether a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0.
+        /// True if a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0.
         device_launched: Option<bool> = f.newer_flag(IS_DEVICE_LAUNCHED),
-        /// The launch's priority (`priority`): the lower, the sooner. From CUPTI 13.1.
+        /// The launch's priority (`priority`): lower values run first. From CUPTI 13.1.
         priority: Option<i32> = f.newer(PRIORITY),
-        /// The model that its code is written for (`executionModel`). From CUPTI 13.3.
+        /// The programming model of its code (`executionModel`). From CUPTI 13.3.
         execution_model: Option<ExecutionModel> = f.newer(EXECUTION_MODEL).map(ExecutionModel),
-        /// The node from which its graph's node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From
-        /// CUPTI 13.4.
+        /// The node from which its graph's node was made or last updated (`sourceGraphId`,
+        /// `sourceGraphNodeId`). From CUPTI 13.4.
         source_graph_node: Option<GraphNode> = f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
     }
 }
 
 words! {
-    /// How a kernel was launched (`CUpti_ActivityLaunchType`).
+    /// The type of a kernel launch (`CUpti_ActivityLaunchType`).
     #[derive(Default)]
     LaunchType(u8) {
         REGULAR = 0 "regular",
@@ -148,7 +159,7 @@ words! {
         COMMAND_LIST = 3 "command list",
     }
 
-    /// What a kernel prefers: L1 cache or shared memory (`CUfunc_cache`).
+    /// A kernel's preference: L1 cache or shared memory (`CUfunc_cache`).
     #[derive(Default)]
     CacheConfig(u8) {
         NONE = 0 "no preference",

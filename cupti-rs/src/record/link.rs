@@ -6,7 +6,8 @@ use super::{DataKey, RecordBytes};
 use crate::sys::field::{Field, Owned};
 use crate::sys::generated::{nvlink, nvlink5, pcie};
 
-/// An NVLink between two devices (`NVLINK`). Its record has one layout up to CUPTI 13.1 and another from 13.2 on.
+/// An NVLink between two devices (`NVLINK`). Its record has one layout up to CUPTI 13.1 and another
+/// from 13.2 on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NvLink<'a> {
     /// Version of NVLink (`nvlinkVersion`).
@@ -19,7 +20,7 @@ pub struct NvLink<'a> {
     pub links: u32,
     /// Its bandwidth in kB/s (`bandwidth`).
     pub bandwidth_kb_per_s: u64,
-    /// Whether an NVSwitch connects the devices (`nvswitchConnected`).
+    /// True if an NVSwitch connects the devices (`nvswitchConnected`).
     pub through_switch: bool,
     ports: [Ports<'a>; 2],
 }
@@ -119,8 +120,8 @@ impl<'a> NvLink<'a> {
         })
     }
 
-    /// The ports of the first (0) or second (1) end, one per physical link; `None` if unknown to CUPTI (`portDev0`,
-    /// `portDev1`). Empty if the end is not a GPU.
+    /// The ports of the first (0) or second (1) end, one per physical link; `None` if unknown to
+    /// CUPTI (`portDev0`, `portDev1`). Empty if the end is not a GPU.
     pub fn ports<'r>(
         &self,
         end: usize,

@@ -51,7 +51,7 @@ record! {
         id: u32 = f.get(ID),
         /// The payload (`payloadKind`, `payload`); zeros without one.
         payload: Payload = Payload::new(f.get(PAYLOAD_KIND), f.get(PAYLOAD_METRIC_VALUE_UINT64)),
-        /// Its colour as 0xAARRGGBB, if it has one (`color`, `flags`).
+        /// Its colour as 0xAARRGGBB, if any (`color`, `flags`).
         color: Option<u32> = (f.get(FLAGS) & FLAG_COLOR_ARGB != 0).then(|| f.get(COLOR)),
         /// Its category's id (`category`); 0 if none.
         category: u32 = f.get(CATEGORY),
@@ -77,10 +77,10 @@ pub enum Payload {
     Percent(f64),
     /// Bytes a second.
     Throughput(u64),
-    /// From 0 (idle) to 10.
+    /// A level from 0 (idle) to 10.
     UtilizationLevel(u32),
-    /// Fields with a schema, at the address of CUPTI's copy in the recorded process, which is not read:
-    /// `cuptiActivityGetNvtxExtPayloadAttr` describes it. From CUPTI 13.0.
+    /// Fields with a schema, at the address of CUPTI's copy in the recorded process. This crate
+    /// does not read it; `cuptiActivityGetNvtxExtPayloadAttr` describes it. From CUPTI 13.0.
     Extended {
         /// The address in the recorded process.
         address: u64,
@@ -109,7 +109,7 @@ impl Payload {
     }
 }
 
-/// The 4 bytes that come first in memory.
+/// Returns the first 4 bytes in memory order.
 pub(super) fn low(bits: u64) -> u32 {
     let [a, b, c, d, ..] = bits.to_ne_bytes();
     u32::from_ne_bytes([a, b, c, d])

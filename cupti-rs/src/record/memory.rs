@@ -15,7 +15,8 @@ record! {
         address: u64 = f.get(ADDRESS),
         /// Its bytes (`bytes`).
         bytes: u64 = f.get(BYTES),
-        /// From allocation to free, in nanoseconds (`start`, `end`); the end is 0 if it was not freed.
+        /// From allocation to free, in nanoseconds (`start`, `end`); the end is 0 if it was not
+        /// freed.
         span: Span = f.span(START, END),
         /// The program counter of the allocation (`allocPC`).
         alloc_pc: u64 = f.get(ALLOC_PC),
@@ -33,7 +34,7 @@ record! {
 
     /// An allocation or a free (`MEMORY2`).
     MemoryOperation, raw, f of memory2 {
-        /// Which of them (`memoryOperationType`).
+        /// Allocation or free (`memoryOperationType`).
         operation: MemoryOperationKind = MemoryOperationKind(f.get(MEMORY_OPERATION_TYPE)),
         /// The kind of memory (`memoryKind`).
         kind: MemoryKind = MemoryKind::from_wide(f.get(MEMORY_KIND)),
@@ -59,7 +60,7 @@ record! {
         name: Option<NameKey> = f.name(NAME),
         /// True if it was in stream order (`isAsync`).
         asynchronous: bool = f.get(IS_ASYNC) != 0,
-        /// The pool it came from, if it came from one (`memoryPoolConfig`).
+        /// The pool of the memory, if any (`memoryPoolConfig`).
         pool: Option<Pool> = Pool::new(
             f.get(MEMORY_POOL_CONFIG_MEMORY_POOL_TYPE),
             f.get(MEMORY_POOL_CONFIG_ADDRESS),
@@ -67,7 +68,8 @@ record! {
             f.get(MEMORY_POOL_CONFIG_POOL_SIZE),
             f.get(MEMORY_POOL_CONFIG_UTILIZED_SIZE),
         ),
-        /// The library or program that asked (`source`), where CUPTI was told to find out. From CUPTI 12.6.
+        /// The library or program that made the call (`source`), if CUPTI was configured to find
+        /// it. From CUPTI 12.6.
         source: Option<NameKey> = f.newer(SOURCE).and_then(|source| NameKey::new(source.0)),
     }
 }
@@ -81,22 +83,22 @@ words! {
     }
 }
 
-/// A pool that memory came from.
+/// The pool of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pool {
-    /// Of this process (`CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL`).
+    /// A pool of this process (`CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL`).
     Local {
         /// Its base address (`address`).
         address: u64,
-        /// Bytes it keeps before it gives memory back (`releaseThreshold`).
+        /// Bytes that it retains before it releases memory (`releaseThreshold`).
         release_threshold_bytes: u64,
         /// Its bytes (`pool.size`).
         bytes: u64,
         /// Bytes of it in use (`utilizedSize`).
         used_bytes: u64,
     },
-    /// Of another process (`..._IMPORTED`).
+    /// A pool of another process (`..._IMPORTED`).
     Imported {
         /// Its base address (`address`).
         address: u64,
@@ -126,9 +128,9 @@ impl Pool {
 record! {
     /// A memory pool was made, trimmed or destroyed (`MEMORY_POOL`).
     MemoryPool, raw, f of memory_pool {
-        /// Which of them (`memoryPoolOperationType`).
+        /// The operation (`memoryPoolOperationType`).
         operation: MemoryPoolOperationKind = MemoryPoolOperationKind(f.get(MEMORY_POOL_OPERATION_TYPE)),
-        /// Whose pool it is (`memoryPoolType`).
+        /// The type of the pool: local or imported (`memoryPoolType`).
         kind: MemoryPoolKind = MemoryPoolKind(f.get(MEMORY_POOL_TYPE)),
         /// The id of the call (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
@@ -136,19 +138,20 @@ record! {
         process: u32 = f.get(PROCESS_ID),
         /// CUDA ordinal (`deviceId`).
         device: u32 = f.get(DEVICE_ID),
-        /// Bytes that a trim was to keep (`minBytesToKeep`).
+        /// Minimum bytes to retain in a trim (`minBytesToKeep`).
         min_bytes_to_keep: u64 = f.get(MIN_BYTES_TO_KEEP),
         /// Its virtual address (`address`).
         address: u64 = f.get(ADDRESS),
         /// Bytes (`size`); for local pools.
         bytes: u64 = f.get(SIZE),
-        /// Bytes it keeps before it gives memory back (`releaseThreshold`); for local pools.
+        /// Bytes that it retains before it releases memory (`releaseThreshold`); for local pools.
         release_threshold_bytes: u64 = f.get(RELEASE_THRESHOLD),
         /// Bytes of it in use (`utilizedSize`); for local pools.
         used_bytes: u64 = f.get(UTILIZED_SIZE),
         /// The time in nanoseconds of CUPTI's clock (`timestamp`).
         at_ns: u64 = f.get(TIMESTAMP),
-        /// True for a pool of managed memory, false for one of pinned memory (`isManagedPool`). From CUPTI 13.0.
+        /// True for a pool of managed memory, false for one of pinned memory (`isManagedPool`).
+        /// From CUPTI 13.0.
         managed: Option<bool> = f.newer_flag(IS_MANAGED_POOL),
     }
 }
@@ -171,27 +174,28 @@ words! {
 }
 
 record! {
-    /// A transfer, fault or other event of managed memory (`UNIFIED_MEMORY_COUNTER`), without the meaningless `streamId`.
+    /// A transfer, fault or other event of managed memory (`UNIFIED_MEMORY_COUNTER`), without the
+    /// meaningless `streamId`.
     UnifiedMemory, raw, f of unified_memory_counter {
         /// The kind (`counterKind`).
         kind: UnifiedMemoryKind = UnifiedMemoryKind(f.get(COUNTER_KIND)),
-        /// Bytes of the region; for GPU faults the number of groups of faults on the page; for CPU faults the program
-        /// counter (`value`).
+        /// Bytes of the region (`value`). For GPU faults, the number of groups of faults on the
+        /// page; for CPU faults, the program counter.
         value: u64 = f.get(VALUE),
-        /// When (`start`, `end`). CPU faults, thrashing and remote maps have no end.
+        /// The time (`start`, `end`). CPU faults, thrashing and remote maps have no end.
         span: Span = f.span(START, END),
         /// The address of the page or region (`address`).
         address: u64 = f.get(ADDRESS),
-        /// Device or CPU it came from (`srcId`); for thrashing a bit for each of the first 32 devices; nothing for CPU
-        /// faults.
+        /// The source device or CPU (`srcId`). For thrashing, a bit for each of the first 32
+        /// devices; nothing for CPU faults.
         source: u32 = f.get(SRC_ID),
-        /// Device or CPU it went to (`dstId`), for transfers and remote maps.
+        /// The destination device or CPU (`dstId`), for transfers and remote maps.
         destination: u32 = f.get(DST_ID),
         /// The process (`processId`).
         process: u32 = f.get(PROCESS_ID),
         /// The cause or type (`flags`).
         cause: UnifiedMemoryCause = UnifiedMemoryCause::new(f.get(COUNTER_KIND), f.get(FLAGS)),
-        /// For thrashing a bit for each device (`processors`). From CUPTI 12.8.
+        /// For thrashing, a bit for each device (`processors`). From CUPTI 12.8.
         processors: Option<[u64; 5]> = f.newer(PROCESSORS),
     }
 }
@@ -221,7 +225,7 @@ pub enum UnifiedMemoryCause {
     Access(MemoryAccess),
     /// The cause of a remote map.
     RemoteMap(RemoteMapCause),
-    /// Whether it thrashed or was throttled on the CPU (`CUPTI_ACTIVITY_FLAG_THRASHING_IN_CPU`,
+    /// True if it thrashed or was throttled on the CPU (`CUPTI_ACTIVITY_FLAG_THRASHING_IN_CPU`,
     /// `..._THROTTLING_IN_CPU`).
     OnCpu(bool),
     /// The raw `flags` of other events.
@@ -264,7 +268,8 @@ words! {
         PREFETCH = 4 "prefetch",
     }
 
-    /// The cause of a remote map instead of a migration (`CUpti_ActivityUnifiedMemoryRemoteMapCause`).
+    /// The cause of a remote map instead of a migration
+    /// (`CUpti_ActivityUnifiedMemoryRemoteMapCause`).
     RemoteMapCause(u32) {
         UNKNOWN = 0 "not known",
         COHERENCE = 1 "coherence",

@@ -1,14 +1,16 @@
 //! Activity records: CUPTI's bytes and their typed form.
 //!
-//! Fields are read by offset from byte slices, without unsafe code, so that shorter or newer records are safe to read.
-//! In every family a newer struct extends an older one (except [`NvLink`], which has two layouts). Fields that a library
-//! does not write are `None`, by the record's length, and by the library's version for fields in former padding.
+//! Fields are read by offset from byte slices, without unsafe code, so that shorter or newer
+//! records are safe to read. In every family a newer struct extends an older one (except
+//! [`NvLink`], which has two layouts). A field is `None` if the library does not write it. The
+//! record's length decides that; for fields in former padding, the library's version.
 //!
-//! Every kind from CUPTI 12.0 to 13.5 has a type here, except OpenACC, OpenMP, preemptions and kernels launched by
-//! kernels before sm_70 (`OPENACC_DATA`, `OPENACC_LAUNCH`, `OPENACC_OTHER`, `OPENMP`, `PREEMPTION`, `CDP_KERNEL`):
-//! these are [`Record::Unknown`], with their bytes.
+//! Every kind from CUPTI 12.0 to 13.5 has a type here, except OpenACC, OpenMP, preemptions and
+//! kernels launched by kernels before sm_70 (`OPENACC_DATA`, `OPENACC_LAUNCH`, `OPENACC_OTHER`,
+//! `OPENMP`, `PREEMPTION`, `CDP_KERNEL`). These are [`Record::Unknown`], with their bytes.
 //!
-//! Times are nanoseconds of CUPTI's clock, which [`Clock`](crate::Clock) maps to the host's. 0 is unknown.
+//! Times are nanoseconds of CUPTI's clock, which [`Clock`](crate::Clock) maps to the host's. 0 is
+//! unknown.
 
 mod api_call;
 mod confidential_compute;
@@ -65,8 +67,8 @@ use crate::kind::ActivityKind;
 use crate::sys::os;
 use crate::version::Version;
 
-/// The key of a record's text; see [`RecordBytes::name`]. Mostly the text's address in the recorded process; another
-/// number if that memory was freed or changed.
+/// The key of a record's text; see [`RecordBytes::name`]. Usually the text's address in the
+/// recorded process; another number if that memory was freed or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct NameKey(pub u64);
 
@@ -90,7 +92,8 @@ impl DataKey {
 
 /// Activity records as CUPTI wrote them, with their strides and the names they point to.
 ///
-/// A clone shares them. Keys replace pointers to memory that the client has to free; all other bytes are CUPTI's.
+/// A clone shares them. Keys replace pointers to memory that the client has to free; all other
+/// bytes are CUPTI's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordBytes {
     pub(crate) version: Version,
@@ -101,8 +104,8 @@ pub struct RecordBytes {
 }
 
 impl RecordBytes {
-    /// Records of a recording: the version of the library that wrote them, runs of whole records, the stride of each kind,
-    /// names by key.
+    /// Builds records from a recording: the version of the library that wrote them, runs of whole
+    /// records, the stride of each kind, names by key.
     #[must_use]
     pub fn from_parts(
         version: Version,
@@ -150,7 +153,8 @@ impl RecordBytes {
         self.version
     }
 
-    /// The runs of records, in the order of completion by CUPTI. Records of several threads and devices are unordered.
+    /// The runs of records, in the order in which CUPTI completed them. Records of several threads
+    /// and devices are unordered.
     pub fn buffers(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
         self.buffers.iter().map(|buffer| buffer.as_slice())
     }
@@ -180,7 +184,8 @@ impl RecordBytes {
         self.data.get(&key.0).map(Vec::as_slice)
     }
 
-    /// Iterates over the records. Decodes each on request, in about 15 ns or the time to read it from memory.
+    /// Iterates over the records. Decodes each on request, in about 15 ns or the time to read it
+    /// from memory.
     pub fn iter(&self) -> Records<'_> {
         let mut low_strides = [0; LOW_KINDS];
         for (place, kind) in low_strides.iter_mut().zip(0..) {
@@ -275,12 +280,12 @@ macro_rules! kinds {
             Unknown {
                 /// Its kind.
                 kind: ActivityKind,
-                /// All of it.
+                /// All of the record.
                 bytes: &'a [u8],
             },
             /// The rest of a buffer that could not be divided into records.
             Unreadable {
-                /// All of it.
+                /// All of the rest.
                 bytes: &'a [u8],
             },
         }
@@ -385,7 +390,7 @@ kinds! {
     }
 }
 
-/// Records are moved by value; what would make them longer is read on request.
+/// Records are moved by value; fields that would make them longer are read on request.
 const _: () = assert!(size_of::<Record<'_>>() <= 160);
 
 /// The device, context and stream of an operation.
@@ -411,7 +416,8 @@ pub struct Span {
 }
 
 impl Span {
-    /// False if CUPTI has no times, or an end before the start: both were reported of CUPTI 13.0 once its device buffers are full.
+    /// False if CUPTI has no times, or an end before the start. Both were reported for CUPTI 13.0
+    /// once its device buffers are full.
     pub fn is_known(self) -> bool {
         self.start_ns != 0 && self.start_ns <= self.end_ns
     }
@@ -421,14 +427,14 @@ impl Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct GraphNode {
-    /// The graph: the executable one (`graphId`), or the one it was made from (`sourceGraphId`).
+    /// The graph: the executable one (`graphId`), or its source (`sourceGraphId`).
     pub graph: u32,
     /// Its node (`graphNodeId`, `sourceGraphNodeId`).
     pub node: u64,
 }
 
 impl GraphNode {
-    /// From CUPTI's values; `None` without a graph.
+    /// Builds a node from CUPTI's values; `None` without a graph.
     #[inline]
     #[must_use]
     pub fn new(graph: u32, node: u64) -> Option<Self> {
@@ -447,7 +453,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// `CUPTI_INVALID_CHANNEL_ID` is none.
+    /// Returns `None` for `CUPTI_INVALID_CHANNEL_ID`.
     #[inline]
     fn new(id: u32, kind: u32) -> Option<Self> {
         (id != u32::MAX).then_some(Self { id, kind: ChannelKind(kind) })

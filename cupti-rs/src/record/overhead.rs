@@ -15,10 +15,11 @@ record! {
         ),
         /// The time in host time (`start`, `end`).
         span: Span = f.span(START, END),
-        /// The id of the call within which it happened (`correlationId`); 0 if none. From CUPTI 12.3.
+        /// The id of the call within which it happened (`correlationId`); 0 if none. From CUPTI
+        /// 12.3.
         correlation_id: Option<u32> = f.newer(CORRELATION_ID),
-        /// More about it (`overheadData`), where there is more; [`command_buffer`](Self::command_buffer) reads it. From
-        /// CUPTI 12.4.
+        /// Additional data (`overheadData`), if any; [`command_buffer`](Self::command_buffer) reads
+        /// it. From CUPTI 12.4.
         data: Option<DataKey> = f.newer(OVERHEAD_DATA).and_then(|data| DataKey::new(data.0)),
     }
 }

@@ -31,7 +31,7 @@ impl Default for SynchronizationKind {
 }
 
 impl SynchronizationKind {
-    /// From CUPTI's value.
+    /// Converts CUPTI's value.
     #[must_use]
     pub fn from_raw(value: u32) -> Self {
         match value {
@@ -57,8 +57,9 @@ impl fmt::Display for SynchronizationKind {
 }
 
 record! {
-    /// A wait (`SYNCHRONIZATION`), in host time. The call with its correlation id has the thread. By default such records are
-    /// made from calls and lack the event ([`Config::synchronizations_from_calls`](crate::Config::synchronizations_from_calls)).
+    /// A wait (`SYNCHRONIZATION`), in host time. The call with its correlation id has the thread.
+    /// By default such records are made from calls and lack the event
+    /// ([`Config::synchronizations_from_calls`](crate::Config::synchronizations_from_calls)).
     #[derive(Default)]
     Synchronization, raw, f of synchronization {
         /// The type (`type`).
@@ -71,8 +72,8 @@ record! {
         stream: Option<u32> = f.id(STREAM_ID, NO_ID),
         /// CUPTI's id of the event, if any (`cudaEventId`).
         event: Option<u32> = f.id(CUDA_EVENT_ID, NO_ID),
-        /// Which recording of the event was waited for (`cudaEventSyncId`): that of the
-        /// [`CudaEvent`] with this id. From CUPTI 12.8.
+        /// The awaited recording of the event (`cudaEventSyncId`): the [`CudaEvent`] with this id.
+        /// From CUPTI 12.8.
         event_sync_id: Option<u64> = f.newer(CUDA_EVENT_SYNC_ID),
         /// The call's `CUresult` (`returnValue`). From CUPTI 12.8.
         result: Option<u32> = f.newer(RETURN_VALUE),
@@ -94,12 +95,13 @@ record! {
         device: Option<u32> = f.newer(DEVICE_ID),
         /// The device time in nanoseconds (`deviceTimestamp`); 0 unless requested. From CUPTI 12.8.
         device_timestamp_ns: Option<u64> = f.newer(DEVICE_TIMESTAMP),
-        /// The id of this recording, unlike that of the event (`cudaEventSyncId`). From CUPTI 12.8.
+        /// The id of this recording, distinct from the event's id (`cudaEventSyncId`). From CUPTI
+        /// 12.8.
         event_sync_id: Option<u64> = f.newer(CUDA_EVENT_SYNC_ID),
         /// The node that recorded it, if a graph did (`graphId`, `graphNodeId`). From CUPTI 13.5.
         graph_node: Option<GraphNode> = f.newer_node(GRAPH_ID, GRAPH_NODE_ID),
-        /// The node from which that node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From CUPTI
-        /// 13.5.
+        /// The node from which that node was made or last updated (`sourceGraphId`,
+        /// `sourceGraphNodeId`). From CUPTI 13.5.
         source_graph_node: Option<GraphNode> = f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
     }
 }

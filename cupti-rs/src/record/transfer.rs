@@ -1,4 +1,4 @@
-//! Copies, fills and decompression.
+//! Copies, memsets and decompression.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ words! {
 }
 
 impl MemoryKind {
-    /// From a wider field; larger values are unknown.
+    /// Converts a wider field; larger values are unknown.
     pub(super) fn from_wide(value: u32) -> Self {
         Self(u8::try_from(value).unwrap_or(u8::MAX))
     }
@@ -33,11 +33,11 @@ impl MemoryKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CopyKind {
-    /// Host to device, arrays among them.
+    /// Host to device, arrays included.
     HostToDevice,
-    /// Device to host, arrays among them.
+    /// Device to host, arrays included.
     DeviceToHost,
-    /// Within a device, arrays among them.
+    /// Within a device, arrays included.
     DeviceToDevice,
     /// Within the host.
     HostToHost,
@@ -54,7 +54,7 @@ impl Default for CopyKind {
 }
 
 impl CopyKind {
-    /// From CUPTI's value.
+    /// Converts CUPTI's value.
     #[must_use]
     pub fn from_raw(value: u8) -> Self {
         match value {
@@ -96,7 +96,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// The source and the destination, each with device and context.
+    /// Builds the two ends from source and destination, each with device and context.
     #[must_use]
     pub const fn new(source: (u32, u32), destination: (u32, u32)) -> Self {
         Self {
@@ -139,16 +139,19 @@ pub struct Memcpy {
     pub graph_node: Option<GraphNode>,
     /// The hardware channel (`channelID`, `channelType`); none if the device launched it.
     pub channel: Option<Channel>,
-    /// Whether a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0, not for `MEMCPY2`.
+    /// True if a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0, not
+    /// for `MEMCPY2`.
     pub device_launched: Option<bool>,
-    /// The number of copies in the batch of this record (`copyCount`). From CUPTI 12.8, not for `MEMCPY2`.
+    /// The number of copies in the batch of this record (`copyCount`). From CUPTI 12.8, not for
+    /// `MEMCPY2`.
     pub copies: Option<u64>,
-    /// The node from which its graph's node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From CUPTI
-    /// 13.4, not for `MEMCPY2`.
+    /// The node from which its graph's node was made or last updated (`sourceGraphId`,
+    /// `sourceGraphNodeId`). From CUPTI 13.4, not for `MEMCPY2`.
     pub source_graph_node: Option<GraphNode>,
 }
 
-/// Reads a copy of either layout: the common fields at different offsets, and the fields that differ.
+/// Reads a copy of either layout: the common fields at different offsets, and the fields that
+/// differ.
 macro_rules! copy {
     ($raw:ident, $f:ident of $family:ident { $($field:ident: $value:expr,)+ }) => {{
         use crate::sys::generated::$family::*;
@@ -206,7 +209,7 @@ impl Memcpy {
 }
 
 record! {
-    /// A fill (`MEMSET`).
+    /// A memset (`MEMSET`).
     #[derive(Eq, Hash, Default)]
     Memset, raw, f of memset {
         /// The value written (`value`).
@@ -227,10 +230,10 @@ record! {
         graph_node: Option<GraphNode> = f.node(GRAPH_ID, GRAPH_NODE_ID),
         /// The hardware channel (`channelID`, `channelType`); none if the device launched it.
         channel: Option<Channel> = Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
-        /// Whether a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0.
+        /// True if a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0.
         device_launched: Option<bool> = f.newer_flag(IS_DEVICE_LAUNCHED),
-        /// The node from which its graph's node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From
-        /// CUPTI 13.4.
+        /// The node from which its graph's node was made or last updated (`sourceGraphId`,
+        /// `sourceGraphNodeId`). From CUPTI 13.4.
         source_graph_node: Option<GraphNode> = f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
     }
 
@@ -246,7 +249,7 @@ record! {
         correlation_id: u32 = f.get(CORRELATION_ID),
         /// Operations of the batch (`numberOfOperations`).
         operations: u32 = f.get(NUMBER_OF_OPERATIONS),
-        /// Compressed bytes that were read (`sourceBytes`); 0 if CUPTI does not know.
+        /// Compressed bytes that were read (`sourceBytes`); 0 if unknown to CUPTI.
         source_bytes: u64 = f.get(SOURCE_BYTES),
     }
 }
