@@ -60,26 +60,35 @@ impl FileQueue {
     }
 
     fn serve(&self, file: &mut KeptFile, mut length: u64) {
-        while let Some((mut chunk, held)) = self.next() {
+        while let Some((chunk, held)) = self.next() {
             if let Err(error) = file.write(|mut file| file.write_all(&chunk)) {
                 // A frame that does not fit may have been written partly. If the part cannot be cut
                 // off, a reader skips it.
                 let _ = file.write(|file| file.set_len(length));
-                let mut state = self.state.lock();
-                state.error = Some(Arc::new(error));
-                state.chunks.clear();
-                return;
+                return self.fail(error);
             }
             length += chunk.len() as u64;
-            let mut state = self.state.lock();
-            (state.written, state.held) = (state.written + chunk.len() as u64, held);
-            if (state.spare.capacity()..=SPARE_BYTES).contains(&chunk.capacity()) {
-                chunk.clear();
-                state.spare = chunk;
-            }
-            drop(state);
-            self.changed.notify_all();
+            self.count_written(chunk, held);
         }
+    }
+
+    /// Counts frames as written, and keeps their buffer for the next.
+    fn count_written(&self, mut chunk: Vec<u8>, held: Appended) {
+        let mut state = self.state.lock();
+        (state.written, state.held) = (state.written + chunk.len() as u64, held);
+        if (state.spare.capacity()..=SPARE_BYTES).contains(&chunk.capacity()) {
+            chunk.clear();
+            state.spare = chunk;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Ends the writing: the frames that wait are lost.
+    fn fail(&self, error: io::Error) {
+        let mut state = self.state.lock();
+        state.error = Some(Arc::new(error));
+        state.chunks.clear();
     }
 
     /// Waits for the next frames; `None` at the end.
@@ -291,6 +300,58 @@ mod tests {
         assert!(queue.has_room() && queue.held().entries == 7);
         queue.close();
         queue.wait(LIMIT).unwrap();
+    }
+
+    /// Every order of a sink that appends three chunks and closes, and of a thread that writes them, whose write may fail at any of
+    /// them. Each step holds the lock once, as in [`FileQueue::serve`].
+    #[test]
+    fn each_chunk_is_written_in_order_or_unwritten_in_every_order() {
+        const CHUNKS: usize = 3;
+        let held = |entries| Appended { entries, ..Appended::default() };
+        // Bit by bit: the next step is the thread's, or the sink's.
+        let mut orders = 0;
+        for order in 0_u32..1 << 12 {
+            for fails_at in (0..CHUNKS).map(Some).chain([None]) {
+                let queue = FileQueue::default();
+                let (mut file, mut writing, mut appended) = (Vec::new(), None, 0);
+                let mut sink = |queue: &FileQueue| match appended {
+                    0..CHUNKS => {
+                        queue.append(vec![appended as u8; 1 + appended], held(appended as u64 + 1));
+                        appended += 1;
+                    }
+                    _ => queue.close(),
+                };
+                let mut thread = |queue: &FileQueue| {
+                    let Some((chunk, held)): Option<(Vec<u8>, Appended)> = writing.take() else {
+                        writing = queue.state.lock().chunks.pop_front();
+                        return;
+                    };
+                    if fails_at == Some(usize::from(chunk[0])) {
+                        queue.fail(io::ErrorKind::StorageFull.into());
+                    } else {
+                        file.extend_from_slice(&chunk);
+                        queue.count_written(chunk, held);
+                    }
+                };
+                for step in 0..12 {
+                    if order >> step & 1 == 0 { sink(&queue) } else { thread(&queue) }
+                }
+                // What is left of both, the sink's steps first.
+                (0..=CHUNKS).for_each(|_| sink(&queue));
+                (0..2 * CHUNKS).for_each(|_| thread(&queue));
+                let whole: Vec<u8> = (0..CHUNKS).flat_map(|at| vec![at as u8; 1 + at]).collect();
+                let written = fails_at.unwrap_or(CHUNKS);
+                let bytes = written * (written + 1) / 2;
+                assert_eq!(file, whole[..bytes], "{order:b} {fails_at:?}");
+                assert_eq!(queue.held().entries, written as u64, "{order:b} {fails_at:?}");
+                assert_eq!(queue.error().is_some(), fails_at.is_some());
+                let state = queue.state.lock();
+                assert!(state.chunks.is_empty() && state.is_closed);
+                assert_eq!(state.written, bytes as u64);
+                orders += 1;
+            }
+        }
+        assert_eq!(orders, 4 << 12);
     }
 
     /// A session whose file is memory, and whose logs are taken on demand alone.
