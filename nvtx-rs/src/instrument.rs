@@ -100,13 +100,13 @@ impl InRange {
         self
     }
 
-    /// Sets if the life, until completion or drop, is a range of the process. True by default.
+    /// Sets whether the life, until completion or drop, is a range of the process. True by default.
     pub fn lifetime(mut self, wanted: bool) -> InRange {
         self.lifetime = if wanted { Lifetime::Wanted } else { Lifetime::Unwanted };
         self
     }
 
-    /// Sets if each poll or step is a range of its thread. True by default.
+    /// Sets whether each poll or step is a range of its thread. True by default.
     pub fn polls(mut self, wanted: bool) -> InRange {
         self.polls = wanted;
         self

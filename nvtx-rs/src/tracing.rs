@@ -101,11 +101,11 @@ impl NvtxLayer {
     }
 
     setters! {
-        /// Sets if each target is a domain; otherwise all events are in the default one.
+        /// Sets whether each target is a domain; otherwise all events are in the default one.
         domains(wanted: bool) domains = wanted;
-        /// Sets if the life of a span, from creation to close, is also a range of the process.
+        /// Sets whether the life of a span, from creation to close, is also a range of the process.
         lifetimes(wanted: bool) lifetimes = wanted;
-        /// Sets if events are recorded as marks.
+        /// Sets whether events are recorded as marks.
         marks(wanted: bool) marks = wanted;
         /// Selects the fields of spans that are fields of their ranges, for the observer; none by
         /// default. A value that is recorded within an entry is a field of that range and of later
@@ -113,7 +113,7 @@ impl NvtxLayer {
         /// allocation for each text and one for all. The range of a span's life has the fields of
         /// its creation.
         fields(wanted: SpanFields) fields = wanted;
-        /// Sets if living spans of one name on the same path are distinguished by numbers, such as
+        /// Sets whether living spans of one name on the same path are distinguished by numbers, such as
         /// `layer 0` to `layer 5`.
         ///
         /// Intended for spans that are created with the modules of a model and entered at each
