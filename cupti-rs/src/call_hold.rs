@@ -41,8 +41,9 @@ const ON_ITS_WAY: Duration = Duration::from_micros(20);
 const AT_PAUSE: Duration = Duration::from_millis(20);
 const AT_END: Duration = Duration::from_millis(50);
 
-/// A thread's word: the depth of its open calls, the function of the last one if it has not
-/// returned, a flag for a thread that waits in a callback, and the number of the collection.
+/// The fields of a thread's word: the depth of its open calls, and the function of the last one if
+/// it has not returned. Then follow a flag for a wait in a callback, and the number of the
+/// collection.
 const DEPTH: u64 = (1 << FUNCTION) - 1;
 const FUNCTION: u32 = 16;
 const WAITS: u64 = 1 << 31;
@@ -299,8 +300,8 @@ fn try_again(number: u64) {
     }
 }
 
-/// Returns false if a call does not return within a millisecond, if a thread does not get to run
-/// within `longest`, or if a call began meanwhile. In that case the callbacks, or that call's, are
+/// Returns false if a call does not return within a millisecond, a thread does not get to run
+/// within `longest`, or a call began meanwhile. In that case the callbacks, or that call's, are
 /// enabled, and no thread is lost.
 fn disable_now(enable: &Enable, callbacks: &[Enabled], longest: Duration) -> bool {
     struct Held;

@@ -314,7 +314,7 @@ impl Flusher {
     }
 
     /// Waits until the GPU has finished previously launched work, at most
-    /// [`Config::drain_timeout`](crate::Config::drain_timeout), and then at most 1 s for a last
+    /// [`Config::drain_timeout`](crate::Config::drain_timeout). Then waits at most 1 s for a last
     /// flush, which delivers the records. Polls CUPTI for open records and touches no context or
     /// stream of the program. Does not wait for later launches, unless their records share a buffer
     /// with earlier ones: CUPTI before 13.0 delivers such a buffer once all of it is finished.

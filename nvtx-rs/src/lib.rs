@@ -43,11 +43,11 @@
 //!
 //! # Cost
 //!
-//! Without a tool and an observer, a range costs a relaxed load and a branch at its start and a
-//! branch at its end, unless the compiler removes the latter. The pair takes less than 1 ns. The
-//! macros then compute neither the name nor the options. With a tool, only a name of more than 255
-//! bytes is copied to the heap. Events take no lock, except the first event of a domain, a call
-//! site and a schema.
+//! Without a tool and an observer, a range costs a relaxed load and a branch at its start. Its end
+//! costs a branch, unless the compiler removes it. The pair takes less than 1 ns. The macros then
+//! compute neither the name nor the options. With a tool, only a name of more than 255 bytes is
+//! copied to the heap. Events take no lock, except the first event of a domain, a call site and a
+//! schema.
 //!
 //! # Tools
 //!

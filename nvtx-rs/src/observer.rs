@@ -79,8 +79,8 @@ pub struct RangeStart<'a> {
     pub fields: &'a [Field<'a>],
     /// Values with a schema.
     pub record: Option<&'a Record>,
-    /// The token of the process range of which this range is an activation, as a poll is of its
-    /// future's life. `None` also if the start of the process range was not observed.
+    /// The token of this range's process range, if this range is an activation of one, as a poll is
+    /// of its future's life. `None` also if the start of the process range was not observed.
     pub within: Option<Token>,
 }
 

@@ -113,8 +113,8 @@ impl NvtxLayer {
         /// allocation for each text and one for all. The range of a span's life has the fields of
         /// its creation.
         fields(wanted: SpanFields) fields = wanted;
-        /// Sets whether living spans of one name on the same path are distinguished by numbers, such as
-        /// `layer 0` to `layer 5`.
+        /// Sets whether living spans of one name on the same path are distinguished by numbers,
+        /// such as `layer 0` to `layer 5`.
         ///
         /// Intended for spans that are created with the modules of a model and entered at each
         /// pass. Each gets a number at its first entry, which is free again after its close. A span

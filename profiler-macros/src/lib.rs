@@ -56,9 +56,9 @@ mod gpu_test;
 /// # Futures
 ///
 /// For an `async fn`, and a function that returns `impl Future` or a boxed future, the future is a
-/// process range with the details above, from its first poll (from the call, if the function is not
-/// `async`) until completion or drop. Each poll is a range of its thread, with the name only.
-/// Either can be disabled; without the process range details are an error.
+/// process range with the details above. The range lasts from the first poll (from the call, if the
+/// function is not `async`) until completion or drop. Each poll is a range of its thread, with the
+/// name only. Either can be disabled; without the process range details are an error.
 ///
 /// A boxed future has a type that is written `Pin<Box<dyn Future<...>>>`, as `async_trait` does, or
 /// `BoxFuture<...>` or `LocalBoxFuture<...>`, the aliases of the futures crates. It is boxed once

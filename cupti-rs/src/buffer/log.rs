@@ -13,7 +13,7 @@ use crate::record::RecordBytes;
 use crate::version::Version;
 
 /// The process's one log. Only buffer completions and the collector's own calls take the lock,
-/// never a CUDA call of the application, and no CUPTI function is called under it.
+/// never a CUDA call of the application. No CUPTI function is called under it.
 pub(crate) static LOG: Mutex<Option<Log>> = Mutex::new(None);
 
 /// Everything that CUPTI delivered in one collection.

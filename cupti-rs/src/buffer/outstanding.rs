@@ -10,8 +10,8 @@ use crate::shared::{AtomicU32, AtomicU64, Mutex, Ordering, spin};
 
 /// The maximum number of spans at a time. While the oldest waits for a buffer, the last one grows.
 const SPANS: usize = if cfg!(all(test, cupti_loom)) { 4 } else { 64 };
-/// A span's word: its number in the upper half, the count of its outstanding buffers in the lower
-/// half, and between them a flag for a span that is over.
+/// The fields of a span's word. The upper half is its number, the lower half the count of its
+/// outstanding buffers. The bit between them marks a span that is over.
 const COUNT: u64 = (1 << 31) - 1;
 const OVER: u64 = 1 << 31;
 

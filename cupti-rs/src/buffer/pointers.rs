@@ -158,7 +158,8 @@ impl Left {
 /// # Safety
 ///
 /// `address` is not null and stands in a record, of a kind and at an offset that [`texts`] has for
-/// the library's release, as CUPTI wrote it into a buffer that it has returned just now.
+/// the library's release. It is unchanged since CUPTI wrote it into a buffer that it has returned
+/// just now.
 pub(super) unsafe fn text(address: u64) -> String {
     // SAFETY: there CUPTI writes the address of a NUL-terminated text that outlives the record.
     let text = unsafe { CStr::from_ptr(address as *const c_char) };

@@ -71,9 +71,9 @@ impl Builder {
     /// # Errors
     ///
     /// No context is current. [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.6
-    /// update 2, the device is older than Turing or a slice of a GPU, or the chip lacks some of the
-    /// metrics. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy): the text
-    /// contains the remedy.
+    /// update 2, the device is older than Turing or a slice of a GPU, or the chip lacks a metric.
+    /// [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy): the text contains the
+    /// remedy.
     pub fn build(self) -> Result<RangeProfiler, Error> {
         let Self { library, mut metrics, sets, levels, max_ranges } = self;
         let api = library

@@ -78,7 +78,7 @@ impl SamplerBuilder {
         max_samples(samples: usize) most = samples.max(1);
     }
 
-    /// Adds metrics: names with roll-ups, all of which must fit in one pass.
+    /// Adds metrics: names with roll-ups. All must fit in one pass.
     pub fn metrics<M: Into<String>>(mut self, names: impl IntoIterator<Item = M>) -> Self {
         self.metrics.extend(names.into_iter().map(Into::into));
         self

@@ -6,8 +6,8 @@
 pub struct Row {
     /// The display name, such as `DRAM read`.
     pub label: &'static str,
-    /// The metric's names on chips and versions, of which the first available one applies. Byte
-    /// counts precede shares of a peak.
+    /// The metric's names on chips and versions; the first available one applies. Byte counts
+    /// precede shares of a peak.
     pub names: &'static [&'static str],
 }
 

@@ -123,7 +123,7 @@ unsafe extern "C" fn fill(address: u64, _: u8, bytes: usize) -> c_int {
     0
 }
 
-/// The number of the utilization metrics, of which the chip has all except NVLink.
+/// The number of the utilization metrics; the chip has all except NVLink.
 const UTILIZATION: u64 = u64::MAX;
 
 /// The number in `fake__NUMBER.sum`, or in `fake__sass_NUMBER.sum`; another roll-up takes no other
@@ -167,7 +167,7 @@ unsafe fn added(object: &mut *mut c_void) -> &mut Added {
 ///
 /// # Safety
 ///
-/// `count` pointers to strings that end in a NUL, all of which live through the call.
+/// `count` pointers to strings that end in a NUL; all live through the call.
 unsafe fn names<'a>(names: &'a *mut *const c_char, count: usize) -> Vec<&'a CStr> {
     // SAFETY: the caller's promise.
     let names: &'a [*const c_char] = unsafe { std::slice::from_raw_parts(*names, count) };

@@ -1,9 +1,8 @@
 //! A fake of CUPTI and a GPU, behind the same function table as the real library.
 //!
-//! The fake calls the driver callbacks as CUPTI does, requests activity buffers, writes records
-//! into them with the layout and stride of a chosen CUPTI version, and returns them. Nothing runs
-//! on a GPU: a test makes a program's calls and sets how long the work takes. Faults can be
-//! planted.
+//! The fake calls the driver callbacks as CUPTI does. It requests activity buffers, fills them with
+//! records in the layout and stride of a chosen CUPTI version, and returns them. Nothing runs on a
+//! GPU: a test makes a program's calls and sets how long the work takes. Faults can be planted.
 //!
 //! ```
 //! use cupti::fake::{Fake, Work};
@@ -472,7 +471,7 @@ impl Fake {
         calls::act_at_exit();
     }
 
-    /// The functions of CUPTI that this crate calls, all of which can be made to fail.
+    /// The functions of CUPTI that this crate calls; each can be made to fail.
     pub const FUNCTIONS: [&str; 31] = Api::SYMBOLS;
 
     /// True if a subscriber is registered.

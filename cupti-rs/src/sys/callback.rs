@@ -1,6 +1,6 @@
 //! The function that CUPTI calls at the start and end of each enabled call and for each enabled
-//! event, on the thread of that call or event. It converts CUPTI's structures to safe values and
-//! passes them to the logs and the program's handler.
+//! event, on its thread. It converts CUPTI's structures to safe values and passes them to the logs
+//! and the program's handler.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};

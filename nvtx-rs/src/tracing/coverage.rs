@@ -19,11 +19,11 @@ thread_local! {
 /// The call sites whose spans a layer has received. Made by
 /// [`NvtxLayer::coverage`](super::NvtxLayer::coverage).
 ///
-/// A span that is created before the layer is installed, or that a filter disables, is not a range,
-/// and the layer receives no call when it would have been entered. But `tracing` registers each
-/// call site that is reached while a subscriber is interested in its level, and shows all of them
-/// to a new layer. A site without a single span since then indicates such spans: a model was built
-/// too early, or a filter disables them.
+/// A span that is created before the layer is installed, or that a filter disables, is not a range.
+/// The layer receives no call when such a span is entered. But `tracing` registers each call site
+/// that is reached while a subscriber is interested in its level. It shows all of them to a new
+/// layer. A site without a single span since then indicates such spans: a model was built too
+/// early, or a filter disables them.
 ///
 /// `tracing` does not register sites that were reached while the process had no subscriber. The
 /// only sign of these is a layer that has received no span at all ([`has_spans`](Self::has_spans)).
