@@ -179,7 +179,7 @@ impl Host {
     /// The metrics of a chip, from the libcupti of [`HostLibrary::open`].
     ///
     /// # Errors
-    /// Those of [`HostLibrary::open`] and [`HostLibrary::host`].
+    /// The errors of [`HostLibrary::open`] and [`HostLibrary::host`].
     pub fn for_chip(chip: &str) -> Result<Self, Error> {
         HostLibrary::open()?.host(chip)
     }
