@@ -1,11 +1,11 @@
-//! A library that collects GPU records, as a plugin does: `tests/unload.rs` loads it and closes it.
+//! A library that collects GPU records, as a plugin may: `tests/unload.rs` loads it and closes it.
 
 use std::ffi::c_int;
 
 use cupti::fake::{Fake, Work};
 use cupti::{Collector, Config};
 
-/// Collects once, from the start to the stop. Gives how many records came, or -1.
+/// Collects once, from the start to the stop. Returns the number of records, or -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn collect() -> c_int {
     let collect = || {

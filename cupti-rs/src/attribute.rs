@@ -17,7 +17,7 @@ pub enum Attribute {
     DeviceBufferLimit,
     /// Such buffers allocated with a context; 3 by default, and fewer than the limit.
     DeviceBuffersReady,
-    /// 1 places such buffers in pinned host memory instead of on the device, which is the default.
+    /// 1 places such buffers in pinned host memory; 0, the default, places them on the device.
     DeviceBuffersPinned,
     /// 1 gives every thread its own activity buffer (12.3+); the default from 13.0 on.
     PerThreadBuffers,

@@ -1,6 +1,6 @@
-//! What the calls of a program do.
+//! Classes of calls.
 
-/// What a call does.
+/// The class of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CallClass {
@@ -14,22 +14,22 @@ pub enum CallClass {
     Memcpy,
     /// Fills memory.
     Memset,
-    /// Blocks the host until the GPU got somewhere.
+    /// Blocks the host until the GPU has reached a point.
     Synchronize,
-    /// Makes a stream wait for an event; the host goes on.
+    /// Makes a stream wait for an event; the host continues.
     WaitEvent,
-    /// Asks whether a stream or an event is done; the host goes on.
+    /// Queries whether a stream or an event is done; the host continues.
     Query,
     /// Allocates, registers or maps memory.
     Alloc,
     /// Frees, unregisters or unmaps memory.
     Free,
-    /// A call this version of the crate has no name for.
+    /// A call without a name in this version of the crate.
     Unknown,
 }
 
 impl CallClass {
-    /// Whether such calls submit work that gets records.
+    /// True if such calls submit work that gets records.
     pub(crate) fn submits_work(self) -> bool {
         matches!(self, Self::KernelLaunch | Self::GraphLaunch | Self::Memcpy | Self::Memset)
     }

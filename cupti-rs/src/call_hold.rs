@@ -1,9 +1,13 @@
 //! Holds calls back while callbacks are disabled.
 //!
-//! CUPTI 13 takes a call whose callback is disabled before it returns for one that goes on: its thread is lost (docs/decisions/051). Callbacks are
-//! disabled while no thread is in a call: at first those that return wait in that callback, and when all have, those that begin one wait in
-//! this, too. The latter passed CUPTI already, so the callbacks of their functions are enabled again before they go on. A thread that lost its
-//! processor between CUPTI and the callback is in neither: each has to run for a while first, to sleep or to wait.
+//! CUPTI 13 never sees a call return if its callback is disabled meanwhile: its thread is lost
+//! (docs/decisions/051). So callbacks are disabled while no thread is in a call.
+//!
+//! First, calls that return wait in their return callback. When all have returned, calls that begin
+//! also wait, in their begin callback. These have already passed CUPTI, so the callbacks of their
+//! functions are enabled again before they continue. A thread that lost its processor between CUPTI
+//! and the callback is in neither state. So each thread must run for a while first, to sleep or to
+//! wait.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
@@ -20,36 +24,39 @@ use crate::quiet_thread;
 use crate::sys::abi::{DOMAIN_DRIVER_API, DOMAIN_RUNTIME_API};
 use crate::sys::os;
 
-/// How long calls are held back for one that does not return.
+/// The maximum time for which calls are held back for one that does not return.
 const LONGEST: Duration = Duration::from_millis(1);
-/// How long returns are held back at least: a busy thread is in the return of a call then.
+/// The minimum time for which returns are held back: long enough for a busy thread to reach the
+/// return of a call.
 const SHORTEST: Duration = Duration::from_micros(50);
-/// When it is first tried again to disable callbacks, and the longest time between two tries.
+/// The delay of the first retry to disable callbacks, and the maximum delay between two retries.
 const FIRST_TRY: Duration = Duration::from_secs(1);
 const LAST_TRY: Duration = Duration::from_secs(64);
-/// How long a thread waits: longer than a hold, unless a call into CUPTI does not return.
+/// The maximum wait of a thread: longer than a hold, unless a call into CUPTI does not return.
 const THREAD_WAITS: Duration = Duration::from_millis(500);
-/// A thread that has run for so long is no longer on its way from CUPTI to the callback.
+/// A thread that has run for this long has reached the callback from CUPTI.
 const ON_ITS_WAY: Duration = Duration::from_micros(20);
-/// How long calls are held back for threads that do not get to run: in a pause, which comes again, and at the end of a collection.
+/// The maximum time for which calls are held back for threads that do not get to run: in a pause,
+/// which recurs, and at the end of a collection.
 const AT_PAUSE: Duration = Duration::from_millis(20);
 const AT_END: Duration = Duration::from_millis(50);
 
-/// In a place's word: the number of calls that the thread is in, the function of the last one if that did not return yet, whether the thread
-/// waits in a callback, and the collection that they belong to.
+/// The fields of a thread's word: the depth of its open calls, and the function of the last one if
+/// it has not returned. Then follow a flag for a wait in a callback, and the number of the
+/// collection.
 const DEPTH: u64 = (1 << FUNCTION) - 1;
 const FUNCTION: u32 = 16;
 const WAITS: u64 = 1 << 31;
 const NUMBER: u32 = 32;
 
-/// What is known of a thread that makes calls.
+/// The state of a thread that makes calls.
 #[derive(Debug, Default)]
 struct Place {
     word: AtomicU64,
     thread: AtomicU32,
 }
 
-/// The places of all threads that made calls. One whose thread has ended is used again.
+/// The states of all threads that made calls. The state of an ended thread is reused.
 static PLACES: Mutex<Places> = Mutex::new(Places { all: Vec::new(), free: Vec::new() });
 /// Calls of threads whose locals are gone.
 static WITHOUT_PLACE: AtomicU32 = AtomicU32::new(0);
@@ -60,7 +67,7 @@ struct Places {
     free: Vec<&'static Place>,
 }
 
-/// A thread's place, from its first call to its end.
+/// A thread's state, from its first call to its end.
 struct Own(Cell<Option<&'static Place>>);
 
 impl Drop for Own {
@@ -96,13 +103,14 @@ fn with_place<R>(with: impl FnOnce(&'static Place) -> R) -> Option<R> {
     OWN.try_with(|own| with(own.0.get().unwrap_or_else(|| register(own)))).ok()
 }
 
-/// A call of this function begins on this thread. Returns the state of the collection: either it tells of a hold, or the holder sees the call.
+/// A call of this function begins on this thread. Returns the state of the collection: either it
+/// shows a hold, or the holder sees the call.
 #[inline(always)] // into the one hot callback
 pub(crate) fn begin(state: State, domain: u32, id: u32) -> State {
     let number = state.number();
     let counted = with_place(|place| {
         let word = place.word.load(Ordering::Relaxed);
-        // Calls of an earlier collection are taken to have returned, unseen.
+        // Calls of an earlier collection are assumed to have returned, unseen.
         let depth = if word >> NUMBER == u64::from(number) { word & DEPTH } else { 0 };
         let function = packed(domain, id) << FUNCTION;
         let word = u64::from(number) << NUMBER | function | (depth + 1);
@@ -111,12 +119,13 @@ pub(crate) fn begin(state: State, domain: u32, id: u32) -> State {
     if counted.is_none() {
         WITHOUT_PLACE.fetch_add(1, Ordering::AcqRel);
     }
-    // Between the store and this load stands no fence of the processor: the holder has one run on all threads.
+    // There is no processor fence between the store and this load: the holder runs one on all
+    // threads.
     compiler_fence(Ordering::SeqCst);
     State::load()
 }
 
-/// A call returns on this thread, whose begin may have been missed. Waits where calls are held back.
+/// A call returns on this thread; its begin may have been missed. Waits while calls are held back.
 #[inline(always)] // into the one hot callback
 pub(crate) fn end(state: State) {
     let number = state.number();
@@ -134,20 +143,21 @@ pub(crate) fn end(state: State) {
     }
 }
 
-/// Waits at the begin of a call while those are held back, unless the thread is in another one.
+/// Waits at the begin of a call while begins are held back, unless the thread is in another call.
 pub(crate) fn wait_at_begin() {
     if with_place(|place| place.word.load(Ordering::Relaxed) & DEPTH) == Some(1) {
         wait(BEGINS_HELD);
     }
 }
 
-/// Waits until calls are held back no longer, or the hold outlasts the wait.
+/// Waits until calls are released, or the hold outlasts the wait.
 #[cold]
 #[inline(never)]
 fn wait(held: u64) {
     let _ = with_place(|place| {
         let late = Instant::now() + THREAD_WAITS;
-        // Again in the next hold, which may have begun before this thread ran: that one took it to wait.
+        // Repeated for the next hold, which may have begun before this thread ran: that hold
+        // counted the thread as waiting.
         while State::load().has(held) && Instant::now() < late {
             place.word.fetch_or(WAITS, Ordering::SeqCst);
             while State::load().has(held) && Instant::now() < late {
@@ -158,7 +168,7 @@ fn wait(held: u64) {
     });
 }
 
-/// A function in 15 bits, of which 0 is none.
+/// Packs a function in 15 bits; 0 is none.
 #[inline(always)] // into the one hot callback
 fn packed(domain: u32, id: u32) -> u64 {
     u64::from(domain << 12 | id & 0xfff)
@@ -172,10 +182,10 @@ fn unpacked(word: u64) -> Option<Enabled> {
 /// Enables or disables a callback of a subscription.
 pub(crate) type Enable = Arc<dyn Fn(Enabled, bool) + Send + Sync>;
 
-/// The callbacks that were disabled, by function, and what enables them.
+/// The function that enables the disabled callbacks, and these callbacks by function.
 static DISABLED: Mutex<Option<Enable>> = Mutex::new(None);
 static FUNCTIONS: [[AtomicU64; WORDS]; 2] = [const { [const { AtomicU64::new(0) }; WORDS] }; 2];
-/// Threads enabled some of them again.
+/// True if threads enabled some of them again.
 static ENABLED_AGAIN: AtomicBool = AtomicBool::new(false);
 const WORDS: usize = 16;
 
@@ -188,13 +198,14 @@ fn function(domain: u32, id: u32) -> Option<(&'static AtomicU64, u64)> {
     Some((words.get(id as usize / 64)?, 1 << (id % 64)))
 }
 
-/// Whether the callback of this function was disabled, for a call of it that began before.
+/// True if the callback of this function was disabled, for a call of it that began before.
 #[inline(always)] // into the one hot callback
 pub(crate) fn is_disabled(domain: u32, id: u32) -> bool {
     function(domain, id).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
 }
 
-/// Enables the callback of the function whose call begins on this thread, so that CUPTI sees its return.
+/// Enables the callback of the function whose call begins on this thread, so that CUPTI sees its
+/// return.
 #[cold]
 #[inline(never)]
 pub(crate) fn enable_again(domain: u32, id: u32) {
@@ -227,7 +238,7 @@ fn set_disabled(what: Enabled, is_disabled: bool) {
     }
 }
 
-/// Callbacks that are to be disabled when no thread is in a call.
+/// Callbacks to disable when no thread is in a call.
 struct Left {
     number: u64,
     enable: Enable,
@@ -237,8 +248,9 @@ struct Left {
 static LEFT: Mutex<Option<Left>> = Mutex::new(None);
 static LEFT_CHANGED: Condvar = Condvar::new();
 
-/// Disables callbacks while no thread is in a call. Where one does not return within a millisecond, a thread does not get to run, or a call begins
-/// meanwhile, they stay enabled, and a thread tries again after a second, two, four, ..., until [`keep`] is called.
+/// Disables callbacks while no thread is in a call. They stay enabled if a call does not return
+/// within a millisecond, a thread does not get to run, or a call begins meanwhile. A thread then
+/// retries after a second, two, four, ..., until [`keep`] is called.
 pub(crate) fn disable(enable: Enable, callbacks: Vec<Enabled>) {
     static LAST: AtomicU64 = AtomicU64::new(0);
     keep();
@@ -252,19 +264,20 @@ pub(crate) fn disable(enable: Enable, callbacks: Vec<Enabled>) {
     let _ = quiet_thread::spawn(std::thread::Builder::new(), "cupti-callbacks", work);
 }
 
-/// As [`disable`], once and with more time: what stays enabled now goes through CUPTI until the process ends.
+/// As [`disable`], once and with more time: callbacks that stay enabled now cost time in CUPTI
+/// until the process ends.
 pub(crate) fn disable_at_end(enable: &Enable, callbacks: &[Enabled]) {
     keep();
     disable_now(enable, callbacks, AT_END);
 }
 
-/// What [`disable`] left enabled stays so.
+/// Stops the retries of [`disable`]: the callbacks that it left stay enabled.
 pub(crate) fn keep() {
     *LEFT.lock() = None;
     LEFT_CHANGED.notify_all();
 }
 
-/// Whether [`disable`] left callbacks enabled.
+/// True if [`disable`] left callbacks enabled.
 pub(crate) fn has_left() -> bool {
     LEFT.lock().is_some() || ENABLED_AGAIN.load(Ordering::Acquire)
 }
@@ -287,8 +300,9 @@ fn try_again(number: u64) {
     }
 }
 
-/// False where a call does not return within a millisecond, where a thread does not get to run within `longest`, and where a call began
-/// meanwhile: the callbacks, or that one's, are enabled then, and no thread is lost.
+/// Returns false if a call does not return within a millisecond, a thread does not get to run
+/// within `longest`, or a call began meanwhile. In that case the callbacks, or that call's, are
+/// enabled, and no thread is lost.
 fn disable_now(enable: &Enable, callbacks: &[Enabled], longest: Duration) -> bool {
     struct Held;
     impl Drop for Held {
@@ -338,9 +352,9 @@ fn disable_now(enable: &Enable, callbacks: &[Enabled], longest: Duration) -> boo
     begun.is_empty()
 }
 
-/// The functions of all calls that began; `None` for one that is not known.
+/// Returns the functions of all calls that began; `None` for an unknown function.
 fn begun_calls() -> Vec<Option<Enabled>> {
-    // Of a call within another the outer one is not known.
+    // For a nested call, the outer function is unknown.
     let function = |word: u64| unpacked(word).filter(|_| word & DEPTH == 1);
     let places = PLACES.lock();
     let words = places.all.iter().map(|place| place.word.load(Ordering::Acquire));
@@ -349,7 +363,8 @@ fn begun_calls() -> Vec<Option<Enabled>> {
     functions.chain(without_place).collect()
 }
 
-/// Callbacks are enabled again, or the subscription ends: no thread uses it after this.
+/// Drops the list of disabled callbacks, which are enabled again or whose subscription ends. No
+/// thread uses it after this.
 pub(crate) fn forget() {
     keep();
     let mut disabled = DISABLED.lock();
@@ -359,7 +374,8 @@ pub(crate) fn forget() {
 }
 
 fn is_any_in_call() -> bool {
-    // A call of an earlier collection, too: whether it returned is not known before its thread calls again.
+    // Includes calls of an earlier collection: their returns are unknown until their thread calls
+    // again.
     let is_in_call = |place: &&Place| {
         let word = place.word.load(Ordering::Acquire);
         word & DEPTH > 0 && word & WAITS == 0
@@ -367,10 +383,12 @@ fn is_any_in_call() -> bool {
     WITHOUT_PLACE.load(Ordering::Acquire) > 0 || PLACES.lock().all.iter().any(is_in_call)
 }
 
-/// Threads that slept when they were last looked at, and how long they had run by then: one that did not run since still sleeps.
+/// Threads that slept at the last check, and their run time by then: one that did not run since
+/// still sleeps.
 static SLEEPERS: Mutex<BTreeMap<u32, Duration>> = Mutex::new(BTreeMap::new());
 
-/// Looks for threads that sleep, before calls are held back: it takes up to 20 us for each that ran since it was last looked at.
+/// Finds sleeping threads before calls are held back: this takes up to 20 us for each that ran
+/// since the last check.
 fn look_for_sleepers() {
     let mut sleepers = SLEEPERS.lock();
     let before = std::mem::take(&mut *sleepers);
@@ -380,8 +398,8 @@ fn look_for_sleepers() {
     sleepers.extend(threads.filter(|&(thread, ran)| sleeps(thread, ran)));
 }
 
-/// Waits until no thread is on its way from CUPTI to the callback, where it waits: each sleeps, waits there, or ran for a while since begins
-/// are held. False if one does not get to run.
+/// Waits until no thread is between CUPTI and the callback, where it waits: each sleeps, waits
+/// there, or ran for a while since begins are held. False if one does not get to run.
 fn have_arrived(late: Instant) -> bool {
     let own = os::thread_id();
     let sleepers = SLEEPERS.lock();
@@ -389,7 +407,7 @@ fn have_arrived(late: Instant) -> bool {
     let others = others.filter_map(|thread| Some((thread, os::cpu_time(thread)?)));
     let mut left: Vec<(u32, Duration)> =
         others.filter(|(thread, ran)| sleepers.get(thread) != Some(ran)).collect();
-    // Twice: one that sleeps may be woken by one that runs.
+    // Twice: a running thread may wake a sleeping one.
     for _ in 0..2 {
         while is_any_on_its_way(&mut left) {
             if Instant::now() >= late {
@@ -401,8 +419,8 @@ fn have_arrived(late: Instant) -> bool {
     true
 }
 
-/// Removes the threads that wait in a callback, ran for a while since that time of theirs, or ended. Whether one of the others runs or waits for
-/// a processor.
+/// Removes the threads that wait in a callback, ran for a while since their recorded time, or
+/// ended. Returns true if one of the others runs or waits for a processor.
 fn is_any_on_its_way(threads: &mut Vec<(u32, Duration)>) -> bool {
     let waits = |place: &&&Place| place.word.load(Ordering::Acquire) & WAITS != 0;
     let waiting: HashSet<u32> = {

@@ -269,11 +269,12 @@ static STACKS_AFTER_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 /// Sets the source of stacks, which returns the number of a stack, from 1 to [`MAX_STACK`], or 0.
 /// Can be set once in a process.
 ///
-/// The source is called at the start of a driver call that submits work, on its thread, if that
-/// thread submitted nothing for the time of [`Config::stacks_after`](crate::Config::stacks_after).
-/// Its argument is the start of the gap: when the thread's last submission returned, in
-/// [`clock::now_ns`](crate::clock::now_ns) time, or 0 before the first one. It runs within CUDA
-/// calls of the program: it must not call CUDA, wait or panic.
+/// The source is called at the start of a driver call that submits work, on its thread. It is
+/// called only if that thread submitted nothing for the time of
+/// [`Config::stacks_after`](crate::Config::stacks_after). Its argument is the start of the gap:
+/// when the thread's last submission returned, in [`clock::now_ns`](crate::clock::now_ns) time, or
+/// 0 before the first one. It runs within CUDA calls of the program: it must not call CUDA, wait or
+/// panic.
 ///
 /// # Errors
 ///
@@ -615,7 +616,8 @@ pub(crate) fn enter(
         let id = id_word(api, id, correlation_id);
         let mut flags = if empty { EMPTY } else { 0 };
         let word = word_of_call();
-        // The time is taken last: a stop that precedes the entry must not have a later time.
+        // The time is taken last: a stop that precedes the entry must not have a time after its
+        // start.
         let mut now = os::monotonic_ns();
         if submits {
             let Submitted { at_ns, stacks_after_ns, .. } = thread.submitted;

@@ -1,4 +1,5 @@
-//! Callbacks for the program's own handler: calls of both APIs, resources, waits, NVTX, and notices of CUPTI itself.
+//! Callbacks for the program's own handler: calls of both APIs, resources, waits, NVTX, and notices
+//! of CUPTI itself.
 //!
 //! CUPTI has one subscriber, which the call log needs; a handler shares it.
 
@@ -35,15 +36,16 @@ type Handle = dyn Fn(&Callback<'_>) + Send + Sync;
 /// # let _ = callbacks;
 /// ```
 ///
-/// The handler runs on the thread of the call or event, inside it, and the program waits: it must be quick. It must not
-/// call CUDA, nor CUPTI through this crate, nor wait for a thread that does. It does not receive callbacks that it causes
-/// itself; these are counted ([`Losses::missed_callbacks`](crate::Losses::missed_callbacks)). A panic in it is caught and
-/// counted ([`Losses::handler_panics`](crate::Losses::handler_panics)). It is called while the collection is on, not in a
-/// pause. Of a call under way when the collection begins it receives the exit, if anything. This crate makes no CUDA call
-/// while it collects.
+/// The handler runs on the thread of the call or event, inside it, and the program waits: it must
+/// be quick. It must not call CUDA, nor CUPTI through this crate, nor wait for a thread that calls
+/// either. It does not receive callbacks that it causes itself; these are counted
+/// ([`Losses::missed_callbacks`](crate::Losses::missed_callbacks)). A panic in it is caught and
+/// counted ([`Losses::handler_panics`](crate::Losses::handler_panics)). It is called while the
+/// collection is on, not in a pause. For a call under way when the collection begins, it receives
+/// at most the exit. This crate makes no CUDA call while it collects.
 ///
-/// A callback costs the handler's own time, a check of the enabled ids, and CUPTI's own overhead: some 100 ns on an H200.
-/// [`driver_all`](Self::driver_all) includes very frequent calls.
+/// A callback costs the handler's own time, a check of the enabled ids, and CUPTI's own overhead:
+/// some 100 ns on an H200. [`driver_all`](Self::driver_all) includes very frequent calls.
 #[must_use]
 pub struct Callbacks {
     wanted: Vec<Wanted>,
@@ -85,8 +87,9 @@ impl Callbacks {
         self
     }
 
-    /// The driver function of this name, with all its versions and variants: `cuMemAlloc` stands for `cuMemAlloc_v2`
-    /// too, `cuLaunchKernel` also for `cuLaunchKernel_ptsz`. The start fails where the library has none.
+    /// The driver function of this name, with all its versions and variants: `cuMemAlloc` includes
+    /// `cuMemAlloc_v2`, `cuLaunchKernel` includes `cuLaunchKernel_ptsz`. The start fails if the
+    /// library has none.
     pub fn driver(self, name: impl Into<String>) -> Self {
         self.named(DOMAIN_DRIVER_API, name)
     }
@@ -102,7 +105,8 @@ impl Callbacks {
         self.with([Enabled::Domain(DOMAIN_DRIVER_API)])
     }
 
-    /// The function of the runtime API of this name, with all its versions and variants, as [`driver`](Self::driver).
+    /// The function of the runtime API of this name, with all its versions and variants, as in
+    /// [`driver`](Self::driver).
     pub fn runtime(self, name: impl Into<String>) -> Self {
         self.named(DOMAIN_RUNTIME_API, name)
     }
@@ -162,7 +166,8 @@ impl Callbacks {
         ])
     }
 
-    /// Nodes of graphs: created, copied, about to be destroyed; updated and given parameters (13.0+).
+    /// Nodes of graphs: created, copied, about to be destroyed; updated and given parameters
+    /// (13.0+).
     pub fn graph_nodes(self) -> Self {
         self.resources(&[
             RESOURCE_GRAPHNODE_CREATE_STARTING,
@@ -190,18 +195,19 @@ impl Callbacks {
         ])
     }
 
-    /// Calls of NVTX, in the libraries of the process for which libcupti is NVTX's tool (`NVTX_INJECTION64_PATH` names
-    /// it). Elsewhere there are none.
+    /// Calls of NVTX, in the libraries of the process for which libcupti is NVTX's tool
+    /// (`NVTX_INJECTION64_PATH` names it). Elsewhere there are none.
     pub fn nvtx(self) -> Self {
         self.with([Enabled::Domain(DOMAIN_NVTX)])
     }
 
-    /// Errors and warnings of CUPTI itself (12.2+; an older library gives none).
+    /// Errors and warnings of CUPTI itself (12.2+; an older library reports none).
     pub fn state(self) -> Self {
         self.with([Enabled::Domain(DOMAIN_STATE)])
     }
 
-    /// Returns the callbacks to enable in the library, and the handler with its own ones. `named` finds a name's ids.
+    /// Returns the callbacks to enable in the library, and the handler with its own ones. `named`
+    /// finds a name's ids.
     pub(crate) fn resolve<E>(
         &self,
         mut named: impl FnMut(u32, &str) -> Result<Vec<u32>, E>,
@@ -241,12 +247,14 @@ pub(crate) const SWITCH: [Enabled; 4] = [
     Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
 ];
 
-/// The handler's callbacks, by domain: the call log enables others, which the handler does not receive.
+/// The handler's callbacks, by domain: the call log enables others, which the handler does not
+/// receive.
 #[derive(Debug, Default)]
 struct Filter {
-    /// Whole domains, by bit.
+    /// Whole domains, one bit each.
     domains: u64,
-    /// Ids below 1,024, of which no domain has more; NVTX and notices are enabled as whole domains.
+    /// Ids below 1,024, which suffices for every domain; NVTX and notices are enabled as whole
+    /// domains.
     ids: [[u64; 16]; 5],
 }
 
@@ -272,7 +280,8 @@ impl Filter {
     }
 }
 
-/// A collection's handler. The collector owns it, so that it is dropped with the collection, except while a callback runs it.
+/// A collection's handler. The collector owns it, so that it is dropped with the collection, unless
+/// a callback is running it.
 pub(crate) struct Handler {
     handle: Arc<Handle>,
     filter: Filter,
@@ -311,8 +320,8 @@ pub(crate) fn install(handler: &Arc<Handler>) {
     *CURRENT.lock() = Arc::downgrade(handler);
 }
 
-/// This thread's copy of the current collection's handler. Without one, as when the locals of an ending thread are gone, the
-/// handler is read under the lock.
+/// This thread's copy of the current collection's handler. Without a copy, for example when the
+/// locals of an ending thread are gone, the handler is read under the lock.
 fn current(state: State) -> Option<Arc<Handler>> {
     let own = OWN.try_with(|own| {
         let mut own = own.try_borrow_mut().ok()?;
@@ -336,7 +345,7 @@ pub(crate) fn dispatch<'a>(
 ) {
     let wants = |handler: &Arc<Handler>| handler.filter.wants(domain, id);
     let Some(handler) = current(state).filter(wants) else { return };
-    // A constant without a destructor: it is there until the thread is gone.
+    // A constant without a destructor: it exists until the thread is gone.
     if INSIDE.try_with(|inside| inside.replace(true)) != Ok(false) {
         handler.missed.fetch_add(1, Ordering::Relaxed);
         return;
@@ -368,12 +377,12 @@ pub enum Callback<'a> {
     State(StateNotice<'a>),
 }
 
-/// Where in a call a callback is.
+/// The position of a callback in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Site {
     /// Before the function does its work.
     Enter,
-    /// After.
+    /// After the function has done its work.
     Exit,
 }
 
@@ -392,7 +401,7 @@ pub struct ApiCall<'a> {
 
 impl<'a> ApiCall<'a> {
     getters! {
-        /// Whether it begins or ends.
+        /// The position in the call: its begin or its end.
         site: Site = site;
         /// CUPTI's callback id, as in [`DriverFunction`](crate::DriverFunction) or
         /// [`RuntimeFunction`](crate::RuntimeFunction).
@@ -401,11 +410,11 @@ impl<'a> ApiCall<'a> {
         name: &'a str = name;
         /// The name of the kernel, for calls that launch one, as the compiler mangled it.
         symbol: Option<&'a str> = symbol;
-        /// The id that the activity records of its work carry.
+        /// The id in the activity records of its work.
         correlation_id: u32 = correlation_id;
         /// The current context's id, as in activity records.
         context_id: u32 = context_id;
-        /// The `CUresult` or `cudaError_t`, once it ends: 0 is success.
+        /// The `CUresult` or `cudaError_t` at the end: 0 is success. `None` at the begin.
         result: Option<u32> = result;
     }
 
@@ -414,7 +423,7 @@ impl<'a> ApiCall<'a> {
         self.kept.map_or(0, Cell::get)
     }
 
-    /// Stores a number for the end of this call. CUPTI keeps it.
+    /// Stores a number for the end of this call. CUPTI holds it.
     pub fn keep(&self, value: u64) {
         if let Some(kept) = self.kept {
             kept.set(value);
@@ -426,15 +435,15 @@ impl<'a> ApiCall<'a> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Resource<'a> {
-    /// What happened.
+    /// The kind of the event.
     pub kind: ResourceKind,
-    /// The context, by the id that activity records have.
+    /// The context, by its id in activity records.
     pub context_id: Option<u32>,
-    /// The stream, for those of streams.
+    /// The stream, for events of streams.
     pub stream_id: Option<u32>,
-    /// The module, for those of modules.
+    /// The module, for events of modules.
     pub module: Option<Module<'a>>,
-    /// Graph, node and executable graph, for those of graphs.
+    /// Graph, node and executable graph, for events of graphs.
     pub graph: Option<GraphIds>,
 }
 
@@ -472,9 +481,9 @@ pub struct GraphIds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Synchronized {
-    /// The context, by the id that activity records have.
+    /// The context, by its id in activity records.
     pub context_id: Option<u32>,
-    /// The stream that was waited for; none where it was the whole context.
+    /// The stream that was waited for; `None` if the wait was for the whole context.
     pub stream_id: Option<u32>,
 }
 

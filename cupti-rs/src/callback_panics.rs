@@ -10,7 +10,7 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 #[cold]
 pub(crate) fn caught(panic: Box<dyn Any + Send>) {
     COUNT.fetch_add(1, Ordering::Relaxed);
-    // Its drop might panic again, with nobody left to catch it.
+    // Its drop might panic again, with no code left to catch it.
     std::mem::forget(panic);
 }
 

@@ -82,8 +82,8 @@ pub struct Clock {
     pub stop: Reading,
 }
 
-/// The steepest slew of a disciplined clock is 500 ppm. A change of more than twice that, and of
-/// more than a millisecond, means that the clock was set.
+/// The steepest slew of a disciplined clock is 500 ppm. A change beyond twice that plus a
+/// millisecond means that the clock was set.
 const STEP_NS: u64 = 1_000_000;
 const SLEW: f64 = 1e-3;
 

@@ -386,11 +386,11 @@ settings! {
     /// - an older CUPTI would crash. It gets a scratch buffer of 32 KiB whose records are counted
     ///   and discarded ([`refused_records`](crate::Losses::refused_records)).
     ///
-    /// So for each kind of work, expected records = records + those two counts, if only one kind is
-    /// collected and everything else in [`Losses`](crate::Losses) is 0. With several kinds this
-    /// holds for the sum over all kinds, overhead records included, whose expected number is
-    /// unknown: CUPTI does not report the kinds of dropped records. Records without timestamps
-    /// count as records.
+    /// So for each kind of work, expected records = records + those two counts. This requires that
+    /// only one kind is collected and everything else in [`Losses`](crate::Losses) is 0. With
+    /// several kinds this holds for the sum over all kinds, overhead records included, whose
+    /// expected number is unknown: CUPTI does not report the kinds of dropped records. Records
+    /// without timestamps count as records.
     max_buffers: usize,
     /// The maximum bytes of records to hold at a time; further records are counted and discarded. A
     /// drain frees its records.

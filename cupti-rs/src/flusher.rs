@@ -1,7 +1,9 @@
-//! Flushes: CUPTI delivers its records, on a flush thread where a caller must not wait longer than a limit.
+//! Flushes: CUPTI delivers its records, on a flush thread if a caller must not wait longer than a
+//! limit.
 //!
-//! `cuptiActivityFlushAll` waits for CUPTI's own thread. Where a program launches faster than that thread writes records, the
-//! thread falls behind, and a flush does not return before the load ends (H200, CUPTI 13.0.1; docs/measurements/long-runs.md).
+//! `cuptiActivityFlushAll` waits for CUPTI's own thread. If a program launches faster than that
+//! thread writes records, the thread falls behind, and a flush does not return before the load ends
+//! (H200, CUPTI 13.0.1; docs/measurements/long-runs.md).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +21,8 @@ use crate::quiet_thread;
 /// The longest wait for a flush that begins after the time limit.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 
-/// Flushes a collection from any thread; returned by [`Collector::flusher`](crate::Collector::flusher).
+/// Flushes a collection from any thread; returned by
+/// [`Collector::flusher`](crate::Collector::flusher).
 #[derive(Debug, Clone)]
 pub struct Flusher(Arc<Shared>);
 
@@ -31,7 +34,7 @@ struct Shared {
     settled_ns: AtomicU64,
     answered_ns: AtomicU64,
     process_id: u32,
-    /// Whether CUPTI is attached: before that it has no records.
+    /// True once CUPTI is attached: before that it has no records.
     is_attached: AtomicBool,
     requests: Requests,
 }
@@ -43,13 +46,13 @@ pub struct PendingFlush {
     number: u64,
 }
 
-/// When the last flush of the flush thread returned, and how long it took; 0 before the first.
+/// The return time and the duration of the flush thread's last flush; 0 before the first.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct LastFlush {
-    /// When it returned, in [`clock::now_ns`] time.
+    /// The time of its return, in [`clock::now_ns`] time.
     pub returned_ns: u64,
-    /// How long it took.
+    /// Its duration in nanoseconds.
     pub took_ns: u64,
 }
 
@@ -62,16 +65,16 @@ struct Requests {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Flushes that have returned, and how many are requested.
+    /// The numbers of flushes that have returned and that were requested.
     returned: u64,
     requested: u64,
-    /// The next one is under way.
+    /// True while the next one is under way.
     is_flushing: bool,
-    /// Whether the next one also returns buffers with unfinished records.
+    /// True if the next one also returns buffers with unfinished records.
     is_forced: bool,
-    /// The last that was skipped because a launch of a graph did not return.
+    /// The last flush that was skipped because a launch of a graph did not return.
     skipped: u64,
-    /// The last refusal, and which flush it was.
+    /// The last refusal, with the number of its flush.
     refused: Option<(u64, Error)>,
     last: LastFlush,
     has_thread: bool,
@@ -83,7 +86,7 @@ struct State {
 struct Deadline(Option<Instant>);
 
 impl LastFlush {
-    /// One that returned at a time and took so long, both in nanoseconds.
+    /// Builds a flush from its return time and its duration, both in nanoseconds.
     #[must_use]
     pub fn new(returned_ns: u64, took_ns: u64) -> Self {
         Self { returned_ns, took_ns }
@@ -125,7 +128,7 @@ impl Requests {
         Some(self.request(&mut state, number, false))
     }
 
-    /// Serves requests until [`end`](Self::end).
+    /// Runs requests until [`end`](Self::end).
     fn serve(&self, flush: impl Fn(bool) -> Result<bool, Error>) {
         let mut state = self.state.lock();
         while !state.ended || state.requested > state.returned {
@@ -161,7 +164,7 @@ impl Requests {
         self.changed.notify_all();
     }
 
-    /// False if the flush has not returned in time, or was skipped.
+    /// Returns false if the flush has not returned in time, or was skipped.
     fn wait(&self, number: u64, time: Duration) -> Result<bool, Error> {
         let deadline = Deadline::after(time);
         let mut state = self.state.lock();
@@ -209,33 +212,35 @@ impl Flusher {
         self.0.is_attached.store(false, Ordering::Release);
     }
 
-    /// No record from before this time is expected.
+    /// Sets the start: no earlier record is expected.
     pub(crate) fn begin_at(&self, start_ns: u64) {
         self.0.settled_ns.fetch_max(start_ns, Ordering::AcqRel);
     }
 
-    /// The time up to which the collection is complete, in [`clock::now_ns`] time: all records of calls that began in the
-    /// collection and returned before it have arrived.
+    /// The time up to which the collection is complete, in [`clock::now_ns`] time: all records of
+    /// calls that began in the collection and returned before it have arrived.
     pub fn settled_ns(&self) -> u64 {
         self.0.settled_ns.load(Ordering::Acquire)
     }
 
-    /// When the last flush that has returned began, in [`clock::now_ns`] time; 0 before the first. Records that were complete
-    /// by then have been delivered.
+    /// When the last flush that has returned began, in [`clock::now_ns`] time; 0 before the first.
+    /// Records that were complete by then have been delivered.
     pub fn answered_ns(&self) -> u64 {
         self.0.answered_ns.load(Ordering::Acquire)
     }
 
-    /// The same as [`Collector::flush`](crate::Collector::flush), from any thread and as slow. After the collector's stop it
-    /// delivers nothing.
+    /// Flushes as [`Collector::flush`](crate::Collector::flush) does, from any thread and with the
+    /// same duration. After the collector's stop it delivers nothing.
     ///
     /// # Errors
+    ///
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn flush(&self) -> Result<(), Error> {
         self.flush_if_it_may(false).map(drop)
     }
 
-    /// False where the flush was skipped because a launch of a graph does not return. Forced flushes are never skipped.
+    /// Returns false if the flush was skipped because a launch of a graph does not return. Forced
+    /// flushes are never skipped.
     fn flush_if_it_may(&self, is_forced: bool) -> Result<bool, Error> {
         self.check_process()?;
         if !self.0.is_attached.load(Ordering::Acquire) {
@@ -269,8 +274,8 @@ impl Flusher {
         if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
     }
 
-    /// Requests a flush that begins after this call, from a thread that the first request spawns. If no thread can be
-    /// spawned, flushes at once.
+    /// Requests a flush that begins after this call, from a thread that the first request spawns.
+    /// If no thread can be spawned, flushes at once.
     ///
     /// # Errors
     /// A process forked off after the start.
@@ -280,7 +285,8 @@ impl Flusher {
         Ok(self.pending(number))
     }
 
-    /// Joins the requested or running flush. Without one, requests a flush if `is_due` returns true.
+    /// Joins the requested or running flush. Without one, requests a flush if `is_due` returns
+    /// true.
     pub fn request_if(&self, is_due: impl FnOnce(LastFlush) -> bool) -> Option<PendingFlush> {
         self.check_process().ok()?;
         let number = self.0.requests.join_or_add(is_due)?;
@@ -307,18 +313,20 @@ impl Flusher {
         self.0.requests.serve(|is_forced| self.flush_if_it_may(is_forced));
     }
 
-    /// Waits until the GPU has finished what was launched before, at most
-    /// [`Config::drain_timeout`](crate::Config::drain_timeout), and then at most 1 s for a last flush, which delivers the
-    /// records. Polls CUPTI for open records and touches no context or stream of the program. Does not wait for later
-    /// launches, except where their records share a buffer with earlier ones: CUPTI before 13.0 delivers such a buffer once
-    /// all of it is finished.
+    /// Waits until the GPU has finished previously launched work, at most
+    /// [`Config::drain_timeout`](crate::Config::drain_timeout). Then waits at most 1 s for a last
+    /// flush, which delivers the records. Polls CUPTI for open records and touches no context or
+    /// stream of the program. Does not wait for later launches, unless their records share a buffer
+    /// with earlier ones: CUPTI before 13.0 delivers such a buffer once all of it is finished.
     ///
-    /// Returns how many buffers with unfinished work CUPTI still held at the end: 0 unless the time was up, and at least 1
-    /// where no flush returned in time. That happens where the program launches faster than CUPTI writes records and, with
-    /// CUPTI before 13.0, where a launch of a graph left no room for a flush. After a 0,
-    /// [`settled_ns`](Self::settled_ns) is not before the call.
+    /// Returns the number of buffers with unfinished work that CUPTI still held at the end: 0
+    /// unless the time was up, and at least 1 if no flush returned in time. That happens if the
+    /// program launches faster than CUPTI writes records and, with CUPTI before 13.0, if launches
+    /// of graphs never let a flush run. After a 0, [`settled_ns`](Self::settled_ns) is not before
+    /// the call.
     ///
     /// # Errors
+    ///
     /// CUPTI's refusal to flush, or a process forked off after the start.
     pub fn wait_idle(&self) -> Result<u64, Error> {
         let deadline = Deadline::after(self.0.drain_timeout);
@@ -341,7 +349,8 @@ impl Flusher {
         }
     }
 
-    /// Makes CUPTI return all buffers, unfinished records included, and ends the thread. Waits at most a second for CUPTI.
+    /// Makes CUPTI return all buffers, unfinished records included, and ends the thread. Waits at
+    /// most a second for CUPTI.
     pub(crate) fn end(&self) {
         if !self.0.is_attached.load(Ordering::Acquire) {
             return self.0.requests.end();
@@ -353,8 +362,8 @@ impl Flusher {
 }
 
 impl PendingFlush {
-    /// Waits for the flush, at most `time`. False if it did not return in time, or was skipped because a launch of a graph does
-    /// not return (CUPTI before 13.0).
+    /// Waits for the flush, at most `time`. False if it did not return in time, or was skipped
+    /// because a launch of a graph does not return (CUPTI before 13.0).
     ///
     /// # Errors
     /// CUPTI's refusal.

@@ -1,4 +1,4 @@
-//! Whether this process was forked off from one in which CUPTI was used: there CUPTI would hang.
+//! Detection of a process forked off from one in which CUPTI was used: there CUPTI would hang.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 /// Counters that are 0 in a child from its first instruction on.
 static ZEROED: [OnceLock<&'static AtomicU64>; 4] = [const { OnceLock::new() }; 4];
 
-/// Called in the child. Does only what a signal handler may.
+/// Called in the child. Restricted to what a signal handler may do.
 pub(crate) fn is_child_now() {
     IS_CHILD.store(true, Ordering::Release);
     for counter in ZEROED.iter().filter_map(OnceLock::get) {
@@ -18,7 +18,8 @@ pub(crate) fn is_child_now() {
     }
 }
 
-/// Has a counter be 0 in children. Each registry of the program takes one place; there are more than that.
+/// Makes a counter 0 in children. Each registry of the program takes one of the slots, which
+/// suffice for all registries.
 pub(crate) fn zero_in_children(counter: &'static AtomicU64) {
     let is_there = |place: &OnceLock<&'static AtomicU64>| {
         std::ptr::eq(*place.get_or_init(|| counter), counter)
@@ -27,14 +28,15 @@ pub(crate) fn zero_in_children(counter: &'static AtomicU64) {
     debug_assert!(is_there);
 }
 
-/// Whether this process is such a child. Locks may be held there by threads that it does not have.
+/// True if this process is such a child. Locks may be held there by threads that it does not have.
 pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Acquire)
 }
 
-/// An error in such a child, where CUPTI would hang.
+/// Checks that this process is not such a child, where CUPTI would hang.
 ///
 /// # Errors
+///
 /// The process was forked off from one in which CUPTI was used.
 pub fn check_process() -> Result<(), Error> {
     if is_child() { Err(Error::new(Kind::Forked)) } else { Ok(()) }

@@ -1,8 +1,9 @@
-//! Keeps flushes and launches of graphs apart, for CUPTI before 13.0.
+//! Separates flushes and launches of graphs, for CUPTI before 13.0.
 //!
-//! 12.8 and 12.9 can hang for good where one thread flushes while others launch graphs: the flush waits for a lock of the
-//! driver's that a launch holds, and that launch for one of CUPTI's that the flush holds (seen on an H200; 13.0 and later
-//! do not). Only launches of graphs pass here, and only with such a version.
+//! 12.8 and 12.9 can deadlock if one thread flushes while others launch graphs. The flush waits for
+//! a driver lock that a launch holds, and that launch waits for a CUPTI lock that the flush holds
+//! (seen on an H200; 13.0 and later do not deadlock). Only launches of graphs pass here, and only
+//! with such a version.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How long a flush waits for launches to return. One may wait for room in the GPU's queue.
+/// The maximum wait of a flush for launches to return. A launch may wait for room in the GPU's
+/// queue.
 const FLUSH_WAITS: Duration = Duration::from_millis(100);
-/// How long a launch waits for a flush: a hang that may be is better than one that is.
+/// The maximum wait of a launch for a flush: a possible hang is better than a certain one.
 const LAUNCH_WAITS: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_micros(20);
 
@@ -20,23 +22,24 @@ const UNDER_WAY: u64 = FLUSHING - 1;
 const FLUSHING: u64 = 1 << 31;
 const STRETCH: u32 = 32;
 
-/// How many launches are under way, whether a flush is, and the stretch of collection that they are counted in.
+/// The number of launches under way, a flag for a running flush, and the number of the collection's
+/// segment that counts them.
 static WORD: AtomicU64 = AtomicU64::new(1 << STRETCH);
 /// One flush at a time.
 static FLUSH: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// The stretch in which this thread's launch was counted, or 0.
+    /// The segment in which this thread's launch was counted, or 0.
     static COUNTED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A collection goes on: of launches that began before it may never be told that they returned.
+/// Begins a new segment: returns of launches that began before it may never be seen.
 pub(crate) fn begin() {
     let next = |word: u64| Some((((word >> STRETCH) + 1) << STRETCH) | (word & FLUSHING));
     let _ = WORD.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
 }
 
-/// A launch begins on this thread, once no flush is under way.
+/// Counts a launch that begins on this thread, once no flush is under way.
 pub(crate) fn enter() {
     let late = Instant::now() + LAUNCH_WAITS;
     loop {
@@ -56,7 +59,7 @@ pub(crate) fn enter() {
     }
 }
 
-/// The launch has returned; nothing happens if its begin was not seen.
+/// Counts the launch as returned; ignores a launch whose begin was not seen.
 pub(crate) fn leave() {
     let counted = COUNTED.try_with(|counted| counted.replace(0)).unwrap_or_default();
     let one_fewer =
@@ -64,7 +67,7 @@ pub(crate) fn leave() {
     let _ = WORD.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_fewer);
 }
 
-/// Flushes while no launch is under way; not at all where one does not return.
+/// Flushes while no launch is under way; does not flush if one does not return.
 pub(crate) fn apart<R>(flush: impl FnOnce() -> R) -> Option<R> {
     struct Open;
     impl Drop for Open {

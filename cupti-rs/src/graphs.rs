@@ -1,43 +1,45 @@
-//! The graph log: which CUDA graphs, nodes and executable graphs the program made, and within which call and word.
+//! The graph log: the CUDA graphs, nodes and executable graphs that the program made, with the call
+//! and tag of each.
 //!
-//! A kernel of a launched graph carries the ids of the executable graph and of a node in it. That node is a clone of
-//! one that was made while a stream was captured, perhaps through several copies. These events tell the way back to the
-//! moment a node was first made, and to the word that its thread had then.
+//! A kernel of a launched graph carries the ids of the executable graph and of a node in it. That
+//! node is a clone of one that was made during stream capture, perhaps through several copies.
+//! These events lead back to the first creation of a node, and to its thread's tag at that time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys::abi::*;
 use crate::thread_log::{Reader, Writer};
 
-/// What happened to a graph.
+/// The kind of a graph event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum GraphEventKind {
     /// A graph was made.
     GraphCreated,
-    /// A graph is about to go.
+    /// A graph is about to be destroyed.
     GraphDestroyed,
     /// A graph was made as a copy of another.
     GraphCloned,
     /// A node was made in a graph.
     NodeCreated,
-    /// A node is about to go.
+    /// A node is about to be destroyed.
     NodeDestroyed,
     /// A node was made as a copy of another, in a copied or an executable graph.
     NodeCloned,
-    /// A graph was made ready to launch.
+    /// A graph was instantiated for launch.
     ExecCreated,
-    /// A graph that was ready to launch is about to go.
+    /// An executable graph is about to be destroyed.
     ExecDestroyed,
     /// A dependency between two nodes was made.
     DependencyCreated,
-    /// A dependency between two nodes is about to go.
+    /// A dependency between two nodes is about to be removed.
     DependencyDestroyed,
-    /// An event this version of the crate has no name for.
+    /// An event without a name in this version of the crate.
     Unknown,
 }
 
-/// The kinds by their number in the log, each with CUPTI's resource event. Every library has these events.
+/// The kinds by their number in the log, each with CUPTI's resource event. Every library has these
+/// events.
 pub(crate) const KINDS: [(u32, GraphEventKind); 10] = [
     (RESOURCE_GRAPH_CREATED, GraphEventKind::GraphCreated),
     (RESOURCE_GRAPH_DESTROY_STARTING, GraphEventKind::GraphDestroyed),
@@ -53,17 +55,18 @@ pub(crate) const KINDS: [(u32, GraphEventKind); 10] = [
 
 static LAST_MADE_NS: AtomicU64 = AtomicU64::new(0);
 
-/// When a graph, a node or an executable graph was last made or copied while graph events were logged, in
-/// [`now_ns`](crate::clock::now_ns) time; 0 for never.
+/// Returns when a graph, a node or an executable graph was last made or copied while graph events
+/// were logged, in [`now_ns`](crate::clock::now_ns) time; 0 for never.
 ///
-/// An executable graph that is made while the kernel kind is enabled stays slower until it is destroyed. A profiler that switches
-/// kinds therefore waits until the program makes no graphs. Costs one load.
+/// An executable graph that is made while the kernel kind is enabled stays slower until it is
+/// destroyed. A profiler that switches kinds therefore waits until the program makes no graphs.
+/// Costs one load.
 #[must_use]
 pub fn graphs_last_made_ns() -> u64 {
     LAST_MADE_NS.load(Ordering::Relaxed)
 }
 
-/// Notes the time of a logged event.
+/// Records the time of a logged event.
 pub(crate) fn note(kind: GraphEventKind, at_ns: u64) {
     use GraphEventKind::{DependencyDestroyed, ExecDestroyed, GraphDestroyed, NodeDestroyed};
     if !matches!(kind, ExecDestroyed | GraphDestroyed | NodeDestroyed | DependencyDestroyed) {
@@ -71,17 +74,18 @@ pub(crate) fn note(kind: GraphEventKind, at_ns: u64) {
     }
 }
 
-/// One event. An id that CUPTI did not give is 0.
+/// One event. An id that CUPTI did not report is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GraphEvent {
-    /// What happened.
+    /// The kind of the event.
     pub kind: GraphEventKind,
-    /// When, in [`now_ns`](crate::clock::now_ns) time.
+    /// The time, in [`now_ns`](crate::clock::now_ns) time.
     pub at_ns: u64,
-    /// The thread's word.
+    /// The thread's tag.
     pub word: u64,
-    /// The correlation id of the recorded call it happened in, such as the launch that was captured; 0 if in none.
+    /// The correlation id of the recorded call that caused it, such as a captured launch; 0 if
+    /// none.
     pub call: u32,
     /// The graph (`cuptiGetGraphId`).
     pub graph: u32,
@@ -89,11 +93,13 @@ pub struct GraphEvent {
     pub original_graph: u32,
     /// The node (`cuptiGetGraphNodeId`).
     pub node: u64,
-    /// The node it was copied from; of a dependency the other node. CUPTI does not document which of the two waits.
+    /// The node it was copied from; for a dependency, the other node. CUPTI does not document which
+    /// of the two waits.
     pub original_node: u64,
-    /// `CUgraphNodeType` of the node: 0 is a kernel, 1 a copy, 2 a fill.
+    /// `CUgraphNodeType` of the node: 0 is a kernel, 1 a copy, 2 a memset.
     pub node_type: u32,
-    /// The executable graph (`cuptiGetGraphExecId`, 12.3+), which is what kernels, copies and fills name as their graph.
+    /// The executable graph (`cuptiGetGraphExecId`, 12.3+), which is the graph id in the records of
+    /// kernels, copies and memsets.
     pub exec: u32,
 }
 
@@ -101,7 +107,7 @@ pub(crate) const WORDS: usize = 7;
 const AT: usize = 1;
 
 impl GraphEvent {
-    /// An event as a recording holds it: the fields in the order of the log's words.
+    /// Builds an event from a recording's words: the fields in the order of the log.
     #[must_use]
     pub fn from_words(words: [u64; WORDS]) -> Self {
         let [head, at_ns, word, graphs, node, original_node, exec] = words;
@@ -121,7 +127,7 @@ impl GraphEvent {
         }
     }
 
-    /// The words of the log that make this event.
+    /// Returns the words of the log that make this event.
     pub fn to_words(&self) -> [u64; WORDS] {
         let kind = KINDS.iter().position(|(_, kind)| *kind == self.kind).unwrap_or(KINDS.len());
         [
@@ -142,18 +148,18 @@ impl GraphEvent {
 pub struct ThreadGraphs {
     /// The kernel's id of the thread (`gettid`).
     pub thread_id: u32,
-    /// What it did.
+    /// Its events.
     pub events: Vec<GraphEvent>,
 }
 
 impl ThreadGraphs {
-    /// Events as a recording holds them.
+    /// Builds a thread's events from a recording.
     #[must_use]
     pub fn new(thread_id: u32, events: Vec<GraphEvent>) -> Self {
         Self { thread_id, events }
     }
 
-    /// The events before a time; with `take` they are taken out of the log.
+    /// Returns the events before a time; with `take` they are removed from the log.
     pub(crate) fn read(
         thread_id: u32,
         reader: &mut GraphReader,
@@ -179,7 +185,8 @@ impl ThreadGraphs {
 pub(crate) type GraphWriter = Writer<WORDS>;
 pub(crate) type GraphReader = Reader<WORDS>;
 
-/// The reader of a thread's events. One has finished when it is written; its time says on which side of a cut it is.
+/// Returns the reader of a thread's events. An event has finished when it is written; its time
+/// decides the side of a cut.
 pub(crate) fn reader(writer: &GraphWriter) -> GraphReader {
     writer.log().reader(Some(AT))
 }

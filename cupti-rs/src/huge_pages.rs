@@ -1,10 +1,11 @@
-//! Memory for large tables, in huge pages where the kernel gives them to those who ask.
+//! Memory for large tables, in huge pages if the kernel grants them on request.
 //!
-//! A table of 32 MB takes 8,000 page faults of 4 KiB each, which were a third of the time of joining a million launches.
+//! A table of 32 MB takes 8,000 page faults of 4 KiB each. These were a third of the time to join a
+//! million launches.
 
 use crate::sys::os;
 
-/// An empty table with room for so many rows.
+/// Returns an empty table with room for `count` rows.
 #[must_use]
 pub fn with_capacity<T>(count: usize) -> Vec<T> {
     let mut rows = Vec::new();
@@ -12,13 +13,13 @@ pub fn with_capacity<T>(count: usize) -> Vec<T> {
     rows
 }
 
-/// Makes room for so many rows more.
+/// Reserves room for `additional` more rows.
 pub fn reserve<T>(rows: &mut Vec<T>, additional: usize) {
     rows.reserve_exact(additional);
     os::advise_huge_pages(rows.spare_capacity_mut());
 }
 
-/// So many rows of one value.
+/// Returns a table of `count` rows with one value.
 #[must_use]
 pub fn filled<T: Clone>(value: T, count: usize) -> Vec<T> {
     let mut rows = with_capacity(count);
@@ -26,7 +27,7 @@ pub fn filled<T: Clone>(value: T, count: usize) -> Vec<T> {
     rows
 }
 
-/// All of these.
+/// Collects an iterator into a table.
 #[must_use]
 pub fn collected<T>(of: impl ExactSizeIterator<Item = T>) -> Vec<T> {
     let mut rows = with_capacity(of.len());

@@ -33,7 +33,7 @@ pub struct L2Flush {
     memory: DeviceMemory,
     bytes: usize,
     device: u32,
-    /// Of the thread whose context is current.
+    /// The context is current on a thread, so the type is not `Send`.
     _of_thread: PhantomData<*const ()>,
 }
 
@@ -41,8 +41,8 @@ impl L2Flush {
     /// Allocates the buffer, which may wait for the GPU.
     ///
     /// # Errors
-    /// No context is current on this thread, the driver does not know the size of the L2 cache, or
-    /// the device has too little memory.
+    /// No context is current on this thread, the driver does not report the size of the L2 cache,
+    /// or the device has too little memory.
     pub fn new(library: &Library) -> Result<Self, Error> {
         let contexts = (library.api.contexts)()?;
         let Some((context, device)) = contexts.current()? else {

@@ -1,7 +1,8 @@
 //! Holds launches back while a collection disables its kinds.
 //!
-//! Where the kernel kind is disabled while a stream has work under way, CUPTI 13.0.1 writes no records for the first kernels
-//! of that stream after the kind is enabled again, or holds their buffers back for good (seen on an H100; decision 021).
+//! CUPTI 13.0.1 loses records if the kernel kind is disabled while a stream has work under way.
+//! After the kind is enabled again, it writes no records for the first kernels of that stream, or
+//! never returns their buffers (seen on an H100; decision 021).
 
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::{Duration, Instant};
@@ -11,9 +12,9 @@ use crate::collection_state::{self, HELD, State};
 use crate::flusher::Flusher;
 use crate::sys::os;
 
-/// The most that launches are held back for work that does not finish.
+/// The maximum time for which launches are held back for work that does not finish.
 pub(crate) const LONGEST: Duration = Duration::from_millis(100);
-/// How long a launch waits: longer than a hold, unless a call into CUPTI does not return.
+/// The maximum wait of a launch: longer than a hold, unless a call into CUPTI does not return.
 const LAUNCH_WAITS: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -30,10 +31,12 @@ pub(crate) fn wait() -> bool {
     true
 }
 
-/// Whether launches are held back. A thread asks after it has logged one: either it sees the hold, or the holder sees the launch.
+/// True if launches are held back. A thread checks this after it has logged a launch: either it
+/// sees the hold, or the holder sees the launch.
 #[inline]
 pub(crate) fn is_held() -> bool {
-    // Between the log and this load stands no fence of the processor: the holder has one run on all threads.
+    // There is no processor fence between the log and this load: the holder runs one on all
+    // threads.
     compiler_fence(Ordering::SeqCst);
     State::load().has(HELD)
 }
@@ -48,9 +51,10 @@ pub(crate) fn wait_logged(id: u32, correlation_id: u32) {
     }
 }
 
-/// Runs `work` once nothing is under way and all records have arrived, or after `longest`, and then calls `release`, which ends the hold.
-/// Launches that begin meanwhile wait in their callbacks until then. Launches that began before `from_ns` count as over:
-/// their returns may have been missed.
+/// Runs `work` once nothing is under way and all records have arrived, or after `longest`, and then
+/// calls `release`, which ends the hold. Launches that begin meanwhile wait in their callbacks
+/// until then. Launches that began before `from_ns` count as over: their returns may have been
+/// missed.
 pub(crate) fn without_launches<R>(
     flusher: &Flusher,
     longest: Duration,
@@ -77,7 +81,7 @@ pub(crate) fn without_launches<R>(
             break;
         }
         let left = late.saturating_duration_since(Instant::now());
-        // A flush finds nothing of a launch that has not returned.
+        // A flush delivers nothing of a launch that has not returned.
         let goes_on =
             quiet_since.is_none() || flusher.request().and_then(|flush| flush.wait(left)).is_ok();
         if left.is_zero() || !goes_on {

@@ -32,8 +32,8 @@
 //!
 //! The crate prints nothing, catches panics at the C boundary, never calls `cuptiFinalize`, and
 //! never touches CUPTI in a forked child. It takes no lock in a CUDA call, with these exceptions: a
-//! thread's first call, first graph event and first handled callback of a collection, a handled
-//! callback while its thread ends, and each use of the profiler switch.
+//! thread's first call, first graph event and first handled callback of a collection; a handled
+//! callback while its thread ends; each use of the profiler switch.
 //!
 //! Linux only; tested on x86-64, compiled for aarch64 and not run there.
 //!

@@ -24,9 +24,9 @@ use crate::version::{NEWEST, Version};
 /// differ.
 ///
 /// A newer minor version of 13 is used, with a [`Warning`], since within 12 and 13 records and
-/// structures only grew at their end. With such a library, a record shorter than that of 13.5 is
-/// counted ([`Losses::irregular`](crate::Losses::irregular)) and no pointer in it is followed.
-/// Memory that a record leaves to its reader is freed only if the record has the length of 13.5.
+/// structures only grew at their end. With such a library, a record shorter than in 13.5 is counted
+/// ([`Losses::irregular`](crate::Losses::irregular)) and no pointer in it is followed. Memory that
+/// a record leaves to its reader is freed only if the record has the length of 13.5.
 #[derive(Debug, Clone)]
 pub struct Library {
     pub(crate) api: Api,

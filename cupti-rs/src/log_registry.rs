@@ -1,8 +1,9 @@
 //! The logs of the threads that take part in a recording.
 //!
-//! A thread registers a log when it first has an entry to write. Between its check of the recording and the registration,
-//! that recording may end and another begin: the log then belongs to the new one, or to none. Logs have numbers that are never
-//! used again, so that a number identifies a log for the life of the process.
+//! A thread registers a log when it first has an entry to write. Between its check of the recording
+//! and the registration, that recording may end and another begin: the log then belongs to the new
+//! one, or to none. Logs have numbers that are never used again, so that a number identifies a log
+//! for the life of the process.
 
 use crate::shared::{AtomicU64, Mutex, Ordering};
 
@@ -11,7 +12,8 @@ use crate::shared::{AtomicU64, Mutex, Ordering};
 pub struct LogRegistry<T> {
     /// The number of the recording's first log; 0 while none is on. Changes with `logs` locked.
     ///
-    /// It identifies the recording: registering a log raises the number with which the next recording begins.
+    /// It identifies the recording: registering a log raises the number with which the next
+    /// recording begins.
     first: AtomicU64,
     logs: Mutex<Logs<T>>,
 }
@@ -22,41 +24,43 @@ struct Logs<T> {
     list: Vec<T>,
 }
 
-/// A log as it was registered.
+/// A log as registered.
 #[derive(Debug)]
 pub struct Registered<T> {
     /// The number of the first log of its recording.
     pub first: u64,
     /// Its own number.
     pub number: u64,
-    /// What was made of it.
+    /// The log that `make` returned.
     pub log: T,
 }
 
 impl<T: Clone> LogRegistry<T> {
-    /// Without a recording. The first log has the number 1.
+    /// Creates a registry without a recording. The first log has the number 1.
     #[cfg(not(all(test, cupti_loom)))]
     #[must_use]
     pub const fn new() -> Self {
         Self { first: AtomicU64::new(0), logs: Mutex::new(Logs { next: 1, list: Vec::new() }) }
     }
 
-    /// As above; loom's atomics are not made in constants.
+    /// As above; loom's atomics cannot be created in constants.
     #[cfg(all(test, cupti_loom))]
     #[must_use]
     pub fn new() -> Self {
         Self { first: AtomicU64::new(0), logs: Mutex::new(Logs { next: 1, list: Vec::new() }) }
     }
 
-    /// Ends the recording in every child that is forked off from now on, before the child's first instruction: the threads that
-    /// hold locks here at the fork are not there to release them, and nothing drains the logs.
+    /// Ends the recording in every child that is forked off from now on, before the child's first
+    /// instruction. The threads that hold locks at the fork do not exist there to release them, and
+    /// nothing drains the logs.
     #[cfg(not(all(test, cupti_loom)))]
     pub fn leave_children_out(&'static self) {
         crate::collection_state::leave_children_out();
         crate::forked::zero_in_children(&self.first);
     }
 
-    /// Begins a recording without logs; returns the number of its first log. Runs `reset` before a log can be registered.
+    /// Begins a recording without logs; returns the number of its first log. Runs `reset` before a
+    /// log can be registered.
     pub fn begin(&self, reset: impl FnOnce()) -> u64 {
         let mut logs = self.logs.lock();
         let earlier = std::mem::take(&mut logs.list);
@@ -82,8 +86,8 @@ impl<T: Clone> LogRegistry<T> {
         self.first.load(Ordering::Acquire)
     }
 
-    /// Adds a log to the current recording, which may be a later one than [`first`](Self::first) identified. `None` while none
-    /// is on, and for numbers from `end` on.
+    /// Adds a log to the current recording, which may be a later one than [`first`](Self::first)
+    /// identified. `None` while none is on, and for numbers from `end` on.
     pub fn register(&self, end: u64, make: impl FnOnce(u64) -> T) -> Option<Registered<T>> {
         let mut logs = self.logs.lock();
         let (first, number) = (self.first.load(Ordering::Relaxed), logs.next);
@@ -96,7 +100,7 @@ impl<T: Clone> LogRegistry<T> {
         Some(Registered { first, number, log })
     }
 
-    /// The logs that are registered.
+    /// Returns the registered logs.
     pub fn logs(&self) -> Vec<T> {
         self.logs.lock().list.clone()
     }

@@ -1,4 +1,5 @@
-//! The program's profiler switch, `cudaProfilerStart` and `cudaProfilerStop`: its turns, and what is called at each.
+//! The program's profiler switch, `cudaProfilerStart` and `cudaProfilerStop`: the times of its use,
+//! and the handler called at each.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,16 +10,16 @@ use crate::clock;
 use crate::collection_state::{self, SWITCH, SWITCHED_ON, State};
 use crate::sys::os;
 
-/// When the program turned the switch on, off, on, and so on, in the order of the calls.
+/// The times when the program turned the switch on, off, on, and so on, in the order of the calls.
 static MARKS: Mutex<Vec<(u64, bool)>> = Mutex::new(Vec::new());
-/// What is called when the program turns the switch.
+/// The handler that is called when the program uses the switch.
 static HANDLER: Mutex<Option<SwitchHandler>> = Mutex::new(None);
 
 /// The program's own function for its switch.
 #[derive(Clone)]
 pub(crate) struct SwitchHandler {
     pub(crate) call: Arc<dyn Fn(bool) + Send + Sync>,
-    /// Whether the switch bounds the collection, too.
+    /// True if the switch also bounds the collection.
     pub(crate) bounds_too: bool,
 }
 
@@ -28,28 +29,28 @@ impl fmt::Debug for SwitchHandler {
     }
 }
 
-/// Forgets the turns of an earlier collection.
+/// Drops the marks of an earlier collection.
 pub(crate) fn begin() {
     MARKS.lock().clear();
 }
 
-/// Removes the handler, and returns the turns of the collection.
+/// Removes the handler and returns the marks of the collection.
 pub(crate) fn end() -> Vec<(u64, bool)> {
     set_handler(None);
     std::mem::take(&mut *MARKS.lock())
 }
 
-/// When the program turned the switch, so far.
+/// Returns the times when the program used the switch, so far.
 pub(crate) fn marks() -> Vec<(u64, bool)> {
     MARKS.lock().clone()
 }
 
-/// Sets what is called when the program turns the switch.
+/// Sets the handler that is called when the program uses the switch.
 pub(crate) fn set_handler(handler: Option<SwitchHandler>) {
     *HANDLER.lock() = handler;
 }
 
-/// Records that the program turned the switch, and calls its handler: rare enough for a lock.
+/// Records a use of the switch and calls its handler: rare enough for a lock.
 #[cold]
 pub(crate) fn switched(on: bool) {
     // Called without the lock: it may end the collection.
@@ -67,20 +68,21 @@ pub(crate) fn switched(on: bool) {
     turn(&mut marks, on);
 }
 
-/// A call that does not change the switch adds no mark.
+/// Adds a mark; a call that does not change the switch adds none.
 fn turn(marks: &mut Vec<(u64, bool)>, on: bool) {
     if marks.last().is_some_and(|&(_, last)| last) != on {
         marks.push((os::monotonic_ns(), on));
     }
 }
 
-/// False while every record is discarded: the switch was never on yet, so the calls of all records were outside.
+/// Returns false while every record is discarded: the switch has never been on, so the calls of all
+/// records were outside.
 pub(crate) fn keeps_records() -> bool {
     let state = State::load();
     !state.has(SWITCH) || state.has(SWITCHED_ON)
 }
 
-/// The parts of `windows` in which the switch was on; both are in order.
+/// Returns the parts of `windows` in which the switch was on; both are sorted.
 pub(crate) fn while_switched_on(windows: &[(u64, u64)], marks: &[(u64, bool)]) -> Vec<(u64, u64)> {
     let on: Vec<(u64, u64)> = marks
         .chunks(2)
@@ -89,7 +91,7 @@ pub(crate) fn while_switched_on(windows: &[(u64, u64)], marks: &[(u64, bool)]) -
     clock::intersection(windows, &on)
 }
 
-/// Drops the times in which the switch was on that ended before a time.
+/// Drops the periods with the switch on that ended before a time.
 pub(crate) fn forget_marks(before_ns: u64) {
     forget(&mut MARKS.lock(), before_ns);
 }

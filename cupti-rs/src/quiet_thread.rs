@@ -1,14 +1,16 @@
 //! Background threads without signals: the program's handlers run on the program's own threads.
 //!
-//! A handler that runs on a thread of the profiler would find none of what it expects there. A write beyond
-//! `RLIMIT_FSIZE` raises `SIGXFSZ`, which ends the program: blocked, the write is an error.
+//! A handler that runs on a thread of the profiler would not find the thread state that it expects.
+//! A write beyond `RLIMIT_FSIZE` raises `SIGXFSZ`, which ends the program: blocked, the write is an
+//! error.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
 use crate::sys::os;
 
-/// Spawns a thread in which every signal is blocked. The calling thread's mask is unchanged afterwards.
+/// Spawns a thread in which every signal is blocked. The calling thread's mask is unchanged
+/// afterwards.
 ///
 /// # Errors
 /// The system's refusal to create a thread.
@@ -17,7 +19,7 @@ pub fn spawn<R: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<JoinHandle<R>> {
-    // A new thread has the mask of the one that creates it: there is no moment with other signals.
+    // A new thread inherits the mask of its creator: other signals are never unblocked in it.
     os::with_signals_blocked(|| builder.name(name.to_owned()).spawn(work))
 }
 

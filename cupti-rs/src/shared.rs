@@ -1,6 +1,7 @@
-//! What threads share: of the standard library and `parking_lot`, or of loom, which plays all orders of it (`model.rs`).
+//! Synchronisation types: from the standard library and `parking_lot`, or from loom, which runs
+//! every interleaving (`model.rs`).
 //!
-//! Only what the models reach goes this way.
+//! Only code that the models reach uses them.
 
 #[cfg(not(all(test, cupti_loom)))]
 pub(crate) use std::sync::{
@@ -15,7 +16,7 @@ pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsiz
 #[cfg(not(all(test, cupti_loom)))]
 pub(crate) use parking_lot::Mutex;
 
-/// Before something is tried again that another thread has to make possible.
+/// Called before a retry that depends on another thread.
 pub(crate) fn spin() {
     #[cfg(not(all(test, cupti_loom)))]
     std::hint::spin_loop();

@@ -1,21 +1,23 @@
 //! An append-only log that one thread writes and any thread may read meanwhile.
 //!
-//! Both hot paths of the profiler end here: the driver callbacks write calls, the range observer writes ranges. A write
-//! is a few relaxed stores and one release store, with no lock. An entry is a fixed number of 64-bit words. A word may be
-//! filled in later (the end of a call), so that a stop or a crash loses no open entry. Every 4,096 entries the writer allocates
-//! the next chunk, its only allocation.
+//! Both hot paths of the profiler end here: the driver callbacks write calls, the range observer
+//! writes ranges. A write is a few relaxed stores and one release store, with no lock. An entry is
+//! a fixed number of 64-bit words. A word may be filled in later (the end of a call), so that a
+//! stop or a crash loses no open entry. Every 4,096 entries the writer allocates the next chunk,
+//! its only allocation.
 //!
-//! A log without drains keeps all chunks. A [`Reader`] returns each entry once, when it has finished, and frees the chunks
-//! without further entries to return: a log that is drained now and then holds what was appended since, and the chunks of open
-//! entries. At a recording's end [`Reader::let_go`] frees the rest, since writers live on.
+//! A log without drains retains all chunks. A [`Reader`] returns each entry once, when it has
+//! finished, and frees the chunks without further entries to return. So a log that is drained now
+//! and then holds the entries since, and the chunks of open entries. At a recording's end
+//! [`Reader::let_go`] frees the rest, since writers live on.
 
 use std::sync::{Arc, Weak};
 
 use crate::shared::{AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering};
 
-/// Entries in a chunk. In the models a chunk is full soon.
+/// Entries in a chunk. Few in the models, so that a chunk is soon full.
 const CHUNK: u64 = if cfg!(all(test, cupti_loom)) { 2 } else { 4096 };
-/// Older chunks that a writer remembers before it looks which of them are gone.
+/// Older chunks that a writer remembers before it checks which of them are freed.
 const OLDER: usize = 64;
 
 #[derive(Debug)]
@@ -39,7 +41,7 @@ impl<const WORDS: usize> Chunk<WORDS> {
         &self.entries[(slot % CHUNK) as usize]
     }
 
-    /// An entry's words. `last` is read first, so that where it is set, the other words are too.
+    /// Reads an entry's words. `last` is read first, so that if it is set, the other words are too.
     fn words(&self, slot: u64, last: usize) -> [u64; WORDS] {
         let entry = self.entry(slot);
         let newest = entry[last].load(Ordering::Acquire);
@@ -55,7 +57,8 @@ impl<const WORDS: usize> Drop for Chunk<WORDS> {
     }
 }
 
-/// A chunk's place in the chain. Whoever holds one holds all chunks that come after it; a chunk may also be held alone.
+/// A chunk's link in the chain. A holder of a link holds all later chunks; a chunk may also be held
+/// alone.
 #[derive(Debug)]
 struct Link<const WORDS: usize> {
     chunk: Arc<Chunk<WORDS>>,
@@ -86,14 +89,14 @@ struct Walk<'a, const WORDS: usize> {
 }
 
 impl<const WORDS: usize> Walk<'_, WORDS> {
-    /// The next entry's slot. `link` is then the one of its chunk.
+    /// Returns the next entry's slot. `link` is then the link of its chunk.
     fn next(&mut self) -> Option<u64> {
         let slot = self.slot;
         if slot >= self.len {
             return None;
         }
         if slot / CHUNK != self.link.chunk.number {
-            // Whoever sees the length sees the chunk: it was linked before.
+            // A reader that sees the length sees the chunk: it was linked before.
             *self.link = self.link.next.get()?.clone();
         }
         self.slot = slot + 1;
@@ -101,10 +104,10 @@ impl<const WORDS: usize> Walk<'_, WORDS> {
     }
 }
 
-/// A thread's log, for those who read it.
+/// A thread's log, for its readers.
 #[derive(Debug)]
 pub struct ThreadLog<const WORDS: usize> {
-    /// The oldest chunk that no reader has gone past. The writer never takes this lock.
+    /// The oldest chunk that no reader has passed. The writer never takes this lock.
     first: Mutex<Arc<Link<WORDS>>>,
     len: AtomicU64,
     closed: AtomicBool,
@@ -118,9 +121,10 @@ pub struct Writer<const WORDS: usize> {
     current: Arc<Chunk<WORDS>>,
     len: u64,
     link: Arc<Link<WORDS>>,
-    /// Chunks before the present one that may be there still, oldest first: readers keep those with open entries.
+    /// Chunks before the current one that may still exist, oldest first: readers retain those with
+    /// open entries.
     older: Vec<(u64, Weak<Chunk<WORDS>>)>,
-    /// How many of them there may be before the next look at which are gone.
+    /// The number of older chunks at which the writer next checks which are freed.
     most_older: usize,
 }
 
@@ -185,8 +189,8 @@ impl<const WORDS: usize> Writer<WORDS> {
         self.link = link;
     }
 
-    /// Stores one word of an earlier entry; whoever then reads this word sees all that was stored before. Nothing
-    /// happens if the entry had finished and was drained.
+    /// Stores one word of an earlier entry. A reader of this word then sees everything that was
+    /// stored before. Does nothing if the entry had finished and was drained.
     #[inline]
     pub fn set(&self, slot: u64, word: usize, value: u64) {
         if slot >= self.len.saturating_sub(1) / CHUNK * CHUNK {
@@ -219,7 +223,7 @@ impl<const WORDS: usize> Writer<WORDS> {
         self.older(slot).map_or(0, |chunk| chunk.entry(slot)[word].load(Ordering::Relaxed))
     }
 
-    /// The chunk of an entry that is not in the present one, if it is there.
+    /// Returns the chunk of an entry that is not in the current one, if it still exists.
     fn older(&self, slot: u64) -> Option<Arc<Chunk<WORDS>>> {
         let place = self.older.binary_search_by_key(&(slot / CHUNK), |&(number, _)| number).ok()?;
         self.older[place].1.upgrade()
@@ -239,7 +243,7 @@ impl<const WORDS: usize> Drop for Writer<WORDS> {
 }
 
 impl<const WORDS: usize> ThreadLog<WORDS> {
-    /// Entries written so far, those that were drained among them.
+    /// Entries written so far, drained ones included.
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
     }
@@ -249,16 +253,17 @@ impl<const WORDS: usize> ThreadLog<WORDS> {
         self.len() == 0
     }
 
-    /// Bytes that the log takes in memory, in chunks of 4,096 entries.
+    /// Bytes of memory that the log takes, in chunks of 4,096 entries.
     pub fn held_bytes(&self) -> u64 {
         self.chunks.load(Ordering::Relaxed) as u64 * CHUNK * size_of::<[u64; WORDS]>() as u64
     }
 
-    /// Returns a reader that removes entries from the log; a log has one. A later one begins at the first chunk that no other
-    /// has passed.
+    /// Returns a reader that removes entries from the log; a log has one reader. A later one begins
+    /// at the first chunk that no other has passed.
     ///
-    /// `last` is the word that shows whether an entry has finished: 0 until then, and a time afterwards, which grows from
-    /// one that finishes to the next. `None` means that entries have finished when they are written.
+    /// `last` is the word that shows the end of an entry: 0 until the entry has finished, then a
+    /// time, which grows from one finished entry to the next. `None` means that entries have
+    /// finished when they are written.
     #[must_use]
     pub fn reader(self: &Arc<Self>, last: Option<usize>) -> Reader<WORDS> {
         let link = self.first.lock().clone();
@@ -269,33 +274,36 @@ impl<const WORDS: usize> ThreadLog<WORDS> {
 
 /// Removes entries from a log, each once, and frees the log's memory.
 ///
-/// It may be used on any thread, also when the writer is gone.
+/// It may be used on any thread, even after the writer is gone.
 #[derive(Debug)]
 pub struct Reader<const WORDS: usize> {
     log: Arc<ThreadLog<WORDS>>,
     last: Option<usize>,
-    /// The chunk of the last entry seen, or the one that was first.
+    /// The chunk of the last entry seen, or the first chunk.
     link: Arc<Link<WORDS>>,
-    /// The first entry that was not seen.
+    /// The first unseen entry.
     next: u64,
     /// Entries that were seen before they had finished, oldest first, each with its chunk.
     open: Vec<(u64, Arc<Chunk<WORDS>>)>,
 }
 
 impl<const WORDS: usize> Reader<WORDS> {
-    /// Visits every entry that finished before `until` and was not visited before, oldest first, and frees the chunks without
-    /// further entries. `until` is a past time, in the time of the entries' last word: what finishes meanwhile is left to
-    /// the next drain. Without a last word `until` has no effect.
+    /// Visits every entry that finished before `until` and was not visited before, oldest first,
+    /// and frees the chunks without further entries. `until` is a past time, in the time of the
+    /// entries' last word: entries that finish meanwhile are left to the next drain. Without a last
+    /// word `until` has no effect.
     ///
-    /// An entry is visited after those that were appended while it was open and that had finished with it: they are in
-    /// the same drain or an earlier one. Costs a look at each entry that was open, and at each later one.
+    /// An entry is visited after those that were appended while it was open and that had finished
+    /// with it: they are in the same drain or an earlier one. Costs a check of each entry that was
+    /// open, and of each later one.
     pub fn drain(&mut self, until: u64, mut visit: impl FnMut(u64, [u64; WORDS])) {
         let finished = |chunk: &Chunk<WORDS>, slot: u64, last: Option<usize>| {
             let words = chunk.words(slot, last.unwrap_or(0));
             last.is_none_or(|last| words[last] != 0 && words[last] < until).then_some(words)
         };
         let last = self.last;
-        // Before the length is read: what was appended while these were open is in reach then.
+        // Before the length is read: entries that were appended while these were open are then in
+        // reach.
         self.open.retain(|(slot, chunk)| match finished(chunk, *slot, last) {
             Some(words) => {
                 visit(*slot, words);
@@ -318,7 +326,7 @@ impl<const WORDS: usize> Reader<WORDS> {
                     None => self.open.push((slot, chunk.clone())),
                 }
             }
-            // One that finished after the length was read may have had others appended to it meanwhile.
+            // Others may have been appended to an entry that finished after the length was read.
             if !found || last.is_none() {
                 break;
             }
@@ -344,8 +352,8 @@ impl<const WORDS: usize> Reader<WORDS> {
         }
     }
 
-    /// Visits every entry that was not drained, finished or not, oldest first, and removes none. After a drain these are the
-    /// open ones and those appended since.
+    /// Visits every entry that was not drained, finished or not, oldest first, and removes none.
+    /// After a drain these are the open ones and those appended since.
     pub fn rest(&self, mut visit: impl FnMut(u64, [u64; WORDS])) {
         let last = self.last.unwrap_or(0);
         for (slot, chunk) in &self.open {
@@ -368,8 +376,8 @@ impl<const WORDS: usize> Reader<WORDS> {
         });
     }
 
-    /// Discards all entries, finished or not, and frees all chunks but the last: for the end of a recording, whose writer may
-    /// live on. Words that the writer fills in later are lost.
+    /// Discards all entries, finished or not, and frees all chunks but the last: for the end of a
+    /// recording, whose writer may live on. Words that the writer fills in later are lost.
     ///
     /// Costs some nanoseconds a chunk.
     pub fn let_go(&mut self) {

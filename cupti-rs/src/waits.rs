@@ -1,8 +1,9 @@
-//! Synchronisations from the calls that wait: records of the kind `SYNCHRONIZATION` that this crate writes in CUPTI's place.
+//! Synchronisations from the calls that wait: records of the kind `SYNCHRONIZATION` that this crate
+//! writes instead of CUPTI.
 //!
-//! CUPTI's own records of that kind make all calls of the program dearer, not only those that wait
-//! (docs/decisions/049-synchronisations-from-calls.md). The callback of a call that waits knows nearly as much: the kind, the
-//! context and the stream, but not the event.
+//! CUPTI's own records of that kind make all calls of the program slower, not only those that wait
+//! (docs/decisions/049-synchronisations-from-calls.md). The callback of a call that waits has
+//! nearly the same data: the kind, the context and the stream, but not the event.
 
 use std::sync::Arc;
 
@@ -15,18 +16,18 @@ use crate::sys::generated::synchronization as layout;
 use crate::thread_log::{Reader, Writer};
 use crate::version::Version;
 
-/// What a driver function that waits waits for.
+/// The target of a driver function that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waiting {
     /// `CUpti_ActivitySynchronizationType`.
     pub(crate) kind: u32,
-    /// Whether its first parameter is the stream: the one that is waited for, or that waits.
+    /// True if its first parameter is the stream: the one that is waited for, or that waits.
     pub(crate) has_stream: bool,
-    /// Whether its default stream is the thread's own.
+    /// True if its default stream is the thread's own.
     pub(crate) is_per_thread: bool,
 }
 
-/// What the driver function with this callback id waits for, if it waits.
+/// Returns the target of the driver function with this callback id, if it waits.
 #[inline(always)] // into the one hot callback
 pub(crate) fn waiting(id: u32) -> Option<Waiting> {
     let (kind, has_stream, is_per_thread) = match id {
@@ -48,7 +49,7 @@ pub(crate) struct Wait {
     pub(crate) correlation_id: u32,
     pub(crate) context: u32,
     pub(crate) stream: u32,
-    /// In [`clock::now_ns`] time.
+    /// The time of the call's begin, in [`clock::now_ns`] time.
     pub(crate) start_ns: u64,
     pub(crate) end_ns: u64,
 }
@@ -77,7 +78,7 @@ impl Wait {
         Self { kind, correlation_id, context, stream, start_ns, end_ns }
     }
 
-    /// Adds a log's waits that ended before a time; with `take` they are taken out of it.
+    /// Adds a log's waits that ended before a time; with `take` they are removed from it.
     pub(crate) fn read(reader: &mut WaitReader, until_ns: u64, take: bool, to: &mut Vec<Self>) {
         let visit = |_, words| {
             let wait = Self::from_words(words);
@@ -88,7 +89,8 @@ impl Wait {
         if take { reader.drain(until_ns, visit) } else { reader.rest(visit) }
     }
 
-    /// Writes the record at the end of `bytes`, as a library lays it out whose records have this length.
+    /// Writes the record at the end of `bytes`, in the layout of a library whose records have this
+    /// length.
     fn write(&self, bytes: &mut Vec<u8>, clock: &Clock, stride: usize) {
         let at = bytes.len();
         bytes.resize(at + stride, 0);
@@ -114,7 +116,7 @@ impl Wait {
     }
 }
 
-/// Adds the records of the waits that began while kinds were enabled to a log of what CUPTI wrote.
+/// Adds the records of the waits that began while kinds were enabled to a log of CUPTI's records.
 pub(crate) fn write(
     waits: &[Wait],
     enabled_ns: &[(u64, u64)],

@@ -1,19 +1,20 @@
-//! An NVTX tool for the tests: it asks for everything that a real one asks for, and writes a line for
-//! each event.
+//! An NVTX tool for the tests: it requests everything that a real tool requests, and writes a line
+//! for each event.
 //!
 //! It shares no code with the crate, so that a mistake in a layout can't cancel out. Two variables
-//! drive it: `FAKE_NVTX_LOG` is the file to append to, and `FAKE_NVTX_MODE` one of
+//! control it: `FAKE_NVTX_LOG` is the file to append to, and `FAKE_NVTX_MODE` is one of
 //!
 //! - `refuse`: the entry point returns 0;
-//! - `empty`, `push-only`, `pop-only`: which functions it installs, where the default is all that
-//!   write 8-bit names;
+//! - `empty`, `push-only`, `pop-only`: the functions it installs; by default all that write 8-bit
+//!   names;
 //! - `refuse-extensions`, `no-slots`: it refuses the extensions, or fills none of their slots;
-//! - `no-batches`: it takes events that are told late one by one alone;
-//! - `disabled`: it says that no domain is enabled;
-//! - `count`: of pushes and pops without a domain it writes nothing but how many it saw, when it is initialised again;
+//! - `no-batches`: it accepts deferred events only one by one;
+//! - `disabled`: it reports every domain as disabled;
+//! - `count`: for pushes and pops without a domain it writes only their number, when it is
+//!   initialised again;
 //! - `annotated`: it starts ranges itself while it is being attached.
 //!
-//! What it is given it reads byte by byte at the offsets that NVTX defines.
+//! It reads its inputs byte by byte at the offsets that NVTX defines.
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a test tool, near the C it stands for")]
 
 use std::env;
@@ -42,7 +43,7 @@ struct VersionInfo {
     set_injection_nvtx_version: Option<unsafe extern "C" fn(u32)>,
 }
 
-/// Module and the slots that it has.
+/// Each required module with the number of its slots.
 const REQUIRED: [(c_int, usize); 4] = [(1, 16), (5, 16), (2, 9), (4, 7)];
 const ALSO: [(c_int, usize); 2] = [(3, 15), (6, 7)];
 const RANGE_PUSH_A: usize = 9;
@@ -59,7 +60,7 @@ thread_local! {
     static THREAD: i32 = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Appends a line; one write each, so that lines of several threads stay whole.
+/// Appends a line with one write, so that lines of several threads stay whole.
 fn log(line: &str) {
     let file = LOG.get_or_init(|| {
         let path = env::var_os("FAKE_NVTX_LOG")?;
@@ -100,7 +101,7 @@ unsafe extern "C" fn pop() -> c_int {
     0
 }
 
-/// What a thread logs: its number and a line.
+/// Logs a thread's number and a line.
 fn say(line: &str) {
     log(&format!("{} {line}", THREAD.with(|id| *id)));
 }
@@ -120,7 +121,7 @@ unsafe fn text(message: *const c_char) -> String {
     format!("{:?}", unsafe { CStr::from_ptr(message) }.to_string_lossy())
 }
 
-/// A message by its type, at its place in some attributes.
+/// A message by its type, at its offset in some attributes.
 unsafe fn message(kind: i32, base: *const u8, offset: usize) -> String {
     // SAFETY: as the caller promises.
     unsafe {
@@ -178,7 +179,7 @@ unsafe fn event(base: *const u8) -> String {
     }
 }
 
-/// Numbers what is made, each kind from 1 on.
+/// Numbers created objects, each kind from 1 on.
 macro_rules! next {
     ($base:expr) => {{
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -186,7 +187,7 @@ macro_rules! next {
     }};
 }
 
-/// The functions that write a line: what they take, the line, and what they give.
+/// Defines the functions that write a line: their arguments, the line, and their results.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $line:expr $(=> $value:expr)?;)*) => {
         $(
@@ -396,7 +397,7 @@ type Entry = (usize, *const ());
 fn the_rest() -> [(c_int, &'static [Entry]); 5] {
     macro_rules! slots {
         ($($slot:literal $function:ident),* $(,)?) => {
-            // Leaked once: a tool is there for good.
+            // Leaked once: a tool lives as long as the process.
             &*Vec::leak(vec![$(($slot, $function as *const ())),*])
         };
     }
@@ -421,7 +422,8 @@ fn the_rest() -> [(c_int, &'static [Entry]); 5] {
     ]
 }
 
-/// An annotated function, as a plugin has: loaded for it, this library is none that NVTX's variable names.
+/// An annotated function, as in a plugin: when loaded as one, this library is not the one that
+/// NVTX's variable names.
 #[unsafe(no_mangle)]
 pub extern "C" fn annotate() {
     drop(nvtx::range("in a plugin"));
@@ -474,7 +476,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtxExtension(info: *const u8) -> c_
         if module == 2 && mode == "no-batches" {
             *slots.add(17) = ptr::null_mut();
         }
-        // What is filled by one that refuses must not be called.
+        // A tool that refuses fills slots which must not be called.
         c_int::from(mode != "refuse-extensions")
     }
 }
@@ -506,7 +508,8 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
 }
 
 unsafe fn attach(get_export_table: GetExportTable, mode: &str) -> Result<(), String> {
-    // SAFETY: NVTX names these ids and the types behind them; the fields are read once the size fits.
+    // SAFETY: NVTX names these ids and the types behind them; the fields are read once the size
+    // fits.
     unsafe {
         let version = get_export_table(3).cast::<VersionInfo>();
         check(!version.is_null(), "no version table")?;

@@ -1,4 +1,4 @@
-//! Ranges by hand and by attribute. Under a tool they show up on its timeline:
+//! Ranges by hand and by attribute. A tool shows them on its timeline:
 //!
 //! ```text
 //! nsys profile --trace=nvtx target/debug/examples/ranges

@@ -1,6 +1,7 @@
 //! The macro that declares methods which only set a field.
 
-/// Declares methods of a builder that set a field: `name(argument: Type) path.of.the.field = value;`.
+/// Declares methods of a builder that set a field:
+/// `name(argument: Type) path.of.the.field = value;`.
 macro_rules! setters {
     ($($(#[$attribute:meta])* $name:ident($argument:ident: $type:ty) $($field:ident).+ = $value:expr;)+) => {$(
         $(#[$attribute])*

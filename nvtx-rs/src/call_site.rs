@@ -1,4 +1,4 @@
-//! Call sites: places in a program that create events of one name, registered with the tool.
+//! Call sites: source locations that create events of one name, registered with the tool.
 
 use std::sync::OnceLock;
 
@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::state;
 use crate::sys::types::{EventAttributes, Handle, Message};
 
-/// A place in a program that creates events of one name, which is registered with the tool once.
+/// A source location that creates events of one name, which is registered with the tool once.
 #[derive(Debug)]
 pub struct CallSite {
     /// `None` if the name is passed with the first event ([`CallSite::unnamed`]).
@@ -59,8 +59,8 @@ impl CallSite {
         self.event_named(self.name())
     }
 
-    /// The registered data of a range with a name only; `None` if the tool does not register strings, or another
-    /// name was registered: a call site registers one name.
+    /// The registered data of a range with a name only; `None` if the tool does not register
+    /// strings, or another name was registered: a call site registers one name.
     #[inline]
     pub(crate) fn registered(&'static self, name: &'static str) -> Option<&'static Registered> {
         let (of, registered) = self.registered.get_or_init(|| (name, self.register(name)));

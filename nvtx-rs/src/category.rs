@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 /// A group of events, such as `io`. Made by [`Domain::category`](crate::Domain::category) and
 /// [`category`](crate::category).
 ///
-/// A category belongs to its domain: for events of another domain a tool shows its number only. Create
-/// a category once, since this takes a lock. Each distinct name is kept until the process ends: use
-/// categories for a few names, not for values such as request numbers.
+/// A category belongs to its domain: for events of another domain a tool shows its number only.
+/// Create a category once, since this takes a lock. Each distinct name stays in memory until the
+/// process ends: use categories for a few names, not for values such as request numbers.
 ///
 /// ```
 /// use std::sync::LazyLock;
@@ -25,7 +25,7 @@ pub struct Category {
 }
 
 impl Category {
-    /// A category as a tool gets it.
+    /// Builds a category from the data that a tool receives.
     #[doc(hidden)]
     #[must_use]
     pub const fn from_parts(id: u32, name: &'static str) -> Category {
@@ -66,7 +66,7 @@ impl Categories {
     }
 }
 
-/// The one copy of a category's name, kept until the process ends.
+/// The one copy of a category's name, stored until the process ends.
 fn interned(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

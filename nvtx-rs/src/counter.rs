@@ -157,15 +157,15 @@ impl<T: Sample> Counter<T> {
         self.registration.observed(None, value.observed());
     }
 
-    /// Records that there is no value now.
+    /// Records the absence of a value now.
     pub fn missing(&self, why: Missing) {
         if !state::is_idle() {
             self.registration.missing(self.id(), why);
         }
     }
 
-    /// Records values with their times by the counter's [`clock`](Counter::clock). If the times do not ascend, the
-    /// batch is flagged as unsorted.
+    /// Records values with their times by the counter's [`clock`](Counter::clock). If the times do
+    /// not ascend, the batch is flagged as unsorted.
     pub fn batch(&self, samples: &[(i64, T)]) {
         if state::is_idle() || samples.is_empty() {
             return;
@@ -292,7 +292,7 @@ impl CounterGroup {
         self.registration.observed(None, CounterValue::Record(record));
     }
 
-    /// Records that there are no values now.
+    /// Records the absence of values now.
     pub fn missing(&self, why: Missing) {
         if !state::is_idle() {
             self.registration.missing(self.id(), why);

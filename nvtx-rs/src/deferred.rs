@@ -1,4 +1,4 @@
-//! Deferred events: reported after they happened, with timestamps of their own.
+//! Deferred events: reported after they happened, with their own timestamps.
 
 use std::sync::OnceLock;
 
@@ -26,8 +26,8 @@ use crate::time::{Clock, Scope};
 /// DEVICE.ranges(&[DeferredRange::new(&name, 1_000, 2_000), DeferredRange::new(&name, 3_000, 4_500)]);
 /// ```
 ///
-/// Names are registered strings of the same domain; a name of another domain is sent without its text. A call
-/// sends a batch to the tool, or two if some events have a colour and some have none.
+/// Names are registered strings of the same domain; a name of another domain is sent without its
+/// text. A call sends a batch to the tool, or two if some events have a colour and some have none.
 #[derive(Debug)]
 #[must_use]
 pub struct Deferred {
@@ -151,7 +151,8 @@ impl Deferred {
         events: impl Iterator<Item = (&'a DeferredMark<'a>, Option<i64>)> + Clone,
     ) {
         if state::has_tool() {
-            // No colour value means "none", so events without a colour have a schema without colours.
+            // No colour value means "none", so events without a colour have a schema without
+            // colours.
             for (has_color, known) in [(false, &schemas.plain), (true, &schemas.colored)] {
                 let (mut bytes, mut count) = (Vec::new(), 0);
                 for (mark, end) in

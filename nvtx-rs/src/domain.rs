@@ -25,8 +25,8 @@ use crate::text::with_c_str;
 /// ```
 ///
 /// The first event registers the domain with the tool; later events take no lock. Events without a
-/// domain are in the default one. [`OwnedDomain`] is for names known at run time only, and for domains
-/// that end before the program.
+/// domain are in the default one. [`OwnedDomain`] is for names known at run time only, and for
+/// domains that end before the program.
 pub struct Domain {
     name: Cow<'static, str>,
     registered: OnceLock<(Handle, DomainSlot)>,
@@ -36,7 +36,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// A domain with this name. Tools take two with one name for different domains.
+    /// Creates a domain with this name. Tools treat two domains of one name as different.
     #[must_use]
     pub const fn new(name: &'static str) -> Domain {
         Domain {
@@ -83,8 +83,8 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// A [`Domain`] made at run time. It ends for a tool when its last clone, range, string and resource
-/// is dropped.
+/// A [`Domain`] created at run time. It ends for a tool when its last clone, range, string and
+/// resource is dropped.
 ///
 /// ```
 /// let domain = nvtx::OwnedDomain::new(format!("worker {}", 3));
@@ -96,7 +96,7 @@ impl fmt::Debug for Domain {
 pub struct OwnedDomain(Arc<Domain>);
 
 impl OwnedDomain {
-    /// A domain with this name. Tools take two with one name for different domains.
+    /// Creates a domain with this name. Tools treat two domains of one name as different.
     #[must_use]
     pub fn new(name: impl Into<String>) -> OwnedDomain {
         let mut domain = Domain::new("");
@@ -148,7 +148,7 @@ impl<'a> DomainRef<'a> {
         }
     }
 
-    /// `None` is the default domain, which has functions of its own.
+    /// `None` is the default domain, which has its own functions.
     pub(crate) fn handle(self) -> Option<Handle> {
         self.get().map(Domain::handle)
     }
@@ -212,14 +212,15 @@ impl<'a> DomainRef<'a> {
         })
     }
 
-    /// The tool's number of the schema of declared work in this domain, from `register` at the first
-    /// call. Requires an attached tool.
+    /// The tool's number of the schema of declared work in this domain, from `register` at the
+    /// first call. Requires an attached tool.
     pub(crate) fn work_schema(self, register: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let schema = self.get().map_or(&DEFAULT_WORK_SCHEMA, |domain| &domain.work_schema);
         *schema.get_or_init(register)
     }
 
-    /// Registers a text with the tool; `None` if the tool does not support it. Events then contain the text.
+    /// Registers a text with the tool; `None` if the tool does not support it. Events then contain
+    /// the text.
     pub(crate) fn register(self, text: &str) -> Option<Handle> {
         let domain = self.handle_or_null();
         let handle = with_c_str(text, |text| functions::register_string(domain, Text::new(text)));

@@ -58,7 +58,8 @@ macro_rules! methods {
                 Resource::new($reference(self), id, name)
             }
 
-            /// A lock implemented by the program, whose use tools can show.
+            /// Creates a named handle for a lock that the program implements, so that tools can
+            /// show its use.
             pub fn sync_object<'a>(&$life self, name: &str) -> SyncObject {
                 SyncObject::new($reference(self), name)
             }

@@ -1,8 +1,8 @@
 //! Slots of the domains registered with a tool, by number.
 //!
-//! A range's guard needs its domain at the end. An owned domain is reference-counted, and a guard with
-//! a reference count does not fit into registers. The guard holds a slot number instead; the slot has
-//! the count and the tool's handle.
+//! A range's guard needs its domain at the end. An owned domain is reference-counted, and a guard
+//! with a reference count does not fit into registers. The guard holds a slot number instead; the
+//! slot has the count and the tool's handle.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -72,7 +72,7 @@ impl DomainSlot {
         CHUNKS.get(chunk)?.get()?.get(at)
     }
 
-    /// The tool's handle; `None` for the default domain, which has functions of its own.
+    /// The tool's handle; `None` for the default domain, which has its own functions.
     pub(crate) fn handle(self) -> Option<Handle> {
         self.entry().map(|entry| entry.handle.load())
     }

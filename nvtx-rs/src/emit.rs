@@ -1,6 +1,7 @@
 //! Sends events to the tool.
 //!
-//! A start determines how its end is sent, so that a tool without one of two functions receives neither.
+//! A start determines how its end is sent, so that a tool without one of two functions receives
+//! neither.
 
 use crate::call_site::Registered;
 use crate::domain_slot::DomainSlot;
@@ -11,8 +12,8 @@ use crate::sys::types::{EventAttributes, Handle, Message, PayloadData, ShortText
 use crate::text::{short, with_text};
 use crate::work;
 
-/// Sends a start on this thread with a short name only, in the default domain. False if the name is not short
-/// or the tool lacks the function.
+/// Sends a start on this thread with a short name only, in the default domain. False if the name is
+/// not short or the tool lacks the function.
 #[inline]
 pub(crate) fn push_short(name: &str) -> bool {
     let mut buffer = ShortText::EMPTY;
@@ -51,7 +52,8 @@ pub(crate) fn pop_with(domain: DomainSlot, record: &Record) {
     }
 }
 
-/// Sends the start of a process range; returns the tool's number of it, or `None` if the tool lacks the function.
+/// Sends the start of a process range; returns the tool's number of it, or `None` if the tool lacks
+/// the function.
 pub(crate) fn start(event: &Event<'_>) -> Option<u64> {
     let in_domain = functions::domain_range_start_ex;
     send(event, functions::range_start_a, functions::range_start_ex, in_domain)
@@ -77,7 +79,8 @@ pub(crate) fn mark(event: &Event<'_>) {
     send(event, functions::mark_a, functions::mark_ex, functions::domain_mark_ex);
 }
 
-/// Calls the function of the event's domain; the default one has a function for plain names and one for others.
+/// Calls the function of the event's domain; the default one has a function for plain names and one
+/// for others.
 fn send<R>(
     event: &Event<'_>,
     plain: impl FnOnce(Text<'_>) -> Option<R>,
@@ -90,7 +93,8 @@ fn send<R>(
     }
 }
 
-/// Calls the function with a record; `None` if the record is of another domain, or the tool does not take it.
+/// Calls the function with a record; `None` if the record is of another domain, or the tool does
+/// not accept it.
 fn with_record<R>(
     domain: DomainSlot,
     record: &Record,
@@ -101,7 +105,7 @@ fn with_record<R>(
     call(handle, &[PayloadData::new(schema, record.bytes())])
 }
 
-/// Calls the function for plain names, if the event has nothing but a name.
+/// Calls the function for plain names, if the event has only a name.
 fn with_plain<R>(event: &Event<'_>, call: impl FnOnce(Text<'_>) -> Option<R>) -> Option<R> {
     let plain = event.registered.is_none()
         && event.color.is_none()

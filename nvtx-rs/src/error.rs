@@ -11,7 +11,7 @@ pub(crate) const PATH_VARIABLE: &str = if cfg!(target_pointer_width = "32") {
     "NVTX_INJECTION64_PATH"
 };
 
-/// Why a tool could not be attached, an observer not installed, or a record not made.
+/// The reason why a tool could not be attached, an observer not installed, or a record not made.
 ///
 /// Ranges continue in every case.
 pub struct Error(Kind);
@@ -85,7 +85,7 @@ fn whole_text(error: &dyn error::Error) -> String {
     text
 }
 
-/// The text of `Display`: `main` prints the error that it returns this way.
+/// The text of `Display`: `main` prints a returned error this way.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -13,8 +13,8 @@ use crate::state;
 use crate::sys::types::Handle;
 use crate::work::{self, Work};
 
-/// The description of an event. [`range`](Event::range), [`process_range`](Event::process_range) and
-/// [`mark`](Event::mark) record it.
+/// The description of an event. [`range`](Event::range), [`process_range`](Event::process_range)
+/// and [`mark`](Event::mark) record it.
 ///
 /// Without a tool and an observer nothing is computed from it. The macros, such as
 /// [`range!`](crate::range!), do not evaluate the arguments either.
@@ -72,8 +72,8 @@ impl<'a> Event<'a> {
         color(color: Color) color = Some(color);
         /// Sets the category, which must be of the event's domain.
         category(category: Category) category = Some(category);
-        /// Sets a record, for the observer and tools with support for schemas. A tool receives it only if
-        /// the schema is of the event's domain.
+        /// Sets a record, for the observer and tools with support for schemas. A tool receives it
+        /// only if the schema is of the event's domain.
         record(record: &'a Record) record = Some(record);
     }
 
@@ -134,7 +134,7 @@ impl<'a> Event<'a> {
         self.field(work::PIPE, pipe, "")
     }
 
-    /// Sets those of operations, bytes, type and units that the work has.
+    /// Sets the fields that the work has: operations, bytes, type and units.
     ///
     /// ```
     /// use nvtx::{Dtype, Work};
@@ -151,7 +151,7 @@ impl<'a> Event<'a> {
         self
     }
 
-    /// The event as observers receive it.
+    /// Converts the event to the form that observers receive.
     pub(crate) fn start(&self) -> RangeStart<'_> {
         let mut start = RangeStart::new(self.name);
         start.domain = self.domain.name();

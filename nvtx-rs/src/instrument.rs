@@ -1,8 +1,8 @@
 //! Futures, streams, iterators and closures in ranges.
 //!
-//! A future's life may span threads and overlaps other work: it is a range of the process. Each poll runs on
-//! one thread, to which its launches are attributed: it is a range of that thread. Both are recorded
-//! unless one is disabled.
+//! A future's life may span threads and overlaps other work: it is a range of the process. Each
+//! poll runs on one thread, and launches in it are attributed to that poll: it is a range of the
+//! thread. Both are recorded unless one is disabled.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -62,7 +62,7 @@ impl Name {
         if state::is_idle() { Range::NONE } else { Range::begin_event(self.event()) }
     }
 
-    /// Starts a range of this thread, an activation of the life if that is a range, too.
+    /// Starts a range of this thread, an activation of the life if that is also a range.
     #[inline]
     fn entry(&self, life: Option<&ProcessRange>) -> Range {
         if state::is_idle() { Range::NONE } else { self.entry_now(life) }
@@ -79,8 +79,8 @@ impl Name {
 }
 
 impl InRange {
-    /// Ranges with this name in the default domain: a process range for the life, a thread range for each poll or
-    /// step.
+    /// Ranges with this name in the default domain: a process range for the life, a thread range
+    /// for each poll or step.
     pub fn new(name: impl Into<Cow<'static, str>>) -> InRange {
         InRange { name: Name::Text(None, name.into()), lifetime: Lifetime::Wanted, polls: true }
     }
@@ -100,13 +100,13 @@ impl InRange {
         self
     }
 
-    /// Whether the life, until completion or drop, is a range of the process. True by default.
+    /// Sets whether the life, until completion or drop, is a range of the process. True by default.
     pub fn lifetime(mut self, wanted: bool) -> InRange {
         self.lifetime = if wanted { Lifetime::Wanted } else { Lifetime::Unwanted };
         self
     }
 
-    /// Whether each poll or step is a range of its thread. True by default.
+    /// Sets whether each poll or step is a range of its thread. True by default.
     pub fn polls(mut self, wanted: bool) -> InRange {
         self.polls = wanted;
         self
@@ -131,7 +131,8 @@ impl InRange {
         f()
     }
 
-    /// Wraps a closure, which then runs in a range of the calling thread: for `thread::spawn`, `rayon::join`.
+    /// Wraps a closure, which then runs in a range of the calling thread: for `thread::spawn`,
+    /// `rayon::join`.
     ///
     /// ```
     /// let job = nvtx::InRange::new("job").wrap(|| 6 * 7);
@@ -187,8 +188,8 @@ impl<T> Instrument for T {}
 pin_project! {
     /// A future, stream or iterator in ranges. Made by [`Instrument::in_range`].
     ///
-    /// If it is dropped before completion, as a cancelled future is, its contents are dropped within the range of
-    /// its life, outside thread ranges.
+    /// If it is dropped before completion, as a cancelled future is, its contents are dropped
+    /// within the range of its life, outside thread ranges.
     #[derive(Debug)]
     #[must_use = "futures, streams and iterators do nothing unless they are polled"]
     pub struct Instrumented<T> {
@@ -206,7 +207,7 @@ impl<T> Instrumented<T> {
     }
 }
 
-/// Makes one step in its range. The last one ends the life: a completed future may be kept for long.
+/// Makes one step in its range. The last step ends the life: a completed future may exist for long.
 #[inline]
 fn step<R>(
     name: &Option<Name>,

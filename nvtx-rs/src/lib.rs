@@ -1,8 +1,8 @@
-//! NVTX v3 ranges in Rust alone: no C compiler, no libclang, no CUDA.
+//! NVTX v3 ranges in pure Rust: no C compiler, no libclang, no CUDA.
 //!
 //! A range names a piece of work on the thread that runs it. NVTX tools (Nsight Systems, Nsight
 //! Compute, CUPTI) show it beside the GPU's work, and a profiler inside the process receives it
-//! through [`observer`]. Libraries and programs with annotations depend on this crate alone.
+//! through [`observer`]. Libraries and programs with annotations depend only on this crate.
 //!
 //! ```
 //! fn attention() {
@@ -43,31 +43,33 @@
 //!
 //! # Cost
 //!
-//! Without a tool and an observer, a range costs a relaxed load and a branch at its start and, unless
-//! the compiler removes it, a branch at its end: less than 1 ns for the pair. The macros then compute
-//! neither the name nor the options. With a tool, only a name of more than 255 bytes is copied to the
-//! heap. Events take no lock, except the first event of a domain, a call site and a schema.
+//! Without a tool and an observer, a range costs a relaxed load and a branch at its start. Its end
+//! costs a branch, unless the compiler removes it. The pair takes less than 1 ns. The macros then
+//! compute neither the name nor the options. With a tool, only a name of more than 255 bytes is
+//! copied to the heap. Events take no lock, except the first event of a domain, a call site and a
+//! schema.
 //!
 //! # Tools
 //!
-//! The first range of the process loads the library in `NVTX_INJECTION64_PATH` (`nsys profile` sets the
-//! variable), as NVTX's own headers do. Unlike these, the crate does not find a tool that is linked into
-//! the program. If the library cannot be loaded or refuses, ranges continue without a tool, and
-//! [`attach_error`] returns the reason.
+//! The first range of the process loads the library in `NVTX_INJECTION64_PATH` (`nsys profile` sets
+//! the variable), as NVTX's own headers do. Unlike these, the crate does not find a tool that is
+//! linked into the program. If the library cannot be loaded or refuses, ranges continue without a
+//! tool, and [`attach_error`] returns the reason.
 //!
-//! `nsys profile --capture-range=nvtx --nvtx-capture=step` starts at a range of that name only if the
-//! name is a registered string, as those of [`range!("step")`](range!), [`annotate`](macro@annotate) and
-//! [`register`] are. For `nvtx::range("step")` set `NSYS_NVTX_PROFILER_REGISTER_ONLY=0`.
+//! `nsys profile --capture-range=nvtx --nvtx-capture=step` starts at a range of that name only if
+//! the name is a registered string, as from [`range!("step")`](range!),
+//! [`annotate`](macro@annotate) and [`register`]. For `nvtx::range("step")` set
+//! `NSYS_NVTX_PROFILER_REGISTER_ONLY=0`.
 //!
-//! Tools receive names as UTF-8. A NUL inside a name is replaced by `?` for tools, since NVTX's names
-//! end at the first NUL; an [`observer`] receives the original name. Names may be empty and of any
-//! length. Tools have limits of their own: nsys 2023.4 drops events with unregistered names of more than
-//! about 64 KiB.
+//! Tools receive names as UTF-8. A NUL inside a name is replaced by `?` for tools, since NVTX's
+//! names end at the first NUL; an [`observer`] receives the original name. Names may be empty and
+//! of any length. Tools have their own limits: nsys 2023.4 drops events with unregistered names of
+//! more than about 64 KiB.
 //!
-//! A forked child inherits the parent's tool and searches for one only if the parent had not done so.
-//! Ranges take no lock and are safe in the child. The child deadlocks if another thread of the parent
-//! held a lock at the fork: in the first event of a domain, call site or schema, in its first call of
-//! this crate, or in making a category.
+//! A forked child inherits the parent's tool and searches for one only if the parent had not done
+//! so. Ranges take no lock and are safe in the child. The child deadlocks if another thread of the
+//! parent held a lock at the fork: in the first event of a domain, call site or schema, in its
+//! first call of this crate, or in making a category.
 //!
 //! # Features
 //!
@@ -76,12 +78,12 @@
 //! - `stream`: [`Instrument`] for streams, besides futures and iterators.
 //! - `tracing`: `NvtxLayer`, which records the spans of `tracing` as ranges.
 #![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
-// Unsafe code is in `sys` alone.
+// Unsafe code is only in `sys`.
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Without the feature the state is a constant, and what depends on it is unused.
+// Without the feature the state is a constant, and code that depends on it is unused.
 #![cfg_attr(not(feature = "enable"), allow(dead_code))]
-// Models have a tool of their own (`model.rs`) and do not load one.
+// Models have their own tool (`model.rs`) and do not load one.
 #![cfg_attr(nvtx_loom, allow(dead_code))]
 
 // The macro's expansion names `::nvtx`, and this crate's own tests use the macro.
@@ -156,7 +158,8 @@ pub use profiler_macros::annotate;
 
 /// True if an NVTX tool is attached to this process. Always false without the feature `enable`.
 ///
-/// The first call of this function or of [`range`](range()) searches for the tool. The result is final.
+/// The first call to this function or [`range`](range()) searches for the tool. The result is
+/// final.
 #[must_use]
 pub fn is_attached() -> bool {
     state::is_attached()
@@ -164,15 +167,15 @@ pub fn is_attached() -> bool {
 
 /// Searches for the tool and initializes it.
 ///
-/// The first event does so, too. A call at the start of `main` spares the first event this delay.
+/// The first event also does so. A call at the start of `main` spares the first event this delay.
 pub fn initialize() {
     if state::has_tool() {
         sys::functions::initialize(None);
     }
 }
 
-/// Why the tool in the environment variable could not be attached. `None` if it was attached or the
-/// variable is not set.
+/// The reason why the tool in the environment variable could not be attached. `None` if it was
+/// attached or the variable is not set.
 ///
 /// ```
 /// if let Some(error) = nvtx::attach_error() {

@@ -1,6 +1,7 @@
 //! The macros: events whose names and values are computed only if a tool or observer is active.
 
-/// Starts a range of this thread, and computes its name and options only if a tool or observer is active.
+/// Starts a range of this thread, and computes its name and options only if a tool or observer is
+/// active.
 ///
 /// A name without arguments is registered with the tool once per call site, and not copied again.
 ///
@@ -22,7 +23,8 @@
 /// }
 /// ```
 ///
-/// Options precede the name, each at most once and in any order. The name has the syntax of [`format!`].
+/// Options precede the name, each at most once and in any order. The name has the syntax of
+/// [`format!`].
 ///
 /// - `domain: GPU`: the domain, which is a `static`;
 /// - `color: Color::RED`: a [`Color`](crate::Color);
@@ -30,8 +32,8 @@
 /// - `payload: x`: a value that converts to a [`Payload`](crate::Payload);
 /// - `fields: { "name" = value, "unit"; "name" = value }`: [`Field`](crate::Field)s;
 /// - `record: &record`: a [`Record`](crate::schema::Record);
-/// - `flops: 2 * m * n * k`, `bytes: b`, `dtype: Dtype::F32`, `pipe: Pipe::Tensor`, or `work: Work::gemm(m, n, k, Dtype::F32)`:
-///   the amount of [`Work`](crate::Work).
+/// - `flops: 2 * m * n * k`, `bytes: b`, `dtype: Dtype::F32`, `pipe: Pipe::Tensor`, or
+///   `work: Work::gemm(m, n, k, Dtype::F32)`: the amount of [`Work`](crate::Work).
 #[macro_export]
 macro_rules! range {
     ($($all:tt)+) => {
@@ -66,7 +68,8 @@ macro_rules! mark {
     };
 }
 
-/// Parses the options one by one: the method, the call site, the parsed options, and the remaining tokens.
+/// Parses the options one by one: the method, the call site, the parsed options, and the remaining
+/// tokens.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __nvtx_event {

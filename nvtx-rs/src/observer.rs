@@ -1,7 +1,7 @@
 //! The slot through which a profiler in this process observes ranges.
 //!
-//! The slot is filled once, so that ranges use the observer without a lock. Switching the observer off
-//! returns ranges to their idle cost. Crates with annotations alone do not need this module.
+//! The slot is filled once, so that ranges use the observer without a lock. Switching the observer
+//! off returns ranges to their idle cost. Crates that only annotate do not need this module.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,8 +79,8 @@ pub struct RangeStart<'a> {
     pub fields: &'a [Field<'a>],
     /// Values with a schema.
     pub record: Option<&'a Record>,
-    /// The token of the process range of which this range is an activation, as a poll is of its
-    /// future's life. `None` also if the start of the process range was not observed.
+    /// The token of this range's process range, if this range is an activation of one, as a poll is
+    /// of its future's life. `None` also if the start of the process range was not observed.
     pub within: Option<Token>,
 }
 
@@ -164,7 +164,7 @@ pub struct CounterSample<'a> {
 }
 
 impl<'a> CounterSample<'a> {
-    /// A sample of now in the default domain, for tools and for tests of observers.
+    /// A current sample in the default domain, for tools and for tests of observers.
     #[must_use]
     pub const fn new(name: &'a str, value: CounterValue<'a>) -> CounterSample<'a> {
         CounterSample { name, domain: None, unit: "", time: None, value }
@@ -185,7 +185,7 @@ pub enum CounterValue<'a> {
     Missing(Missing),
 }
 
-/// Why a counter has no value.
+/// The reason why a counter has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The value is zero.
@@ -224,37 +224,39 @@ impl<'a> DeferredEvent<'a> {
     }
 }
 
-/// Receives the events of all threads: the data of tools, and the fields, which tools lack. It does not
-/// receive the scopes of counters and deferred events, limits of counters, conversions of clocks, or
-/// schemas other than those of its records.
+/// Receives the events of all threads: everything that tools receive, and the fields, which tools
+/// lack. It does not receive the scopes of counters and deferred events, limits of counters,
+/// conversions of clocks, or schemas other than those of its records.
 ///
-/// The functions run on the thread of the event, inside the annotated program. They should be fast and
-/// must not start ranges, which would recurse. The default implementations do nothing.
+/// The functions run on the thread of the event, inside the annotated program. They should be fast
+/// and must not start ranges, which would recurse. The default implementations do nothing.
 ///
 /// The end of a range is reported if its start was observed, regardless of later switches. An end
-/// follows its start on the same thread, mostly in reverse order of the starts: a moved guard can end
-/// out of order, and a leaked guard never ends.
+/// follows its start on the same thread, usually in reverse order of the starts. A moved guard can
+/// end out of order, and a leaked guard never ends.
 ///
 /// # Panics
 ///
-/// A panic in an observer is caught and counted ([`Switch::panics`]), and switches the observer off. A
-/// range whose start panicked continues unobserved. With `panic = "abort"` a panic aborts.
+/// A panic in an observer is caught and counted ([`Switch::panics`]), and switches the observer
+/// off. A range whose start panicked continues unobserved. With `panic = "abort"` a panic aborts.
 #[allow(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Observer: Sync + Send {
     /// A range starts on this thread.
     fn range_start(&self, range: &RangeStart<'_>) -> Token;
 
-    /// The range for which [`range_start`](Observer::range_start) returned `token` ends on this thread.
+    /// The range for which [`range_start`](Observer::range_start) returned `token` ends on this
+    /// thread.
     fn range_end(&self, token: Token);
 
-    /// As [`range_end`](Observer::range_end), with the record of [`Range::end_with`](crate::Range::end_with).
-    /// By default drops the record and ends the range.
+    /// As [`range_end`](Observer::range_end), with the record of
+    /// [`Range::end_with`](crate::Range::end_with). By default drops the record and ends the range.
     fn range_end_with(&self, token: Token, record: &Record) {
         self.range_end(token);
     }
 
-    /// The open range for which [`range_start`](Observer::range_start) returned `token` gets further named values. A value
-    /// replaces an earlier one of its name. By default they are dropped.
+    /// The open range for which [`range_start`](Observer::range_start) returned `token` receives
+    /// further named values. A value replaces an earlier one with its name. By default the values
+    /// are dropped.
     fn range_fields(&self, token: Token, fields: &[Field<'_>]) {}
 
     /// A range of the process starts on this thread, and may end on another. `None`, the default,
@@ -263,8 +265,9 @@ pub trait Observer: Sync + Send {
         None
     }
 
-    /// As [`range_fields`](Observer::range_fields), of the open process range for which
-    /// [`process_range_start`](Observer::process_range_start) returned `token`. By default they are dropped.
+    /// As [`range_fields`](Observer::range_fields), for the open process range for which
+    /// [`process_range_start`](Observer::process_range_start) returned `token`. By default the
+    /// values are dropped.
     fn process_range_fields(&self, token: Token, fields: &[Field<'_>]) {}
 
     /// The process range for which [`process_range_start`](Observer::process_range_start) returned
@@ -279,7 +282,7 @@ pub trait Observer: Sync + Send {
     /// This thread recorded a mark.
     fn mark(&self, mark: &Mark<'_>) {}
 
-    /// An object got a name.
+    /// An object received a name.
     fn named(&self, what: &Named<'_>, name: &str) {}
 
     /// A counter was sampled.
@@ -295,20 +298,20 @@ pub trait Observer: Sync + Send {
 shared! { static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new(); }
 shared! { static PANICS: AtomicU64 = AtomicU64::new(0); }
 
-/// Installs the observer of this process, switched off. It stays installed; installing it again returns
-/// another switch.
+/// Installs the observer of this process, switched off. It stays installed; installing it again
+/// returns another switch.
 ///
-/// Observers are compared by address. Values without a size may share one, so an observer should have a
-/// field.
+/// Observers are compared by address. Values without a size may share one, so an observer should
+/// have a field.
 ///
-/// The observer is called until the process ends: its library has to stay loaded as long as the one
-/// that this crate is linked into, mostly the same. Close such a library (`dlclose`) only when none of
-/// its code runs any more.
+/// The observer is called until the process ends. Its library must stay loaded as long as the one
+/// that this crate is linked into, usually the same. Close such a library (`dlclose`) only when
+/// none of its code runs any more.
 ///
 /// # Errors
 ///
-/// [`Error::is_taken`] if another observer holds the slot; [`Error::is_disabled`] without the feature
-/// `enable`.
+/// [`Error::is_taken`] if another observer holds the slot; [`Error::is_disabled`] without the
+/// feature `enable`.
 pub fn install(observer: &'static dyn Observer) -> Result<Switch, Error> {
     if !cfg!(feature = "enable") {
         return Err(Error::disabled());
@@ -332,8 +335,8 @@ impl Switch {
         state::set(state::OBSERVER);
     }
 
-    /// Ranges that start from now on are not observed; the ends of open ones still are. A concurrent
-    /// start on another thread may still be reported.
+    /// Ranges that start from now on are not observed; the ends of open ones still are. A
+    /// concurrent start on another thread may still be reported.
     pub fn off(&self) {
         state::clear(state::OBSERVER);
     }
@@ -413,11 +416,12 @@ fn if_on(report: impl FnOnce(&dyn Observer)) {
     }
 }
 
-/// Calls the observer, if there is one. Keeps its panic out of the annotated program.
+/// Calls the observer, if there is one. Catches its panics, which must not reach the annotated
+/// program.
 #[inline]
 fn call<R>(report: impl FnOnce(&dyn Observer) -> R) -> Option<R> {
     let observer = *OBSERVER.get()?;
-    // After a panic the observer is switched off; the consistency of its data is its own concern.
+    // After a panic the observer is switched off; it must ensure the consistency of its own data.
     catch_unwind(AssertUnwindSafe(|| report(observer))).map_err(panicked).ok()
 }
 

@@ -46,7 +46,7 @@ impl Payload {
     pub fn from_raw(kind: i32, bits: u64) -> Option<Payload> {
         // A member of 32 bits is at the start of the 64-bit union.
         let start = if cfg!(target_endian = "big") { bits >> 32 } else { bits };
-        // CAST: the upper half is no part of the member.
+        // CAST: the upper half is not part of the member.
         let start = start as u32;
         Some(match kind {
             1 => Payload::U64(bits),

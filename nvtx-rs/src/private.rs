@@ -29,21 +29,22 @@ pub use std::{concat, format_args, module_path};
 pub use crate::call_site::CallSite;
 pub use crate::instrument::InRange;
 
-/// Whether a tool or observer is active, or no tool was searched yet. Costs one load.
+/// True if a tool or observer is active, or no search for a tool has run yet. Costs one load.
 #[inline]
 #[must_use]
 pub fn is_active() -> bool {
     !state::is_idle()
 }
 
-/// Calls a closure once, so that it may move captured values into its result. A direct call would be inferred as `Fn`.
+/// Calls a closure once, so that it may move captured values into its result. A direct call would
+/// be inferred as `Fn`.
 #[inline]
 pub fn call<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
 impl CallSite {
-    /// Whether a tool or observer is active, or no tool was searched yet. Costs one load.
+    /// True if a tool or observer is active, or no search for a tool has run yet. Costs one load.
     #[inline]
     pub fn is_active(&self) -> bool {
         is_active()
@@ -55,7 +56,8 @@ impl CallSite {
         if state::is_idle() { Range::NONE } else { Range::begin_site(self, self.name()) }
     }
 
-    /// Starts a range of this thread. `describe` adds details and runs only if a tool or observer is active.
+    /// Starts a range of this thread. `describe` adds details and runs only if a tool or observer
+    /// is active.
     #[inline]
     pub fn range_with<'a>(&'static self, describe: impl FnOnce(Event<'a>) -> Event<'a>) -> Range {
         if is_active() { describe(self.event()).range() } else { Range::NONE }
@@ -67,7 +69,8 @@ impl CallSite {
         ProcessRange::start(move || self.event())
     }
 
-    /// Starts a range of the process. `describe` adds details and runs only if a tool or observer is active.
+    /// Starts a range of the process. `describe` adds details and runs only if a tool or observer
+    /// is active.
     #[inline]
     pub fn process_range_with<'a>(
         &'static self,

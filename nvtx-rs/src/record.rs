@@ -1,4 +1,4 @@
-//! Ranges and marks that are described by a record alone.
+//! Ranges and marks that only a record describes.
 
 use crate::event::Event;
 use crate::observer::{self, RangeStart, Token};
@@ -9,9 +9,9 @@ use crate::sys::functions;
 use crate::sys::types::{Handle, PayloadData};
 
 impl Record {
-    /// Marks a moment by the record alone. The name is that of the entry that is the
-    /// [`message`](crate::schema::Entry::message). Without one, for a tool without support for records, and for the
-    /// observer the name is the schema's.
+    /// Records a mark that only this record describes. Its name is the
+    /// [`message`](crate::schema::Entry::message) entry's value. The schema's name is used instead
+    /// without such an entry, for a tool without support for records, and for the observer.
     pub fn mark(&self) {
         if state::is_idle() {
             return;
@@ -23,7 +23,8 @@ impl Record {
         }
     }
 
-    /// Starts a range of this thread by the record alone, with the name as for [`mark`](Record::mark).
+    /// Starts a range of this thread that only this record describes. Its name is as for
+    /// [`mark`](Record::mark).
     pub fn range(&self) -> Range {
         if state::is_idle() {
             return Range::NONE;
@@ -34,7 +35,8 @@ impl Record {
         Range::from_parts(self.schema().domain(), true, self.observed(observer::range_start))
     }
 
-    /// Starts a range of the process by the record alone, with the name as for [`mark`](Record::mark).
+    /// Starts a range of the process that only this record describes. Its name is as for
+    /// [`mark`](Record::mark).
     pub fn process_range(&self) -> ProcessRange {
         if state::is_idle() {
             return ProcessRange::NONE;
@@ -47,8 +49,8 @@ impl Record {
         ProcessRange::from_parts(self.schema().domain(), range, token)
     }
 
-    /// Sends the record to the tool as an event of its own; `None` if the tool does not take it. Only with an entry that
-    /// is a name: a tool may drop an event without one.
+    /// Sends the record to the tool as an event of its own; `None` if the tool does not accept it.
+    /// Requires an entry that is a name: a tool may drop an event without one.
     fn submit<T>(&self, send: fn(Handle, &[PayloadData<'_>]) -> Option<T>) -> Option<T> {
         if !self.schema().has_message() {
             return None;

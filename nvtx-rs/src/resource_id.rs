@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-/// The object of a [`Resource`](crate::Resource). Pointers and handles are numbers, which tools show or compare.
-/// Nothing dereferences them, so they may be invalid.
+/// The object of a [`Resource`](crate::Resource). Pointers and handles are numbers, which tools
+/// show or compare. Nothing dereferences them, so they may be invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceId {
     kind: u32,

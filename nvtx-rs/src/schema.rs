@@ -1,8 +1,8 @@
 //! Records of several values, and the schemas that describe them to tools.
 //!
-//! A tool reads a record's bytes by its schema, so the two must agree: only the schema makes records, it
-//! checks every value, and it has no pointers. Offsets are those of C, so a `#[repr(C)]` structure with
-//! the same members has the same bytes.
+//! A tool reads a record's bytes by its schema, so the two must agree. Therefore only the schema
+//! makes records, it checks every value, and it has no pointers. Offsets are those of C, so a
+//! `#[repr(C)]` structure with the same members has the same bytes.
 
 use std::sync::OnceLock;
 
@@ -51,14 +51,14 @@ pub enum EntryType {
     Text(usize),
     /// One of the values of an [`Enum`], as a number of its size.
     Enum(&'static Enum),
-    /// The tool's handle of a registered string, for the names of deferred events. Tools may dereference it, so a
-    /// program's own records cannot contain one.
+    /// The tool's handle of a registered string, for the names of deferred events. Tools may
+    /// dereference it, so a program's own records cannot contain one.
     #[doc(hidden)]
     Registered,
 }
 
 impl EntryType {
-    /// NVTX's number of the type; 0 for an enum that the tool did not take.
+    /// NVTX's number of the type; 0 for an enum that the tool did not accept.
     fn number(self) -> u64 {
         match self {
             EntryType::I8 => 11,
@@ -140,7 +140,7 @@ impl Entry {
         self
     }
 
-    /// Asks tools not to show the value.
+    /// Requests that tools do not show the value.
     pub const fn hidden(mut self) -> Entry {
         self.flags |= 1 << 9;
         self
@@ -149,8 +149,9 @@ impl Entry {
     /// Makes the value the name of the event, for [`Record::mark`], [`Record::range`] and
     /// [`Record::process_range`]. Requires an [`EntryType::Text`].
     ///
-    /// For tools the last name applies: in `event("name").record(&record)` the entry replaces `"name"`, and
-    /// [`Range::end_with`](crate::Range::end_with) renames the range. Observers keep the event's name.
+    /// For tools the last name applies: in `event("name").record(&record)` the entry replaces
+    /// `"name"`, and [`Range::end_with`](crate::Range::end_with) renames the range. Observers
+    /// receive the event's own name.
     pub const fn message(mut self) -> Entry {
         self.flags |= MESSAGE;
         self
@@ -278,11 +279,12 @@ impl Schema {
         self.entries.iter().any(Entry::is_message)
     }
 
-    /// A record with these values, one for each entry.
+    /// Builds a record with these values, one for each entry.
     ///
     /// # Errors
     ///
-    /// [`Error::is_mismatch`] if the number of values differs from that of the entries, or a value does not fit.
+    /// [`Error::is_mismatch`] if the number of values differs from the number of entries, or a
+    /// value does not fit.
     pub fn record(&'static self, values: &[Value<'_>]) -> Result<Record, Error> {
         if values.len() != self.entries.len() {
             return Err(Error::mismatch(
@@ -306,7 +308,7 @@ impl Schema {
         Ok(Record { schema: self, bytes: bytes.into() })
     }
 
-    /// A record with these bytes, such as those of a `#[repr(C)]` structure.
+    /// Builds a record with these bytes, such as a `#[repr(C)]` structure's.
     ///
     /// # Errors
     ///
@@ -334,7 +336,7 @@ fn size(entries: &[Entry]) -> usize {
     end.next_multiple_of(align)
 }
 
-/// The entries with the offsets that C gives them.
+/// The entries with their offsets in C.
 fn offsets(entries: &[Entry]) -> impl Iterator<Item = (usize, &Entry)> {
     let mut next = 0usize;
     entries.iter().map(move |entry| {
@@ -397,7 +399,7 @@ pub struct Enum {
 }
 
 impl Enum {
-    /// An enum of 1, 2, 4 or 8 bytes; another size is rounded up to the next of these.
+    /// Creates an enum of 1, 2, 4 or 8 bytes; another size is rounded up to the next of these.
     pub const fn new(
         name: &'static str,
         bytes: usize,
@@ -418,7 +420,7 @@ impl Enum {
         self
     }
 
-    /// Sets the domain, which must be that of the schemas.
+    /// Sets the domain, which must be the schemas' domain.
     pub const fn in_domain(mut self, domain: &'static Domain) -> Enum {
         self.domain = Some(domain);
         self

@@ -51,7 +51,8 @@ mod once {
     use loom::sync::Mutex;
     use loom::sync::atomic::{AtomicBool, Ordering};
 
-    /// A model of the standard library's `OnceLock`, which loom lacks, with the same memory ordering. Leaks its value.
+    /// A model of the standard library's `OnceLock`, which loom lacks, with the same memory
+    /// ordering. Leaks its value.
     #[derive(Debug)]
     pub(crate) struct OnceLock<T: 'static> {
         filled: AtomicBool,

@@ -1,8 +1,8 @@
-//! The state that every range reads: whether a tool is attached and an observer on.
+//! The state that every range reads: flags for an attached tool and an active observer.
 //!
-//! With state 0 a range does nothing. The initial state is [`UNINITIALISED`], so that the search for a
-//! tool at the first range costs later ones nothing. Without the feature `enable`, [`is_idle`] is a
-//! constant, and the compiler removes the rest.
+//! With state 0 a range does nothing. The initial state is [`UNINITIALISED`], so that the search
+//! for a tool at the first range costs later ones nothing. Without the feature `enable`,
+//! [`is_idle`] is a constant, and the compiler removes the rest.
 
 #[cfg(nvtx_loom)]
 pub(crate) use self::tool::FIND;
@@ -24,7 +24,8 @@ pub(crate) fn is_idle() -> bool {
     !cfg!(feature = "enable") || STATE.load(Ordering::Relaxed) == 0
 }
 
-/// The bits of tool and observer, after the search for a tool. Data written before a bit was [`set`] is visible with it.
+/// The bits of tool and observer, after the search for a tool. Data written before a bit was
+/// [`set`] is visible with it.
 pub(crate) fn current() -> u8 {
     if !cfg!(feature = "enable") {
         return 0;
@@ -67,7 +68,7 @@ pub(crate) fn initialised() {
     clear(UNINITIALISED);
 }
 
-/// The tool of this process: searched for at the first range, and kept.
+/// The tool of this process: searched for at the first range, then fixed.
 mod tool {
     use std::cell::Cell;
 
@@ -84,8 +85,9 @@ mod tool {
 
     per_thread! { static ATTACHING: Cell<bool> = Cell::new(false); }
 
-    /// Searches for the tool, once. `None` within the search itself: a tool with annotations may start
-    /// ranges while it is being loaded. They do nothing, since waiting for the search would deadlock.
+    /// Searches for the tool, once. `None` within the search itself: a tool with annotations may
+    /// start ranges while it is being loaded. They do nothing, since waiting for the search would
+    /// deadlock.
     #[cold]
     #[inline(never)]
     pub(crate) fn attach() -> Option<&'static Result<bool, Error>> {
@@ -107,7 +109,8 @@ mod tool {
 
     #[cfg(nvtx_loom)]
     std::thread_local! {
-        /// The search of a model instead of that for a library. loom runs its threads on one OS thread.
+        /// A model's search, which replaces the search for a library. loom runs its threads on one
+        /// OS thread.
         pub(crate) static FIND: Cell<fn() -> Result<bool, Error>> = const { Cell::new(|| Ok(false)) };
     }
 

@@ -1,4 +1,4 @@
-//! Registered strings: texts that a tool keeps.
+//! Registered strings: texts that a tool stores.
 
 use crate::domain::{DomainKeep, DomainRef};
 use crate::event::Event;
@@ -9,9 +9,9 @@ use crate::sys::types::Handle;
 /// A text registered with the tool, for repeated names. Made by
 /// [`Domain::register`](crate::Domain::register) and [`register`](crate::register).
 ///
-/// The text and its events belong to its domain. Tools keep registered texts until the process ends:
-/// do not register computed names. The macros and [`annotate`](macro@crate::annotate) register literal
-/// names.
+/// The text and its events belong to its domain. Tools store registered texts until the process
+/// ends: do not register computed names. The macros and [`annotate`](macro@crate::annotate)
+/// register literal names.
 ///
 /// ```
 /// let step = nvtx::register("step");

@@ -101,7 +101,8 @@ pub struct Acquired<'a> {
 }
 
 impl Acquired<'_> {
-    /// Reports the release. Call it before releasing the lock, so that the next holder is reported later.
+    /// Reports the release. Call it before releasing the lock, so that the next holder is reported
+    /// later.
     pub fn release(self) {}
 }
 

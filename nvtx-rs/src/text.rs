@@ -1,7 +1,7 @@
 //! Names as C strings.
 //!
-//! A tool reads a name up to its first NUL and copies it during the call, so the NUL-terminated copy
-//! is on the stack. This module alone replaces a NUL inside a name.
+//! A tool reads a name up to its first NUL and copies it during the call, so the NUL-terminated
+//! copy is on the stack. Only this module replaces a NUL inside a name.
 
 use std::ffi::{CStr, CString};
 
@@ -31,10 +31,11 @@ pub(crate) fn with_text<R>(name: &str, f: impl FnOnce(Text<'_>) -> R) -> R {
     }
 }
 
-/// A name of at most 15 bytes as a C string in an empty buffer; `None` if the name is longer or contains a NUL.
+/// A name of at most 15 bytes as a C string in an empty buffer; `None` if the name is longer or
+/// contains a NUL.
 ///
-/// Always inlined, so that the buffer is written in place. Longer names need more registers, which would
-/// cost every range some instructions.
+/// Always inlined, so that the buffer is written in place. Longer names need more registers, which
+/// would cost every range some instructions.
 #[inline(always)]
 pub(crate) fn short<'a>(name: &str, buffer: &'a mut ShortText) -> Option<Text<'a>> {
     let name = name.as_bytes();
@@ -58,7 +59,8 @@ fn with_longer_text<R>(name: &str, f: impl FnOnce(Text<'_>) -> R) -> R {
     }
 }
 
-/// Copies a name of `N` to `2 * N - 1` bytes as its first and last `N`, which may overlap. True if it contains a NUL.
+/// Copies a name of `N` to `2 * N - 1` bytes as its first and last `N`, which may overlap. True if
+/// it contains a NUL.
 #[inline(always)]
 fn copy_ends<const N: usize>(name: &[u8], buffer: &mut ShortText) -> bool {
     let (Some(first), Some(last)) = (name.first_chunk::<N>(), name.last_chunk::<N>()) else {
@@ -111,7 +113,7 @@ impl CStrings {
         CStrings(Vec::new())
     }
 
-    /// Keeps a copy and returns its index.
+    /// Stores a copy and returns its index.
     pub(crate) fn add(&mut self, text: &str) -> usize {
         self.0.push(with_c_str(text, CStr::to_owned));
         self.0.len() - 1

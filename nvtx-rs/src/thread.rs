@@ -6,8 +6,8 @@ use crate::sys::functions;
 use crate::sys::types::Text;
 use crate::text::with_c_str;
 
-/// Names the thread with this id of the operating system (`gettid` on Linux), for tools and the observer.
-/// The operating system's name of the thread is unchanged.
+/// Names the thread with this id of the operating system (`gettid` on Linux), for tools and the
+/// observer. The operating system's name of the thread is unchanged.
 pub fn name_thread(thread: u32, name: &str) {
     if state::has_tool() {
         with_c_str(name, |name| functions::name_os_thread(thread, Text::new(name)));

@@ -1,4 +1,4 @@
-//! Clocks and scopes, for events with timestamps of their own.
+//! Clocks and scopes, for events with their own timestamps.
 
 use crate::domain::{Domain, DomainRef};
 use crate::state;
@@ -33,7 +33,7 @@ impl Clock {
     /// The GPU's global timer in nanoseconds.
     pub const GPU: Clock = Clock(80);
 
-    /// The clock with NVTX's number, as a tool gets it.
+    /// The clock with NVTX's number, as a tool receives it.
     #[doc(hidden)]
     #[must_use]
     pub const fn from_number(number: u64) -> Clock {
@@ -64,15 +64,16 @@ impl Clock {
         functions::time_domain_register(domain, &attributes).filter(|id| *id != 0).map(Clock)
     }
 
-    /// Passes the tool a function that reads this clock. The tool may call it on any thread until the
-    /// process ends.
+    /// Passes the tool a function that reads this clock. The tool may call it on any thread until
+    /// the process ends.
     pub fn source(self, domain: Option<&'static Domain>, read: extern "C" fn() -> i64) {
         if let Some(domain) = tool_domain(domain) {
             functions::timer_source(domain, self.0, UNSAFE_AFTER_TEARDOWN, read);
         }
     }
 
-    /// As [`source`](Clock::source), with a closure. If it panics, the time is 0. A pointer to it is leaked.
+    /// As [`source`](Clock::source), with a closure. If it panics, the time is 0. A pointer to it
+    /// is leaked.
     pub fn source_with(
         self,
         domain: Option<&'static Domain>,
@@ -83,7 +84,8 @@ impl Clock {
         }
     }
 
-    /// Sends the times of one moment by this clock and by another. Two such moments allow a tool to convert.
+    /// Sends the times of one moment by this clock and by another. Two such moments allow a tool to
+    /// convert.
     pub fn sync_point(
         self,
         domain: Option<&'static Domain>,
@@ -107,7 +109,8 @@ impl Clock {
         }
     }
 
-    /// Sends a conversion: one tick of this clock is `slope` ticks of `other`, and `time` is `other_time`.
+    /// Sends a conversion: one tick of this clock is `slope` ticks of `other`, and `time` is
+    /// `other_time`.
     pub fn conversion(
         self,
         domain: Option<&'static Domain>,
@@ -139,8 +142,8 @@ impl Scope {
     pub const THREAD: Scope = Scope(22);
 
     /// Registers a scope of the program: a path such as `GPU[CUDAID:0]` below `self`, which is
-    /// [`ROOT`](Scope::ROOT), [`NONE`](Scope::NONE) or a registered scope. `NONE` without a tool that
-    /// supports it.
+    /// [`ROOT`](Scope::ROOT), [`NONE`](Scope::NONE) or a registered scope. `NONE` without a tool
+    /// that supports it.
     #[must_use]
     pub fn child(self, domain: Option<&'static Domain>, path: &str) -> Scope {
         let Some(domain) = tool_domain(domain) else { return Scope::NONE };

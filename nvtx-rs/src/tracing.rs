@@ -1,11 +1,11 @@
 //! Spans of `tracing` as ranges.
 //!
-//! A span can be entered and left many times, an async one at each poll on any thread. Each entry is a range of
-//! its thread. A span keeps its data, so that all entries are recorded alike.
+//! A span can be entered and left many times, an async one at each poll on any thread. Each entry
+//! is a range of its thread. A span stores its data, so that all entries are recorded alike.
 //!
-//! Without a tool and an observer an entry is one load. Otherwise a call site's data is created once and
-//! found in a thread-local table, so that entering and leaving take no lock. Only a span with fields or a
-//! number reads them from its extensions, under their shared lock.
+//! Without a tool and an observer an entry is one load. Otherwise a call site's data is created
+//! once and found in a thread-local table, so that entering and leaving take no lock. Only a span
+//! with fields or a number reads them from its extensions, under their shared lock.
 
 mod coverage;
 mod details;
@@ -45,29 +45,34 @@ use crate::range::ProcessRange;
 /// tracing_subscriber::registry().with(nvtx::NvtxLayer::new()).init();
 /// ```
 ///
-/// - A span is a range of the thread while it is entered; its name is the range's, its target the domain.
+/// - A span is a range of the thread while it is entered; its name is the range's, its target the
+///   domain.
 /// - An event is a mark, with its message, in the domain of its target.
-/// - The range or mark has the fields `nvtx.color` (0xRRGGBB, or 0xAARRGGBB with a nonzero alpha), `nvtx.category`
-///   (a string, or a value with `%`) and `nvtx.payload` (a number or a bool). Values of other types are ignored.
-///   A value recorded later applies from the next entry on. Each distinct category name is kept until the
-///   process ends: use a few names, not values.
-/// - Other fields of spans are fields of their ranges with [`fields`](Self::fields).
-/// - Spans of one name are one row of a profile, or numbered with [`instances`](Self::instances).
-/// - Spans may be left out of order. NVTX's ranges nest, so the ranges of later entries are ended and started
-///   again around the one that ends.
+/// - The range or mark has the fields `nvtx.color` (0xRRGGBB, or 0xAARRGGBB with a nonzero alpha),
+///   `nvtx.category` (a string, or a value with `%`) and `nvtx.payload` (a number or a bool).
+///   Values of other types are ignored. A value recorded later applies from the next entry on. Each
+///   distinct category name stays in memory until the process ends: use a few names, not values.
+/// - With [`fields`](Self::fields), other fields of spans are fields of their ranges.
+/// - Spans of one name are one row of a profile; with [`instances`](Self::instances) they are
+///   numbered.
+/// - Spans may be left out of order. NVTX's ranges nest, so the ranges of later entries are ended
+///   and started again around the one that ends.
 ///
-/// Filters apply as to other layers, and several subscribers or layers keep their spans apart. A layer that is
-/// removed while a thread is in a span ([`reload`](tracing_subscriber::reload)) does not receive the exit: the
-/// range ends with the thread. Without the feature `enable` the layer does nothing.
+/// Filters apply as to other layers, and several subscribers or layers have separate spans. A layer
+/// that is removed while a thread is in a span ([`reload`](tracing_subscriber::reload)) does not
+/// receive the exit: the range ends with the thread. Without the feature `enable` the layer does
+/// nothing.
 ///
 /// # Cost
 ///
-/// Without a tool and an observer an entry and its exit cost 2 ns more than a layer that does nothing. A span
-/// keeps its `nvtx.*` fields in any case, for a tool or observer that is active when the span is entered.
+/// Without a tool and an observer an entry and its exit cost 2 ns more than a layer that does
+/// nothing. A span stores its `nvtx.*` fields in any case, for a tool or observer that is active
+/// when the span is entered.
 ///
-/// Otherwise an entry and its exit cost about 50 ns more than the range, mostly for the registry's look-up of the
-/// span. They allocate only at a thread's first visit of the call site and at a new depth. They take no lock,
-/// except a span's extension lock for `nvtx.*` fields, which waits for a layer that writes on another thread.
+/// Otherwise an entry and its exit cost about 50 ns more than the range, mostly for the registry's
+/// look-up of the span. They allocate only at a thread's first visit of the call site and at a new
+/// depth. They take no lock, except a span's extension lock for `nvtx.*` fields, which waits for a
+/// layer that writes on another thread.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct NvtxLayer {
@@ -81,8 +86,8 @@ pub struct NvtxLayer {
 }
 
 impl NvtxLayer {
-    /// A layer whose domains are targets, that records events as marks, and does not record lives, fields and numbers of
-    /// spans.
+    /// Creates a layer whose domains are targets and that records events as marks. It does not
+    /// record lives, fields and numbers of spans.
     pub fn new() -> NvtxLayer {
         NvtxLayer {
             domains: true,
@@ -96,32 +101,37 @@ impl NvtxLayer {
     }
 
     setters! {
-        /// Whether each target is a domain; otherwise all events are in the default one.
+        /// Sets whether each target is a domain; otherwise all events are in the default one.
         domains(wanted: bool) domains = wanted;
-        /// Whether the life of a span, from creation to close, is a range of the process, too.
+        /// Sets whether the life of a span, from creation to close, is also a range of the process.
         lifetimes(wanted: bool) lifetimes = wanted;
-        /// Whether events are recorded as marks.
+        /// Sets whether events are recorded as marks.
         marks(wanted: bool) marks = wanted;
-        /// Which fields of spans are fields of their ranges, for the observer; the default is none. A value that is recorded
-        /// within an entry is a field of that range and of later ones. Spans with such fields keep them, also without a tool
-        /// and an observer, with an allocation for each text and one for all. The range of a span's life has those of its
-        /// creation.
+        /// Selects the fields of spans that are fields of their ranges, for the observer; none by
+        /// default. A value that is recorded within an entry is a field of that range and of later
+        /// ones. Spans with such fields store them even without a tool and an observer, with an
+        /// allocation for each text and one for all. The range of a span's life has the fields of
+        /// its creation.
         fields(wanted: SpanFields) fields = wanted;
-        /// Whether living spans of one name on the same path are told apart by numbers, such as `layer 0` to `layer 5`.
+        /// Sets whether living spans of one name on the same path are distinguished by numbers,
+        /// such as `layer 0` to `layer 5`.
         ///
-        /// For spans that are created with the modules of a model and entered at each pass: each gets a number at its first
-        /// entry, which is free again after its close. A span that is entered right after its creation, such as that of a
-        /// step, and one that is alone in its outer span keep the plain name. Of one name on a path 1,024 spans get
+        /// Intended for spans that are created with the modules of a model and entered at each
+        /// pass. Each gets a number at its first entry, which is free again after its close. A span
+        /// that is entered right after its creation, such as a step's, retains the plain name. So
+        /// does a span that is alone in its outer span. On a path, 1,024 spans of one name get
         /// numbers. A span's creation takes a lock and an allocation.
         instances(wanted: bool) instances = wanted;
     }
 
-    /// Watches which call sites of spans the layer sees at work; see [`SpanCoverage`]. Costs 5 ns an entry.
+    /// Records the call sites whose spans the layer receives; see [`SpanCoverage`]. Costs 5 ns an
+    /// entry.
     pub fn coverage(&mut self) -> SpanCoverage {
         self.coverage.get_or_insert_with(SpanCoverage::new).clone()
     }
 
-    /// Identifies this layer among those of a span, by its address, which is stable while its spans live.
+    /// Identifies this layer among those of a span, by its address, which is stable while its spans
+    /// live.
     fn number(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -164,12 +174,12 @@ thread_local! {
     static MESSAGE: Cell<String> = const { Cell::new(String::new()) };
 }
 
-/// The largest message buffer that a thread keeps, in bytes.
+/// The largest message buffer that a thread retains, in bytes.
 const LONGEST_KEPT: usize = 4096;
 
 // The code of an active layer, out of line, so that an idle one costs a branch.
 impl NvtxLayer {
-    /// Whether spans of a site keep fields other than `nvtx.*`.
+    /// True if spans of a site store fields other than `nvtx.*`.
     fn keeps_fields(&self, has_fields: bool) -> bool {
         has_fields && self.fields != SpanFields::None
     }
@@ -250,7 +260,7 @@ impl NvtxLayer {
         entries::enter(self.number(), id, Some(described));
     }
 
-    /// The place of a span that is entered for the first time.
+    /// The path node of a span that is entered for the first time.
     fn first_entry<'a, S>(
         &self,
         span: &SpanRef<'a, S>,
@@ -346,7 +356,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for NvtxLayer {
         if let Some(coverage) = &self.coverage {
             coverage.created(metadata);
         }
-        // Details are kept also without a tool or observer: one may be active when the span is entered.
+        // Details are stored even without a tool or observer: one may be active when the span is
+        // entered.
         if self.lifetimes && is_active()
             || self.instances
             || details::are_in(metadata)

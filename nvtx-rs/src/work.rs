@@ -1,7 +1,7 @@
 //! Declared work of an event: operations, bytes, number type, execution units.
 //!
-//! The four [`Field`](crate::Field)s are `flops`, `bytes`, `dtype` and `pipe`. A tool receives the first three as a
-//! payload with a schema.
+//! The four [`Field`](crate::Field)s are `flops`, `bytes`, `dtype` and `pipe`. A tool receives the
+//! first three as a payload with a schema.
 
 use std::fmt;
 use std::ops::Add;
@@ -51,7 +51,8 @@ impl Dtype {
         DTYPES[self as usize].2[0]
     }
 
-    /// The type of this name, in the spellings of Rust, CUDA and the frameworks: `f16`, `fp16`, `half`, `float16`.
+    /// Returns the type with this name, in the spellings of Rust, CUDA and the frameworks: `f16`,
+    /// `fp16`, `half`, `float16`.
     ///
     /// ```
     /// assert_eq!(nvtx::Dtype::named("BFloat16"), Some(nvtx::Dtype::Bf16));
@@ -149,8 +150,8 @@ impl From<Pipe> for FieldValue<'_> {
 
 /// Operations and bytes of a piece of work, for [`Event::work`](crate::Event::work).
 ///
-/// The constructors count compulsory bytes: each input is read once and each output written once, as with an infinite
-/// cache. A kernel moves at least these. Sums that overflow are [`u64::MAX`].
+/// The constructors count compulsory bytes: each input is read once and each output written once,
+/// as with an infinite cache. A kernel moves at least these. Sums that overflow are [`u64::MAX`].
 ///
 /// ```
 /// use nvtx::{Dtype, Work};
@@ -189,8 +190,8 @@ impl Work {
         Work { bytes: Some(bytes), ..Work::of_flops(flops) }
     }
 
-    /// A matrix product `C[m, n] = A[m, k] B[k, n]`: `2 m n k` operations; `m k + k n + m n` numbers. A product that
-    /// adds to `C` also reads its `m n` numbers.
+    /// A matrix product `C[m, n] = A[m, k] B[k, n]`: `2 m n k` operations; `m k + k n + m n`
+    /// numbers. A product that adds to `C` also reads its `m n` numbers.
     ///
     /// Source: NVIDIA, *Matrix Multiplication Background User's Guide*, section 2.
     #[inline]
@@ -202,14 +203,15 @@ impl Work {
         Work::counted(flops, numbers, dtype)
     }
 
-    /// A convolution of `batch` images. `input` and `output` are channels, height, width; `filter` is height and width.
-    /// `groups` divide the channels and are 1 for a plain convolution. `2 batch outputs (input channels / groups) filter`
-    /// operations; the numbers of input, filters and output.
+    /// A convolution of `batch` images. `input` and `output` are channels, height, width; `filter`
+    /// is height and width. `groups` divide the channels and are 1 for a plain convolution.
+    /// `2 batch outputs (input channels / groups) filter` operations; the numbers of input, filters
+    /// and output.
     ///
-    /// The count is that of the direct method; FFT and Winograd kernels need fewer operations.
+    /// The count applies to the direct method; FFT and Winograd kernels need fewer operations.
     ///
-    /// Source: NVIDIA, *Convolutional Layers User's Guide*, section 2, where a convolution is the matrix product of
-    /// `N P Q`, `K` and `C R S`.
+    /// Source: NVIDIA, *Convolutional Layers User's Guide*, section 2, where a convolution is the
+    /// matrix product of `N P Q`, `K` and `C R S`.
     #[inline]
     pub const fn convolution(
         batch: u64,
@@ -230,8 +232,9 @@ impl Work {
         Work::counted(product([2, 1, outputs, window]), numbers, dtype)
     }
 
-    /// The forward pass of attention: `4 batch heads queries keys head_dim` operations of the two matrix products,
-    /// without the softmax; the numbers of queries, keys, values and output, as a fused kernel moves them.
+    /// The forward pass of attention: `4 batch heads queries keys head_dim` operations of the two
+    /// matrix products, without the softmax; the numbers of queries, keys, values and output, as a
+    /// fused kernel moves them.
     ///
     /// The backward pass has 2.5 times the operations; use [`of_flops`](Work::of_flops).
     ///
@@ -251,12 +254,14 @@ impl Work {
         Work::counted(flops, numbers, dtype)
     }
 
-    /// Attention with a causal mask: the last query attends to all keys, each earlier query to one key less, down to
-    /// none. With a cache of keys there are fewer queries than keys, in decoding one. `4 batch heads head_dim pairs`
-    /// operations with `queries keys - queries (queries - 1) / 2` pairs of query and key, or `keys (keys + 1) / 2` with
-    /// more queries than keys.
+    /// Attention with a causal mask: the last query attends to all keys, each earlier query to one
+    /// key less, down to none. With a cache of keys there are fewer queries than keys; decoding has
+    /// one query. `4 batch heads head_dim pairs` operations with
+    /// `queries keys - queries (queries - 1) / 2` pairs of query and key, or `keys (keys + 1) / 2`
+    /// with more queries than keys.
     ///
-    /// *FlashAttention-2* counts half of all pairs: for `n` queries and keys, `n / 2` pairs of the diagonal less.
+    /// *FlashAttention-2* counts half of all pairs: for `n` queries and keys, `n / 2` pairs of the
+    /// diagonal less.
     #[inline]
     pub const fn causal_attention(
         batch: u64,
@@ -276,8 +281,9 @@ impl Work {
         work.with_flops(product([4, 1, all, pairs]))
     }
 
-    /// An elementwise operation on arrays of `elements` numbers: reads `inputs` arrays, writes `outputs`, with `flops`
-    /// operations per element. An axpy `y = a x + y` is `elementwise(n, 2, 1, 2, ..)`. Runs on vector units.
+    /// An elementwise operation on arrays of `elements` numbers: reads `inputs` arrays, writes
+    /// `outputs`, with `flops` operations per element. An axpy `y = a x + y` is
+    /// `elementwise(n, 2, 1, 2, ..)`. Runs on vector units.
     ///
     /// Source: by definition; NVIDIA, *Memory-Limited Layers User's Guide*, has the same count.
     #[inline]
@@ -293,7 +299,8 @@ impl Work {
         work.with_pipe(Pipe::Vector)
     }
 
-    /// A reduction, such as a sum or maximum: `elements - 1` operations; reads `elements` numbers and writes one.
+    /// A reduction, such as a sum or maximum: `elements - 1` operations; reads `elements` numbers
+    /// and writes one.
     ///
     /// Source: by definition.
     #[inline]
@@ -369,7 +376,7 @@ impl Work {
     }
 }
 
-/// Adds operations and bytes. Keeps type and units if both have the same.
+/// Adds operations and bytes. Retains type and units if both have the same.
 impl Add for Work {
     type Output = Work;
 
@@ -389,7 +396,7 @@ impl Add for Work {
     }
 }
 
-/// The name of the schema by which tools get declared work.
+/// The name of the schema by which tools receive declared work.
 pub const SCHEMA: &str = "work";
 /// The field of operations, of the unit [`FLOP`].
 pub const FLOPS: &str = "flops";

@@ -15,7 +15,7 @@ const HELP: &str = "`annotate` takes `name = \"...\"`, `qualified`, `domain = PA
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) name: Option<LitStr>,
-    /// Whether the module's path precedes the name.
+    /// Set if the module's path precedes the name.
     pub(crate) qualified: Option<Span>,
     /// The path to a static domain.
     pub(crate) domain: Option<TokenStream>,
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     pub(crate) bytes: Option<TokenStream>,
     pub(crate) dtype: Option<TokenStream>,
     pub(crate) pipe: Option<TokenStream>,
-    /// For a future: whether its life is a process range, and each poll a thread range.
+    /// For a future: true if its life is a process range, and true if each poll is a thread range.
     pub(crate) lifetime: Option<LitBool>,
     pub(crate) polls: Option<LitBool>,
     /// The path to `nvtx`.
@@ -53,7 +53,7 @@ impl Args {
         !self.details().is_empty()
     }
 
-    /// The options that give an event more than its name and domain, as errors name them.
+    /// The options that give an event more than its name and domain, by their names in errors.
     pub(crate) fn details(&self) -> Vec<String> {
         let Args { color, category, payload, fields, .. } = self;
         let own = [
@@ -124,7 +124,8 @@ fn refuse_literal(input: ParseStream<'_>) -> Result<()> {
     Err(Error::new(name.span(), help))
 }
 
-/// Parses options with commas between them. `check` runs before each; `parse` returns false for an unknown option.
+/// Parses options with commas between them. `check` runs before each; `parse` returns false for an
+/// unknown option.
 pub(crate) fn options(
     input: ParseStream<'_>,
     help: &str,
@@ -162,7 +163,7 @@ pub(crate) fn crate_path(
     Ok(())
 }
 
-/// The expansion. After an error the item stays as it was, so that the error is the only one.
+/// Returns the expansion. After an error the item is unchanged, so that the error is the only one.
 pub(crate) fn expanded(expansion: Result<TokenStream>, item: TokenStream) -> TokenStream {
     expansion.unwrap_or_else(|error| {
         let mut tokens = error.to_compile_error();
@@ -237,8 +238,9 @@ pub(crate) fn expression(
     Ok(())
 }
 
-/// The tokens before the first for which `ends` is true. Expressions are not parsed, which would need Rust's full syntax:
-/// a comma outside brackets ends one, also in `f::<A, B>()`, which needs parentheses.
+/// Returns the tokens before the first for which `ends` is true. Expressions are not parsed, which
+/// would need Rust's full syntax. So a comma outside brackets ends one, even in `f::<A, B>()`,
+/// which needs parentheses.
 fn until(input: ParseStream<'_>, ends: impl Fn(ParseStream<'_>) -> bool) -> Result<TokenStream> {
     let mut tokens = TokenStream::new();
     while !input.is_empty() && !ends(input) {

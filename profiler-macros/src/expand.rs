@@ -8,7 +8,7 @@ use syn::{Error, LitBool, LitStr, Result};
 use crate::args::{Args, expanded};
 use crate::function::{Function, Kind, is_word};
 
-/// The whole attribute.
+/// Expands the whole attribute.
 pub(crate) fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
     let args = Args::parse(options);
     expanded(args.and_then(|args| expand(args, Function::parse(item.clone(), "annotate")?)), item)
@@ -66,8 +66,9 @@ fn expand(args: Args, function: Function) -> Result<TokenStream> {
         Kind::ImplFuture => {
             let future = future(&args, &private);
             let inner = block(&function, quote!(#(#statements)*));
-            // A closure, so that a `return` in the body gives its future to be followed, too. `call` takes one that runs
-            // once, so that the future may hold what the closure captured.
+            // A closure, so that a `return` in the body also returns its future to the wrapper.
+            // `call` takes a closure that runs once, so that the future may own the captured
+            // values.
             body.extend(quote_spanned! { Span::mixed_site() =>
                 #site
                 #future(#private::call(move || #inner))
@@ -76,7 +77,8 @@ fn expand(args: Args, function: Function) -> Result<TokenStream> {
         Kind::BoxFuture => {
             let future = future(&args, &private);
             let inner = block(&function, quote!(#(#statements)*));
-            // With the type, since boxes of several futures may be returned; a closure's cannot be an `impl Trait`.
+            // With the type, since boxes of several futures may be returned. A closure's return
+            // type cannot be an `impl Trait`.
             let output = match &function.output {
                 output if has_impl(output) => None,
                 output => Some(quote!(-> #(#output)*)),
@@ -94,14 +96,14 @@ fn expand(args: Args, function: Function) -> Result<TokenStream> {
     Ok(item)
 }
 
-/// Braces with the place of the user's.
+/// Braces with the span of the user's braces.
 fn block(function: &Function, content: TokenStream) -> TokenTree {
     let mut braces = Group::new(function.braces.delimiter(), content);
     braces.set_span(function.braces.span());
     TokenTree::Group(braces)
 }
 
-/// The static that keeps what is known of the range before it starts.
+/// Returns the static that stores the range's data known before its start.
 fn site(args: &Args, function: &Function, private: &TokenStream) -> TokenStream {
     let name = args.name.clone().unwrap_or_else(|| {
         let name = &function.name;
@@ -131,7 +133,7 @@ fn start(args: &Args, what: &str) -> TokenStream {
     quote_spanned!(Span::mixed_site() => __NVTX_SITE.#with(|__nvtx_event| __nvtx_event #details))
 }
 
-/// The calls that add to an event what the user asked for.
+/// Returns the calls that add the requested details to an event.
 fn details(args: &Args) -> TokenStream {
     let call = |(method, value): (&str, &Option<TokenStream>)| {
         let method = Ident::new(method, Span::mixed_site());
@@ -149,8 +151,8 @@ fn details(args: &Args) -> TokenStream {
     calls
 }
 
-/// The function that follows a future, up to its opening parenthesis. The whole life is a process range, which has the
-/// details; the polls are thread ranges of the name alone.
+/// Returns the function that wraps a future, up to its opening parenthesis. The whole life is a
+/// process range, which has the details; the polls are thread ranges with only the name.
 fn future(args: &Args, private: &TokenStream) -> TokenStream {
     let wanted = |flag: &Option<LitBool>| flag.as_ref().is_none_or(|flag| flag.value);
     let lifetime = if wanted(&args.lifetime) {
@@ -163,7 +165,8 @@ fn future(args: &Args, private: &TokenStream) -> TokenStream {
     quote_spanned!(Span::mixed_site() => #private::InRange::at(&__NVTX_SITE, #lifetime, #polls).follow)
 }
 
-/// Lets the compiler know the type of an async block as well as it knew that of the function: `?` needs it.
+/// Gives the compiler the same knowledge of an async block's type as of the function's type: `?`
+/// needs it.
 fn type_hint(output: &[TokenTree]) -> TokenStream {
     // A variable can be neither an `impl Trait` nor, in stable Rust, a `!`.
     let is_never = matches!(output, [TokenTree::Punct(bang)] if bang.as_char() == '!');
@@ -180,7 +183,7 @@ fn type_hint(output: &[TokenTree]) -> TokenStream {
     }
 }
 
-/// Whether an `impl Trait` stands anywhere in a type.
+/// True if an `impl Trait` occurs anywhere in a type.
 fn has_impl(tokens: &[TokenTree]) -> bool {
     tokens.iter().any(|token| match token {
         TokenTree::Group(group) => has_impl(&group.stream().into_iter().collect::<Vec<_>>()),

@@ -1,8 +1,8 @@
-//! A function, cut into the parts that matter here, all of them the user's own tokens.
+//! A function, split into the parts that the attributes need, all of them the user's own tokens.
 //!
-//! The body is not parsed: new syntax in it must not break the attribute, and parsing it would be the
-//! larger part of the compile time. A function's body is the last thing of it, and what stands before
-//! `fn` is short, so tokens are enough.
+//! The body is not parsed: new syntax in it must not break the attribute, and parsing would take
+//! most of the compile time. A function's body is its last part and the tokens before `fn` are few,
+//! so tokens are enough.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use syn::{Error, Result};
@@ -11,9 +11,9 @@ use syn::{Error, Result};
 pub(crate) struct Function {
     pub(crate) name: Ident,
     pub(crate) kind: Kind,
-    /// Its `const`, which no attribute here can serve.
+    /// Its `const`, which no attribute of this crate supports.
     pub(crate) constant: Option<Span>,
-    /// What stands after `->`; empty where there is nothing.
+    /// The tokens after `->`; empty without a return type.
     pub(crate) output: Vec<TokenTree>,
     /// Everything before the body.
     pub(crate) head: Vec<TokenTree>,
@@ -25,21 +25,21 @@ pub(crate) struct Function {
     pub(crate) braces: Group,
 }
 
-/// What a call of the function gives.
+/// The result of a call of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Its value, when the body is done.
+    /// Its value, at the end of the body.
     Value,
-    /// A future of it, since the function is `async`.
+    /// A future of its value, since the function is `async`.
     Async,
-    /// Whatever future the body makes: the function returns `impl Future`.
+    /// The future that the body creates: the function returns `impl Future`.
     ImplFuture,
-    /// Whatever boxed and pinned future the body makes: what `async_trait` turns an `async fn` into.
+    /// The boxed and pinned future that the body creates, as `async_trait` makes of an `async fn`.
     BoxFuture,
 }
 
 impl Function {
-    /// `attribute` is what the errors call it.
+    /// Parses an item. `attribute` is the attribute's name in errors.
     pub(crate) fn parse(item: TokenStream, attribute: &str) -> Result<Function> {
         let mut head: Vec<TokenTree> = opened(item).into_iter().collect();
         let Name { name, is_async, constant } = name(&head, attribute)?;
@@ -61,7 +61,7 @@ impl Function {
     }
 }
 
-/// Without the invisible group that `macro_rules` puts around a whole `$item`.
+/// Removes the invisible group that `macro_rules` puts around a whole `$item`.
 fn opened(item: TokenStream) -> TokenStream {
     let mut trees = item.clone().into_iter();
     match (trees.next(), trees.next()) {
@@ -72,7 +72,7 @@ fn opened(item: TokenStream) -> TokenStream {
     }
 }
 
-/// The braces that `tree` is, also through the invisible group of a `$body:block`.
+/// Returns `tree` as braces, even inside the invisible group of a `$body:block`.
 fn braces(tree: TokenTree) -> Option<Group> {
     let TokenTree::Group(group) = tree else {
         return None;
@@ -88,7 +88,7 @@ fn braces(tree: TokenTree) -> Option<Group> {
     }
 }
 
-/// What stands between `->` and `where` or the body, invisible groups opened.
+/// Returns the tokens between `->` and `where` or the body, without invisible groups.
 fn output(head: &[TokenTree]) -> Vec<TokenTree> {
     // `fn` and the name.
     let tokens: Vec<TokenTree> =
@@ -122,12 +122,13 @@ fn output(head: &[TokenTree]) -> Vec<TokenTree> {
     }
 }
 
-/// Whether a return type is written as `impl ... Future ...`, before any `<` of another name.
+/// True if a return type is written as `impl ... Future ...`, before any `<` of another name.
 fn is_impl_future(output: &[TokenTree]) -> bool {
     output.first().is_some_and(|first| is_word(first, "impl")) && names_future(output)
 }
 
-/// Whether a return type is written as `Pin<Box<dyn ... Future ...>>`, or by the names that crates give this.
+/// True if a return type is written as `Pin<Box<dyn ... Future ...>>`, or by the names that crates
+/// give this.
 fn is_box_future(output: &[TokenTree]) -> bool {
     match generic(output) {
         Some((name, _)) if name == "BoxFuture" || name == "LocalBoxFuture" => {
@@ -143,7 +144,7 @@ fn is_box_future(output: &[TokenTree]) -> bool {
     }
 }
 
-/// The last name of a path with generics, and what stands after its `<`.
+/// Returns the last name of a path with generics, and the tokens after its `<`.
 fn generic(mut tokens: &[TokenTree]) -> Option<(&Ident, &[TokenTree])> {
     let mut last = None;
     loop {
@@ -161,7 +162,7 @@ fn generic(mut tokens: &[TokenTree]) -> Option<(&Ident, &[TokenTree])> {
     }
 }
 
-/// Whether there is a `Future` before the generics of any name.
+/// True if there is a `Future` before the generics of any name.
 fn names_future(tokens: &[TokenTree]) -> bool {
     tokens
         .iter()
@@ -169,7 +170,7 @@ fn names_future(tokens: &[TokenTree]) -> bool {
         .any(|token| is_word(token, "Future"))
 }
 
-/// Whether it is this word.
+/// True if the token is this word.
 pub(crate) fn is_word(token: &TokenTree, text: &str) -> bool {
     matches!(token, TokenTree::Ident(word) if word == text)
 }
@@ -180,12 +181,12 @@ struct Name {
     constant: Option<Span>,
 }
 
-/// The name of the function that `item` starts, and what stands before it.
+/// Returns the name of the function that `item` starts, and the tokens before it.
 fn name(item: &[TokenTree], attribute: &str) -> Result<Name> {
     let not_a_function =
         |at| Error::new(at, format!("`{attribute}` works on functions and methods only"));
     let mut tokens = Flat::new(item);
-    // The first word after the visibility: what the item is, for one that is no function.
+    // The first word after the visibility: the kind of an item that is not a function.
     let mut kind = None;
     let mut constant = None;
     let mut is_async = false;
@@ -230,9 +231,10 @@ fn inner_attributes_end(body: &[TokenTree]) -> usize {
     3 * body.chunks(3).take_while(|trees| attribute(trees)).count()
 }
 
-/// Tokens without the invisible groups that `macro_rules` puts around what it pastes, such as `$vis`.
+/// Tokens without the invisible groups that `macro_rules` puts around pasted fragments, such as
+/// `$vis`.
 pub(crate) struct Flat {
-    /// What is still to come, the next one last.
+    /// The remaining tokens, the next one last.
     rest: Vec<TokenTree>,
 }
 

@@ -21,7 +21,7 @@ struct Args {
     krate: Option<TokenStream>,
 }
 
-/// The whole attribute.
+/// Expands the whole attribute.
 pub(crate) fn gpu_test(options: TokenStream, item: TokenStream) -> TokenStream {
     let args = parse.parse2(options);
     let expansion = args.and_then(|args| expand(&args, Function::parse(item.clone(), "gpu_test")?));

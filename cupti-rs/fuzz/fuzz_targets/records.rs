@@ -1,8 +1,8 @@
-//! Arbitrary bytes, strides and versions through the decoder: it neither panics nor reads beyond a record, and every
-//! byte is in just one of the records that it gives.
+//! Decodes arbitrary bytes, strides and versions. The decoder neither panics nor reads beyond a
+//! record, and every byte is in exactly one of the returned records.
 //!
-//! An input is: which version (1 byte); whether strides of its own follow instead of that version's (1 byte, odd), 2
-//! bytes for each kind; the length of the first buffer (2 bytes); the buffers.
+//! An input is: the version (1 byte); a flag for its own strides instead of that version's (1 byte,
+//! odd), followed by 2 bytes for each kind; the length of the first buffer (2 bytes); the buffers.
 #![no_main]
 
 use std::hint::black_box;
@@ -58,7 +58,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(left.is_empty(), "{} bytes are in no record", left.len());
 });
 
-/// Everything that a record says.
+/// Reads everything in a record.
 fn read(record: Record<'_>, records: &RecordBytes) {
     black_box(record);
     match record {

@@ -1,5 +1,6 @@
-//! Arbitrary records, with what they point to, through the buffers' walk and the log, as a library of an arbitrary
-//! version writes them. Each byte of an input but the first is an operation, or belongs to the one before it.
+//! Arbitrary records, with the memory that they point to, through the buffers' walk and the log, as
+//! a library of an arbitrary version writes them. Each byte of an input except the first is an
+//! operation, or belongs to the one before it.
 #![no_main]
 
 use std::hint::black_box;
@@ -53,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
             6 => {
                 let link = new::<nvlink5::Layout>(40, version).map(|mut r| {
                     r = r.set(nvlink5::PHYSICAL_NV_LINK_COUNT, u32::from(next()) << (next() % 25));
-                    // CUPTI says nothing of the ports of an end that is no GPU.
+                    // CUPTI does not report the ports of an end that is not a GPU.
                     if next() % 2 == 0 {
                         r = r.set(nvlink5::TYPE_DEV0, 1).leave(nvlink5::PORT_DEV0, [next(); 4]);
                     }
@@ -69,7 +70,8 @@ fuzz_target!(|input: &[u8]| {
                 new::<nvlink::Layout>(40, version).map(|r| r.set(nvlink::PORT_DEV0, [next(); 32])),
             ),
             8 => {
-                // In buffers of their own: where the walk has to stop, what later records own cannot be freed.
+                // In their own buffers: where the walk must stop, memory that later records own
+                // cannot be freed.
                 collector.flush().expect("the fake flushes");
                 for _ in 0..next() % 4 {
                     fake.raw_record(ActivityKind((next() % 64).into()), usize::from(next()) * 2);
@@ -90,11 +92,11 @@ fuzz_target!(|input: &[u8]| {
     }
     let collected = collector.stop().expect("the collector runs");
     let records = &collected.records;
-    // Behind what CUPTI could not step over, nothing that a record points to is read.
+    // After bytes that CUPTI could not step over, no pointer of a record is followed.
     let whole = collected.losses.unreadable_bytes == 0;
     for record in records {
         match record {
-            // What cannot be divided is counted, not kept.
+            // Bytes that cannot be divided are counted, not stored.
             Record::Unreadable { .. } => panic!("a run of records that cannot be divided"),
             Record::Kernel(kernel) if whole => {
                 assert!(kernel.name.0 == 0 || records.name(kernel.name).is_some());
@@ -118,7 +120,7 @@ fn new<F: Family>(kind: u32, version: Version) -> Option<Written<F>> {
     Written::new(ActivityKind(kind), version)
 }
 
-/// Writes a record, if the version has such.
+/// Writes a record, if the version has such records.
 fn put<F: Family>(fake: &Fake, record: Option<Written<F>>) {
     if let Some(record) = record {
         fake.write(&record);

@@ -1,4 +1,4 @@
-//! The two functions that CUPTI calls for buffers. They catch panics, hand on, and count.
+//! The two functions that CUPTI calls for buffers. They catch panics, forward, and count.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,10 +8,11 @@ use super::pool::{HEADER, POOL, is_scratch};
 use super::walk::walk;
 use crate::{callback_panics, forked, profiler_switch};
 
-/// CUPTI wants a buffer: on an application thread, inside a CUDA call.
+/// Handles CUPTI's request for a buffer: on an application thread, inside a CUDA call.
 ///
 /// # Safety
-/// CUPTI's alone to call: all three places may be written.
+///
+/// Only CUPTI may call it: all three pointers may be written.
 pub(crate) unsafe extern "C" fn requested(
     buffer: *mut *mut u8,
     size: *mut usize,
@@ -19,15 +20,16 @@ pub(crate) unsafe extern "C" fn requested(
 ) {
     let given = catch_unwind(|| POOL.take()).map_err(callback_panics::caught).ok().flatten();
     let (pointer, bytes) = given.map_or((std::ptr::null_mut(), 0), lend);
-    // SAFETY: CUPTI passes a place for the buffer's address.
+    // SAFETY: CUPTI passes a pointer for the buffer's address.
     unsafe { buffer.write(pointer) };
-    // SAFETY: CUPTI passes a place for its size.
+    // SAFETY: CUPTI passes a pointer for its size.
     unsafe { size.write(bytes) };
-    // SAFETY: CUPTI passes a place for the most records it may hold; 0 is no limit.
+    // SAFETY: CUPTI passes a pointer for the maximum number of its records; 0 is no limit.
     unsafe { max_records.write(0) };
 }
 
-/// The part of a buffer that CUPTI gets, with its bytes: what follows the header. CUPTI's alignment of 8 is that of words.
+/// The part of a buffer that CUPTI gets, with its bytes: everything after the header. CUPTI's
+/// alignment of 8 is the alignment of words.
 fn lend(words: Box<[u64]>) -> (*mut u8, usize) {
     let bytes = words.len().saturating_sub(HEADER) * size_of::<u64>();
     let first = Box::into_raw(words).cast::<u64>();
@@ -35,23 +37,27 @@ fn lend(words: Box<[u64]>) -> (*mut u8, usize) {
     (unsafe { first.add(HEADER) }.cast(), bytes)
 }
 
-/// The buffer that was [lent](lend), by the size that its header holds: what CUPTI says of the size plays no part.
+/// Takes back the buffer that was [lent](lend), by the size in its header: CUPTI's size is ignored.
 ///
 /// # Safety
-/// `buffer` is an address that [`lend`] gave, taken back for the first time.
+///
+/// `buffer` is an address that [`lend`] returned, taken back for the first time.
 unsafe fn take_back(buffer: *mut u8) -> Box<[u64]> {
-    // SAFETY: by the caller's promise the header stands before it.
+    // SAFETY: by the caller's promise the header precedes it.
     let first = unsafe { buffer.cast::<u64>().sub(HEADER) };
-    // SAFETY: the first word of the header, which the pool wrote and nobody else is told of, is the buffer's length.
+    // SAFETY: the first word of the header, which only the pool writes and whose address nobody
+    // else has, is the buffer's length.
     let length = unsafe { first.read() } as usize;
-    // SAFETY: `lend` made the address of a box of this length, and by the caller's promise it is nobody's by now.
+    // SAFETY: `lend` made the address of a box of this length, and by the caller's promise nobody
+    // owns it now.
     unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(first, length)) }
 }
 
-/// CUPTI gives a buffer back: on its worker thread, or on the one that flushes.
+/// Handles CUPTI's return of a buffer: on its worker thread, or on the thread that flushes.
 ///
 /// # Safety
-/// CUPTI's alone to call: `buffer` is null or an address that [`requested`] gave it, given back once.
+///
+/// Only CUPTI may call it: `buffer` is null or an address from [`requested`], returned once.
 pub(crate) unsafe extern "C" fn completed(
     _context: *mut c_void,
     _stream: u32,
@@ -59,11 +65,11 @@ pub(crate) unsafe extern "C" fn completed(
     size: usize,
     valid: usize,
 ) {
-    // A forked child leaves what it has of its parent alone, and its buffers with it.
+    // A forked child does not touch its parent's state and buffers.
     if buffer.is_null() || forked::is_child() {
         return;
     }
-    // SAFETY: CUPTI's contract for this function is that of `take_back`.
+    // SAFETY: CUPTI's contract for this function is the contract of `take_back`.
     let mut words = unsafe { take_back(buffer) };
     let span = words.get(1).copied().unwrap_or_default();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -73,7 +79,7 @@ pub(crate) unsafe extern "C" fn completed(
         let walked = POOL.api().map(|api| walk(api, records, readable)).unwrap_or_default();
         let is_scratch = is_scratch(&words);
         let mut log = LOG.lock();
-        // Without a collection nothing is kept.
+        // Without a collection nothing is stored.
         let Some(log) = log.as_mut() else { return };
         if size != own || valid > size {
             log.mismatch((valid - readable) as u64);

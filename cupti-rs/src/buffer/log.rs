@@ -1,4 +1,5 @@
-//! The append-only log of activity bytes: what CUPTI gave, byte for byte, with what is needed to read it elsewhere.
+//! The append-only log of activity bytes: CUPTI's output byte for byte, with the data to read it
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,26 +12,28 @@ use super::walk::Walked;
 use crate::record::RecordBytes;
 use crate::version::Version;
 
-/// The process's one log. Only buffer completions and the collector's own calls take the lock, never a CUDA call of the
-/// application, and no CUPTI function is called under it.
+/// The process's one log. Only buffer completions and the collector's own calls take the lock,
+/// never a CUDA call of the application. No CUPTI function is called under it.
 pub(crate) static LOG: Mutex<Option<Log>> = Mutex::new(None);
 
-/// Everything CUPTI gave in one collection.
+/// Everything that CUPTI delivered in one collection.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// Runs of whole records that were not drained. Within a run every record has the stride of its kind.
+    /// Runs of whole records that were not drained. Within a run every record has the stride of its
+    /// kind.
     pub(crate) buffers: Vec<Arc<Vec<u8>>>,
     /// Bytes from one record to the next, by kind, as the library stepped.
     pub(crate) strides: BTreeMap<u32, u32>,
-    /// The texts that `buffers` point to, by the address in the records or by a key in its place.
+    /// The texts that `buffers` point to, by the address in the records or by a key that replaced
+    /// it.
     pub(crate) names: Arc<FxHashMap<u64, Arc<str>>>,
-    /// Other bytes that records point to, by such a key, each of one record.
+    /// Other bytes that records point to, by such a key; each belongs to one record.
     pub(crate) data: Arc<FxHashMap<u64, Vec<u8>>>,
     pub(crate) counts: LogCounts,
-    /// Every address of the collection so far with the text that it had first: an address or key means one text as long
-    /// as the collection goes on.
+    /// Every address of the collection so far with its first text: an address or key has one text
+    /// during the whole collection.
     known: FxHashMap<u64, Arc<str>>,
-    /// The keys of texts whose address cannot tell them.
+    /// The keys of texts whose address is ambiguous.
     keys: FxHashMap<Arc<str>, u64>,
     last_key: u64,
     /// Bytes of the buffers.
@@ -38,12 +41,13 @@ pub(crate) struct Log {
     limit: u64,
 }
 
-/// What was met since the collection's start.
+/// Counts since the collection's start.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct LogCounts {
-    /// Records thrown away because the log was full.
+    /// Records discarded because the log was full.
     pub(crate) over_limit: u64,
-    /// Records whose length is not that of their kind, or of a newer library whose layout may be another one.
+    /// Records whose length does not match their kind, or from a newer library whose layout may
+    /// differ.
     pub(crate) irregular: u64,
     /// Bytes that the library's iterator could not step over.
     pub(crate) unreadable_bytes: u64,
@@ -51,11 +55,11 @@ pub(crate) struct LogCounts {
     pub(crate) refused: u64,
     /// Records from before the profiler switch was first on.
     pub(crate) before_switch: u64,
-    /// Buffers that came back with another size than they have.
+    /// Buffers that CUPTI returned with a size other than their own.
     pub(crate) mismatched_buffers: u64,
 }
 
-/// Adds to a count, some of which come from CUPTI and may be anything.
+/// Adds to a count. Some counts are CUPTI's and may have any value.
 fn add(count: &mut u64, more: u64) {
     *count = count.saturating_add(more);
 }
@@ -65,7 +69,7 @@ impl Log {
         Self { limit, ..Self::default() }
     }
 
-    /// What is kept, for reading alone; the bytes are shared.
+    /// Copies the stored data for reading only; the bytes are shared.
     pub(crate) fn snapshot(&self) -> Self {
         Self {
             buffers: self.buffers.clone(),
@@ -77,7 +81,8 @@ impl Log {
         }
     }
 
-    /// The same, and forgets the records and their names. Costs what came since the last drain, not the collection.
+    /// As [`snapshot`](Self::snapshot), and drops the records and their names. The cost grows with
+    /// the data since the last drain, not with the collection.
     pub(crate) fn drain(&mut self) -> Self {
         let drained = self.snapshot();
         self.buffers.clear();
@@ -104,7 +109,8 @@ impl Log {
         add(&mut self.counts.before_switch, walked.records.len() as u64);
     }
 
-    /// Counts a buffer that came back with another size than it has, and the valid bytes that cannot be read.
+    /// Counts a buffer that was returned with a size other than its own, and the valid bytes that
+    /// cannot be read.
     pub(super) fn mismatch(&mut self, unreadable: u64) {
         add(&mut self.counts.mismatched_buffers, 1);
         add(&mut self.counts.unreadable_bytes, unreadable);
@@ -133,13 +139,13 @@ impl Log {
         } else {
             self.append_regular_runs(&walked);
         }
-        // Those beside others of their kind were counted for their length.
+        // Records beside others of their kind were counted for their length.
         let counted = self.counts.irregular - irregular;
         let unknown = walked.unknown_layouts.saturating_sub(counted);
         add(&mut self.counts.irregular, unknown);
     }
 
-    /// A key that is no address: those of user space leave the highest bit free.
+    /// Returns a key that is not an address: user-space addresses leave the highest bit free.
     fn new_key(&mut self) -> u64 {
         self.last_key += 1;
         1 << 63 | self.last_key
@@ -158,15 +164,16 @@ impl Log {
         key
     }
 
-    /// Copies the names that a snapshot shares, and only for a name that is not among them.
+    /// Adds a name. Copies the names that a snapshot shares, and only if the name is new.
     fn keep_name(&mut self, key: u64, text: Arc<str>) {
         if !self.names.contains_key(&key) {
             Arc::make_mut(&mut self.names).insert(key, text);
         }
     }
 
-    /// Keeps a buffer's texts by their addresses. Where an address has another text than in an earlier buffer (a module
-    /// was unloaded, and another loaded in its place), this buffer's records get a key instead.
+    /// Stores a buffer's texts by their addresses. If an address had another text in an earlier
+    /// buffer (a module was unloaded, and another loaded at its address), this buffer's records get
+    /// a key instead.
     fn keep_names(&mut self, walked: &mut Walked) {
         let mut changed = FxHashMap::default();
         for (address, name) in walked.names.drain() {
@@ -201,8 +208,8 @@ impl Log {
         }
     }
 
-    /// The last record before bytes that could not be read has pointers that were not followed. Its name is one that was
-    /// read from an earlier buffer, or unknown.
+    /// The last record before bytes that could not be read has pointers that were not followed. Its
+    /// name was read from an earlier buffer, or is unknown.
     fn keep_names_of_last(&mut self, walked: &Walked) {
         let Some(&(kind, len)) = walked.records.last().filter(|_| walked.unreadable != 0) else {
             return;
@@ -217,8 +224,8 @@ impl Log {
         }
     }
 
-    /// Keeps what was taken from memory that is freed by now, and has the records say which: the address may come
-    /// again.
+    /// Stores the data from memory that is freed by now, and replaces the records' pointers by
+    /// keys: an address may be reused.
     fn keep_taken(&mut self, walked: &mut Walked) {
         for (at, taken) in walked.taken.drain(..) {
             let key = match taken {
@@ -235,7 +242,7 @@ impl Log {
         }
     }
 
-    /// Keeps the records that can be stepped over by their kind's stride, and counts the others.
+    /// Stores the records that can be stepped over by their kind's stride, and counts the others.
     #[cold]
     fn append_regular_runs(&mut self, walked: &Walked) {
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! Activity buffers: handed to CUPTI when it asks, taken back full, walked, copied to the log, used again.
+//! Activity buffers: lent to CUPTI on request, returned full, walked, copied to the log, reused.
 
 mod callbacks;
 mod log;

@@ -1,15 +1,17 @@
-//! The buffers that CUPTI holds, grouped into spans of time by the flushes after which CUPTI requested them.
+//! The buffers that CUPTI holds, grouped into time spans by the flushes after which CUPTI requested
+//! them.
 //!
-//! Under load CUPTI always holds a buffer, so only the older ones show what has arrived. When a flush returns, the records of
-//! all calls that ended before it have their places. Once every buffer that was lent before that return is back, these records
-//! have arrived. This held on an H200 with threads that launched all the time, checked call by call (`tests/gpu_load.rs`).
+//! Under load CUPTI always holds a buffer, so only the older ones show what has arrived. When a
+//! flush returns, the records of all calls that ended before it have their slots in a buffer. Once
+//! every buffer that was lent before that return is back, these records have arrived. This held on
+//! an H200 with threads that launched all the time, checked call by call (`tests/gpu_load.rs`).
 
 use crate::shared::{AtomicU32, AtomicU64, Mutex, Ordering, spin};
 
-/// The most spans at a time. While the oldest waits for a buffer, the last one grows.
+/// The maximum number of spans at a time. While the oldest waits for a buffer, the last one grows.
 const SPANS: usize = if cfg!(all(test, cupti_loom)) { 4 } else { 64 };
-/// A span's word: its number in the upper half, the count of its outstanding buffers in the lower one, and between them
-/// whether the span is over.
+/// The fields of a span's word. The upper half is its number, the lower half the count of its
+/// outstanding buffers. The bit between them marks a span that is over.
 const COUNT: u64 = (1 << 31) - 1;
 const OVER: u64 = 1 << 31;
 
@@ -49,7 +51,7 @@ impl Outstanding {
         if number(word) == span { word & COUNT } else { 0 }
     }
 
-    /// Begins a collection: buffers of earlier ones may still come back, but are not waited for.
+    /// Begins a collection: buffers of earlier ones may still be returned, but are not waited for.
     pub(super) fn begin(&self, now_ns: u64) {
         let mut first = self.first.lock();
         *first = self.begin_span(now_ns);
@@ -74,7 +76,8 @@ impl Outstanding {
         let _ = self.word(span).fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_fewer);
     }
 
-    /// Begins a new span after a flush that began at this time has returned, if there is room for one.
+    /// Begins a new span after a flush that began at this time has returned, if there is room for
+    /// one.
     pub(super) fn flushed(&self, begun_ns: u64) {
         let mut first = self.first.lock();
         self.advance(&mut first);
@@ -85,7 +88,7 @@ impl Outstanding {
         }
     }
 
-    /// Requires the lock, and a free place for the next span.
+    /// Requires the lock, and a free slot for the next span.
     fn begin_span(&self, after_ns: u64) -> u32 {
         let current = self.current.load(Ordering::Acquire);
         let next = current.wrapping_add(1);

@@ -1,5 +1,5 @@
-//! What records point to. It is copied before their buffer goes back: text that CUPTI keeps stays where it is, memory
-//! that CUPTI leaves to its client is freed.
+//! Memory that records point to. It is copied before their buffer is reused. Text that CUPTI
+//! retains is left alone; memory that CUPTI leaves to its client is freed.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -12,24 +12,25 @@ use crate::version::NEWEST;
 
 /// Bytes of `CUpti_ActivityOverheadCommandBufferFullData`.
 const COMMAND_BUFFER_FULL: usize = 12;
-/// More physical links than any NVLink has: a greater count is damage.
+/// An upper bound for the physical links of an NVLink: a greater count means damage.
 const MOST_LINKS: usize = 1024;
 /// `CUPTI_DEV_TYPE_GPU`: only such an end of an NVLink has ports.
 const GPU: u32 = 1;
 
-/// How far a record's layout is known, by its length.
+/// The knowledge of a record's layout, by its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Layout {
-    /// It may be another one.
+    /// The layout may differ from the known one.
     Unknown,
     /// A newer library added to its end.
     Grown,
-    /// It is one that is known.
+    /// A known layout.
     Known,
 }
 
-/// The layout of a record that a library of this release wrote. Those of known releases were compared with the libraries; a
-/// newer minor version is taken to add to the newest layout that is known, as all before it did.
+/// The layout of a record from a library of this release. The layouts of known releases were
+/// compared with the libraries. A newer minor version is assumed to extend the newest known layout,
+/// as all earlier ones did.
 pub(super) fn layout(kind: u32, release: (u32, u32), length: usize) -> Layout {
     if release <= NEWEST {
         return Layout::Known;
@@ -37,13 +38,13 @@ pub(super) fn layout(kind: u32, release: (u32, u32), length: usize) -> Layout {
     match strides::stride_of_kind(kind, release) {
         Some(known) if known == length => Layout::Known,
         Some(known) if known < length => Layout::Grown,
-        // Of a kind that is not known no pointer is read.
+        // Pointers of an unknown kind are never read.
         None if texts(kind, release).is_empty() => Layout::Known,
         _ => Layout::Unknown,
     }
 }
 
-/// Where the records of a kind have pointers to text that CUPTI of this release keeps.
+/// The offsets in records of a kind with pointers to text that CUPTI of this release retains.
 pub(super) fn texts(kind: u32, release: (u32, u32)) -> &'static [usize] {
     const fn at<F>(field: Field<F, Pointer>) -> usize {
         field.offset()
@@ -66,7 +67,7 @@ pub(super) fn texts(kind: u32, release: (u32, u32)) -> &'static [usize] {
 /// Memory that a record leaves to its client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Left {
-    /// Where in the record the pointer to it stands.
+    /// The offset of its pointer in the record.
     pub(super) offset: usize,
     what: What,
 }
@@ -75,11 +76,11 @@ pub(super) struct Left {
 enum What {
     /// Text that ends with a NUL.
     Text,
-    /// As many bytes, which may be none that we know how to read.
+    /// This many bytes; possibly none that this crate can read.
     Bytes(usize),
 }
 
-/// What a record of this release leaves to its client.
+/// The memory that a record of this release leaves to its client.
 pub(super) fn left(kind: u32, release: (u32, u32), record: &[u8]) -> [Option<Left>; 2] {
     fn at<F, T>(field: Field<F, T>, what: What) -> Option<Left> {
         Some(Left { offset: field.offset(), what })
@@ -111,7 +112,7 @@ pub(super) fn left(kind: u32, release: (u32, u32), record: &[u8]) -> [Option<Lef
     }
 }
 
-/// What such memory held.
+/// The content of such memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Text(String),
@@ -119,11 +120,13 @@ pub(crate) enum Taken {
 }
 
 impl Left {
-    /// Copies it and frees it; `None` where there is none, or nothing that we know how to read.
+    /// Copies the memory and frees it; `None` if there is none, or nothing that this crate can
+    /// read.
     ///
     /// # Safety
-    /// `record` is the record it was found for, as CUPTI wrote it into a buffer that it has given back, and was not
-    /// taken before.
+    ///
+    /// `record` is the record it was found for, as CUPTI wrote it into a buffer that it has
+    /// returned, and was not taken before.
     pub(super) unsafe fn take(self, record: &[u8]) -> Option<Taken> {
         let address = record.get(self.offset..).and_then(u64::read)? as *mut c_void;
         if address.is_null() {
@@ -137,22 +140,26 @@ impl Left {
             }
             What::Bytes(0) => None,
             What::Bytes(length) => {
-                // SAFETY: CUPTI writes here memory from malloc of that many initialised bytes that is its client's.
+                // SAFETY: CUPTI writes here memory from malloc of that many initialised bytes that
+                // is its client's.
                 let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) };
                 Some(Taken::Data(bytes.to_vec()))
             }
         };
-        // SAFETY: it is from malloc and its client's, as above, and by the caller's promise not freed before.
+        // SAFETY: it is from malloc and its client's, as above, and by the caller's promise not
+        // freed before.
         unsafe { libc::free(address) };
         content
     }
 }
 
-/// The text that CUPTI keeps at an address.
+/// Returns the text that CUPTI retains at an address.
 ///
 /// # Safety
-/// `address` is not null and stands in a record, of a kind and at an offset that [`texts`] has for the library's
-/// release, as CUPTI wrote it into a buffer that it has given back just now.
+///
+/// `address` is not null and stands in a record, of a kind and at an offset that [`texts`] has for
+/// the library's release. It is unchanged since CUPTI wrote it into a buffer that it has returned
+/// just now.
 pub(super) unsafe fn text(address: u64) -> String {
     // SAFETY: there CUPTI writes the address of a NUL-terminated text that outlives the record.
     let text = unsafe { CStr::from_ptr(address as *const c_char) };

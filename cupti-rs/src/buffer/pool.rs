@@ -1,5 +1,6 @@
-//! Buffers ready for CUPTI's requests. CUPTI requests buffers on an application thread inside a CUDA call, so lending one must
-//! be a lock-free pop. Only where the pool is empty a new buffer is allocated there, and counted.
+//! Buffers ready for CUPTI's requests. CUPTI requests buffers on an application thread inside a
+//! CUDA call, so lending one must be a lock-free pop. Only if the pool is empty is a new buffer
+//! allocated there, and counted.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +11,7 @@ use super::outstanding::Outstanding;
 use crate::clock;
 use crate::sys::api::Api;
 
-/// The most buffers kept for later use.
+/// The maximum number of free buffers in the pool.
 const KEPT: usize = 256;
 
 /// The buffers of a collection.
@@ -18,7 +19,7 @@ const KEPT: usize = 256;
 pub(crate) struct Sizes {
     /// The bytes of each buffer.
     pub(crate) buffer_bytes: usize,
-    /// The number at the start, and the most that may exist.
+    /// The number at the start, and the maximum number.
     pub(crate) buffers: usize,
     pub(crate) most: usize,
 }
@@ -29,18 +30,18 @@ pub(crate) static POOL: LazyLock<Pool> = LazyLock::new(Pool::new);
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: ArrayQueue<Box<[u64]>>,
-    /// The most free buffers: all that there is room for while a collection runs.
+    /// The limit of free buffers: the whole capacity while a collection runs.
     kept: AtomicUsize,
     buffer_words: AtomicUsize,
     outstanding: Outstanding,
     /// Buffers that CUPTI requested.
     pub(crate) requested: AtomicU64,
-    /// Those of them that had to be allocated on the spot.
+    /// Buffers, of `requested`, that had to be allocated inside the request.
     pub(crate) misses: AtomicU64,
-    /// The number of buffers, free and lent, and the most that may exist.
+    /// The number of buffers, free and lent, and the maximum number.
     made: AtomicUsize,
     most: AtomicUsize,
-    /// Whether CUPTI accepts a refusal (a null buffer).
+    /// True if CUPTI accepts a refusal (a null buffer).
     refuse_with_null: AtomicBool,
     /// Requests that were refused.
     pub(crate) refused: AtomicU64,
@@ -65,8 +66,8 @@ impl Pool {
         }
     }
 
-    /// Fills the pool with the zeroed buffers of a collection, whose pages are mapped. `refuse_with_null`: CUPTI accepts a
-    /// refusal.
+    /// Fills the pool with the zeroed buffers of a collection, whose pages are mapped.
+    /// `refuse_with_null`: CUPTI accepts a refusal.
     pub(crate) fn prepare(&self, api: &'static Api, sizes: Sizes, refuse_with_null: bool) {
         let words = sizes.buffer_bytes / 8 + HEADER;
         let count = sizes.buffers.min(sizes.most).min(KEPT);
@@ -91,8 +92,8 @@ impl Pool {
         self.api.store(std::ptr::from_ref(api).cast_mut(), Ordering::Release);
     }
 
-    /// Keeps at most this many free buffers, also of those that come back later: for the end of a collection, which may have
-    /// needed many more than the next one.
+    /// Limits the free buffers to this number, including those returned later. Intended for the end
+    /// of a collection, which may have needed many more than the next one.
     pub(crate) fn keep(&self, most: usize) {
         self.kept.store(most, Ordering::Relaxed);
         while self.free.len() > most && self.free.pop().is_some() {
@@ -107,8 +108,9 @@ impl Pool {
         unsafe { api.as_ref() }
     }
 
-    /// Lends a buffer to CUPTI, zeroed except for its header, which CUPTI does not see: the length in words, and the span for
-    /// [`returned`](Self::returned). `None` where no more may exist and CUPTI accepts a refusal.
+    /// Lends a buffer to CUPTI, zeroed except for its header, which CUPTI does not see: the length
+    /// in words, and the span for [`returned`](Self::returned). `None` if the maximum exists and
+    /// CUPTI accepts a refusal.
     pub(crate) fn take(&self) -> Option<Box<[u64]>> {
         self.requested.fetch_add(1, Ordering::Relaxed);
         let mut buffer = self.free.pop().or_else(|| self.make())?;
@@ -140,7 +142,7 @@ impl Pool {
         }
         let fits = buffer.len() == self.buffer_words.load(Ordering::Relaxed);
         let has_room = self.free.len() < self.kept.load(Ordering::Relaxed);
-        // A full pool has buffers enough: this one goes back to the allocator.
+        // A full pool has enough buffers: this one is freed.
         if !(fits && has_room) || self.free.push(buffer).is_err() {
             self.made.fetch_sub(1, Ordering::Relaxed);
         }
@@ -151,27 +153,28 @@ impl Pool {
         self.outstanding.returned(span as u32);
     }
 
-    /// Accounts for a flush that began at this time and has returned. Returns the time before which all requested work has its
-    /// records delivered.
+    /// Accounts for a flush that began at this time and has returned. Returns the time before which
+    /// all requested work has its records delivered.
     pub(crate) fn flushed(&self, begun_ns: u64) -> u64 {
         self.outstanding.flushed(begun_ns);
         self.outstanding.settled_ns()
     }
 
-    /// The lent buffers that may contain records of calls before a time. After a flush without force each has an unfinished
-    /// record.
+    /// The lent buffers that may contain records of calls before a time. After a flush without
+    /// force each has an unfinished record.
     pub(crate) fn out_before(&self, time_ns: u64) -> u64 {
         self.outstanding.before(time_ns)
     }
 }
 
-/// Words at the start of a buffer that CUPTI does not see, so that freeing the buffer depends on nothing that CUPTI returns.
+/// Words at the start of a buffer that CUPTI does not see, so that freeing the buffer depends on
+/// nothing that CUPTI returns.
 pub(super) const HEADER: usize = 2;
 
 /// Words of scratch buffers, whose records are discarded; other buffers are longer.
 const SCRATCH_WORDS: usize = (32 << 10) / 8 + HEADER;
 
-/// Whether the records of this buffer are discarded.
+/// True if the records of this buffer are discarded.
 pub(crate) fn is_scratch(buffer: &[u64]) -> bool {
     buffer.len() == SCRATCH_WORDS
 }

@@ -1,4 +1,4 @@
-//! From a buffer to its records' bytes, with what they point to.
+//! Converts a buffer to its records' bytes, with the memory that they point to.
 
 use std::collections::hash_map::Entry;
 
@@ -9,28 +9,29 @@ use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
 use crate::version::Version;
 
-/// What one buffer held.
+/// The contents of one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
     /// The records' bytes, one after the other.
     pub(crate) bytes: Vec<u8>,
-    /// The release of the library that wrote them; (0, 0) if it does not say, and then no memory is freed that only
-    /// some releases leave to us.
+    /// The release of the library that wrote them; (0, 0) if the library does not report it. In
+    /// that case, no memory is freed that only some releases leave to the client.
     pub(crate) release: (u32, u32),
     /// Each record: its kind and its length.
     pub(crate) records: Vec<(u32, u32)>,
     /// Texts by the address that records hold.
     pub(crate) names: FxHashMap<u64, String>,
-    /// What lay in memory that was left to us, and where in `bytes` the pointer to it stood.
+    /// The content of memory that was left to the client, and the position of its pointer in
+    /// `bytes`.
     pub(crate) taken: Vec<(usize, Taken)>,
-    /// Records of a newer library whose layout may be another one than is known here.
+    /// Records of a newer library whose layout may differ from the known one.
     pub(crate) unknown_layouts: u64,
     /// The bytes after a record that CUPTI could not step over.
     pub(crate) unreadable: u64,
 }
 
-/// Steps through the first `valid` bytes, or all where these are fewer, with CUPTI's own iterator, whose strides only the
-/// library knows.
+/// Steps through the first `valid` bytes, or the whole buffer if it is shorter, with CUPTI's own
+/// iterator: only the library has the strides.
 pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
     let valid = valid.min(size_of_val(words));
     let release = api.version().map_or((0, 0), |version| Version(version).cuda_release());
@@ -39,7 +40,8 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
     let mut record: *mut u8 = std::ptr::null_mut();
     let mut starts = Vec::new();
     let whole = loop {
-        // SAFETY: `base` is a live buffer of at least `valid` bytes, and `record` is null or what the last call gave.
+        // SAFETY: `base` is a live buffer of at least `valid` bytes, and `record` is null or the
+        // result of the last call.
         let code = unsafe { (api.get_next_record)(base, valid, &mut record) };
         if code == CuptiResult::SUCCESS {
             let at = (record as usize).wrapping_sub(base as usize);
@@ -51,9 +53,10 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         }
         break code == CuptiResult::MAX_LIMIT_REACHED;
     };
-    // SAFETY: `base` has `valid` initialised bytes, and CUPTI no longer writes to a buffer it gave back.
+    // SAFETY: `base` has `valid` initialised bytes, and CUPTI no longer writes to a buffer that it
+    // has returned.
     let bytes = unsafe { std::slice::from_raw_parts(base, valid) };
-    // Where it stopped early CUPTI has not told how long the last record is.
+    // If CUPTI stopped early, the length of the last record is unknown.
     let told = if whole { starts.len() } else { starts.len().saturating_sub(1) };
     let end = if whole { valid } else { readable_end(bytes, &mut starts) };
     out.unreadable = (valid - end) as u64;
@@ -65,7 +68,8 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         let record = &bytes[at..next];
         let kind = u32_at(record, 0);
         out.records.push((kind, record.len() as u32));
-        // What may reach into another record's bytes has no pointers to trust; its name may be known from others.
+        // A record that may overlap another record's bytes has no pointers to trust; its name may
+        // be known from others.
         if i >= told {
             continue;
         }
@@ -76,27 +80,28 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         }
         for &offset in pointers::texts(kind, release) {
             let address = u64_at(record, offset);
-            // Most kernels come many times in a row.
+            // Many kernels occur several times in a row.
             if address == 0 || address == last_name {
                 continue;
             }
             last_name = address;
             if let Entry::Vacant(place) = out.names.entry(address) {
-                // SAFETY: the address is not null, and stands where `texts` says in a record of this buffer, whose layout is
-                // known or has grown at its end.
+                // SAFETY: the address is not null, and stands at an offset from `texts` in a record
+                // of this buffer, whose layout is known or has grown at its end.
                 place.insert(unsafe { pointers::text(address) });
             }
         }
-        // Better a leak than to free what may be something else by now.
+        // A leak is better than freeing memory that may be in use for something else.
         if layout != Layout::Known {
             continue;
         }
         for left in pointers::left(kind, release, record).into_iter().flatten() {
-            // SAFETY: a record of this buffer, which comes by here once, with what was found for it.
+            // SAFETY: a record of this buffer, visited here once, with the pointer that was found
+            // for it.
             if let Some(taken) = unsafe { left.take(record) } {
                 out.taken.push((at + left.offset, taken));
             }
-            // What it points to is gone.
+            // The memory that it points to is freed.
             let pointer = at + left.offset;
             if let Some(pointer) =
                 out.bytes.get_mut(pointer..pointer + 8).filter(|_| pointer + 8 <= next)
@@ -108,8 +113,9 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
     out
 }
 
-/// Where the readable part ends, if a record of unknown kind stopped the iterator: what follows cannot be told apart.
-/// The last record it gave is kept if another of its kind shows its length.
+/// Returns the end of the readable part, if a record of unknown kind stopped the iterator: the
+/// bytes after it cannot be divided. The last record is included if another of its kind shows its
+/// length.
 #[cold]
 fn readable_end(bytes: &[u8], starts: &mut Vec<usize>) -> usize {
     let Some(&last) = starts.last() else { return 0 };

@@ -80,8 +80,8 @@ pub struct Losses {
     /// a loss.
     pub before_switch: u64,
     /// Calls and graph events that could not be logged. Either their thread was ending and its
-    /// locals were gone, or they were made while another call was being logged, for example by a
-    /// tag source that calls CUDA. Their records have no call.
+    /// locals were gone, or another call was being logged, for example if a tag source calls CUDA.
+    /// Their records have no call.
     pub unlogged_calls: u64,
     /// Callbacks that the program's own handler did not receive because that handler caused them.
     pub missed_callbacks: u64,

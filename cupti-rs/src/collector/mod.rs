@@ -68,9 +68,9 @@ pub struct Collector {
     unfinished: u64,
     /// Records that CUPTI dropped, as a sum: CUPTI resets its count with each reading.
     dropped: AtomicU64,
-    /// Locked by a drain while it empties the logs and by a snapshot while it reads them, so that
-    /// neither sees a record without its call. No callback takes this lock. No CUPTI function that
-    /// calls back is called under it.
+    /// Locked by a drain while it empties the logs and by a snapshot while it reads them: neither
+    /// may see a record without its call. No callback takes this lock. No CUPTI function that calls
+    /// back is called under it.
     cursor: RwLock<DrainCursor>,
     flusher: Flusher,
     ended: bool,
@@ -203,12 +203,12 @@ impl Collector {
     /// Disables records and callbacks until [`resume`](Self::resume); retains the collected data.
     /// Does nothing in a pause.
     ///
-    /// Threads wait in their calls until callbacks are disabled: 0.1 to 0.6 ms on an H200, 1 ms if
-    /// one thread does not return, and some 20 ms if one does not get to run on busy processors. If
-    /// a thread stays in its call or does not run, callbacks stay enabled, and a thread retries
-    /// after a second, two, four, ... , at most 64. Before that, the caller examines all threads of
-    /// the process. This takes up to 20 us for each that ran since the last pause, and 1 us for
-    /// others; calls wait for 1 us a thread.
+    /// Threads wait in their calls until callbacks are disabled: 0.1 to 0.6 ms on an H200. The wait
+    /// is 1 ms if one thread does not return, and some 20 ms if one does not get to run on busy
+    /// processors. If a thread stays in its call or does not run, callbacks stay enabled, and a
+    /// thread retries after a second, two, four, ... , at most 64. Before the hold, the caller
+    /// examines all threads of the process. This takes up to 20 us for each that ran since the last
+    /// pause, and 1 us for others; calls wait for 1 us a thread.
     ///
     /// Waits for the GPU as [`stop`](Self::stop) does: work that is unfinished when its kind is
     /// disabled may get its end only when the kind is enabled again. A call that another thread is

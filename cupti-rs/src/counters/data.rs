@@ -9,13 +9,13 @@ use crate::accessors::getters;
 use crate::error::{Error, Kind};
 use crate::version::Version;
 
-/// The last byte is the format. The file continues with a SHA-256 of the rest, numbers of 8 bytes (little-endian), and
-/// texts and bytes, each after its length.
+/// The last byte is the format. The file continues with a SHA-256 of the rest, numbers of 8 bytes
+/// (little-endian), and texts and bytes, each after its length.
 const MAGIC: &[u8; 8] = b"CUPTICD\x01";
 const HEAD: usize = MAGIC.len() + 32;
 
-/// The raw counts of ranges or kernels, as CUPTI's library left them (its counter data image), with everything that
-/// [`Host::evaluate`](super::Host::evaluate) needs to compute values.
+/// The raw counts of ranges or kernels, as CUPTI's library left them (its counter data image), with
+/// everything that [`Host::evaluate`](super::Host::evaluate) needs to compute values.
 ///
 /// ```no_run
 /// use cupti::counters::{CounterData, Host};
@@ -27,15 +27,16 @@ const HEAD: usize = MAGIC.len() + 32;
 /// # }
 /// ```
 ///
-/// CUPTI's library trusts an image: a modified one makes it crash or hang. A checksum detects damaged files, which are an
-/// error. Forged files are not detected: evaluate only files that you trust.
+/// CUPTI's library trusts an image: a modified one makes it crash or hang. A checksum detects
+/// damaged files, which are an error. Forged files are not detected: evaluate only files that you
+/// trust.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CounterData {
     pub(super) chip: String,
     pub(super) version: Version,
     pub(super) metrics: Vec<String>,
     pub(super) ranges: Vec<Opened>,
-    /// For each range of the image, which of the ranges it is.
+    /// The index of the opened range, for each range of the image.
     pub(super) places: Vec<usize>,
     pub(super) image: Vec<u8>,
     pub(super) passes: usize,
@@ -53,7 +54,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// True if it can be the range at this index: a range follows its outer range, one level deeper.
+    /// True if it can be the range at this index: a range follows its outer range, one level
+    /// deeper.
     pub(super) fn fits(&self, at: usize, level: impl Fn(usize) -> usize) -> bool {
         match self.parent {
             Some(parent) => parent < at && level(parent).checked_add(1) == Some(self.level),
@@ -79,7 +81,7 @@ impl CounterData {
         self.places.len()
     }
 
-    /// As [`from_bytes`](Self::from_bytes) reads it.
+    /// Returns the bytes that [`from_bytes`](Self::from_bytes) reads.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut content = Vec::with_capacity(self.image.len() + 4096);
         number(&mut content, self.version.0 as usize);
@@ -92,7 +94,7 @@ impl CounterData {
         number(&mut content, self.ranges.len());
         for range in &self.ranges {
             text(&mut content, range.name.as_bytes());
-            // 0 is none.
+            // 0 means none.
             number(&mut content, range.parent.map_or(0, |parent| parent + 1));
             number(&mut content, range.level);
         }
@@ -105,7 +107,8 @@ impl CounterData {
         bytes
     }
 
-    /// Reads the result of [`to_bytes`](Self::to_bytes). Evaluate the data only if you trust its source.
+    /// Reads the result of [`to_bytes`](Self::to_bytes). Evaluate the data only if you trust its
+    /// source.
     ///
     /// # Errors
     /// The bytes have another type or a newer format, or are damaged.
@@ -148,7 +151,8 @@ impl CounterData {
     /// Reads a file that [`save`](Self::save) wrote.
     ///
     /// # Errors
-    /// The file cannot be read, or those of [`from_bytes`](Self::from_bytes); the text names the file.
+    /// The file cannot be read, or those of [`from_bytes`](Self::from_bytes); the text names the
+    /// file.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|error| {
@@ -219,7 +223,8 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.bytes()?.to_vec()).ok()
     }
 
-    /// A list after its length. Each element has at least the bytes of a number, so that a wrong length ends.
+    /// Reads a list after its length. Each element has at least the bytes of a number, so that a
+    /// loop with a wrong length ends.
     fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = self.number()?;
         let mut list = Vec::with_capacity(count.min(self.0.len() / 8));

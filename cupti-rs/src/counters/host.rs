@@ -31,9 +31,10 @@ named! {
     /// The kind of a metric, in the order of `CUpti_MetricType`.
     #[derive(PartialOrd, Ord)]
     MetricKind {
-        /// Counted events; its roll-ups are sums, averages, minima and maxima over the units of the chip.
+        /// Counted events; its roll-ups are sums, averages, minima and maxima over the units of the
+        /// chip.
         Counter = "counter",
-        /// One counter over another.
+        /// A quotient of two counters.
         Ratio = "ratio",
         /// The utilization of a unit relative to its peak, from several counters.
         Throughput = "throughput",
@@ -44,7 +45,7 @@ named! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
-    /// Its name, as it was requested.
+    /// Its name, as requested.
     pub name: String,
     /// The kind.
     pub kind: MetricKind,
@@ -66,7 +67,8 @@ impl fmt::Display for Metric {
     }
 }
 
-/// A libcupti for queries of metrics. Unlike [`Library`] it needs no GPU, and up to CUPTI 13.1 no driver.
+/// A libcupti for queries of metrics. Unlike [`Library`] it needs no GPU, and up to CUPTI 13.1 no
+/// driver.
 #[derive(Debug, Clone)]
 pub struct HostLibrary {
     api: HostApi,
@@ -75,11 +77,12 @@ pub struct HostLibrary {
 }
 
 impl HostLibrary {
-    /// Opens the libcupti that [`Library::open`] would.
+    /// Opens the libcupti that [`Library::open`] would open.
     ///
     /// # Errors
-    /// [`is_unavailable`](Error::is_unavailable): no libcupti, or one of 13.2 or later where there is no driver.
-    /// [`is_unsupported`](Error::is_unsupported): it is older than 12.6.
+    ///
+    /// [`is_unavailable`](Error::is_unavailable): no libcupti, or one of 13.2 or later without a
+    /// driver. [`is_unsupported`](Error::is_unsupported): it is older than 12.6.
     pub fn open() -> Result<Self, Error> {
         Self::open_with(loader::open)
     }
@@ -90,7 +93,8 @@ impl HostLibrary {
         let driver = driver::probe();
         let major = driver.as_ref().map_or(13, |driver| driver.cuda_version / 1000);
         let (api, path, _) = open(major)?;
-        // Libraries from 13.2 on, which have this function, crash or return nothing without a driver.
+        // Libraries from 13.2 on, which have this function, crash or return nothing without a
+        // driver.
         if api.records_v2 {
             driver?;
         }
@@ -127,7 +131,9 @@ impl HostLibrary {
     /// The metrics of a chip for ranges. Takes some 150 ms the first time.
     ///
     /// # Errors
-    /// [`is_unsupported`](Error::is_unsupported): the library does not know the chip; the text lists those it knows.
+    ///
+    /// [`is_unsupported`](Error::is_unsupported): the library does not support the chip; the text
+    /// lists the supported ones.
     pub fn host(&self, chip: &str) -> Result<Host, Error> {
         Host::new(self.api, self.version, chip, Method::Ranges, None)
     }
@@ -173,7 +179,7 @@ impl Host {
     /// The metrics of a chip, from the libcupti of [`HostLibrary::open`].
     ///
     /// # Errors
-    /// Those of [`HostLibrary::open`] and [`HostLibrary::host`].
+    /// The errors of [`HostLibrary::open`] and [`HostLibrary::host`].
     pub fn for_chip(chip: &str) -> Result<Self, Error> {
         HostLibrary::open()?.host(chip)
     }
@@ -190,7 +196,7 @@ impl Host {
                 Ok(Self { api, version, chip: chip.to_owned(), method, availability, object })
             }
             Err(error) => {
-                // If the query of chips fails, too, the first error is more useful.
+                // If the query of chips also fails, the first error is more useful.
                 let known = api.chip_names().unwrap_or_default();
                 if known.is_empty() || known.iter().any(|known| known == chip) {
                     return Err(error);
@@ -218,7 +224,8 @@ impl Host {
         version: Version = version;
     }
 
-    /// The names of all metrics of a kind, without their roll-ups. GH100 has some 3,400 counters for ranges.
+    /// The names of all metrics of a kind, without their roll-ups. GH100 has some 3,400 counters
+    /// for ranges.
     ///
     /// # Errors
     /// CUPTI refuses.
@@ -265,8 +272,9 @@ impl Host {
     /// Plans to count these metrics together: names with roll-ups, without duplicates.
     ///
     /// # Errors
-    /// [`is_unsupported`](Error::is_unsupported): the chip lacks some (the text names them), or they cannot be counted
-    /// together, as those of links with others.
+    ///
+    /// [`is_unsupported`](Error::is_unsupported): the chip lacks some (the text names them), or
+    /// they cannot be counted together, such as metrics of links with others.
     pub fn plan<M>(&self, metrics: M) -> Result<Plan, Error>
     where
         M: IntoIterator<Item: Into<String>>,
@@ -282,7 +290,7 @@ impl Host {
         }
     }
 
-    /// The same without the reason of a failure, which takes one plan per metric.
+    /// As [`plan`](Self::plan), without the reason of a failure, which takes one plan per metric.
     pub(super) fn plan_if_possible<'m>(
         &self,
         names: impl Iterator<Item = &'m str>,
@@ -304,13 +312,14 @@ impl Host {
         Ok(Plan { metrics: names, names: texts, object, image, passes, chip: self.chip.clone() })
     }
 
-    /// Evaluates raw counts of [`RangeProfiler::collect`](super::RangeProfiler::collect), without a GPU. A library of the same
-    /// release returns the same values bit for bit; others may redefine metrics, as 13.0 did with throughputs. CUPTI trusts
-    /// the counts: evaluate only those that you trust ([`CounterData`]).
+    /// Evaluates raw counts of [`RangeProfiler::collect`](super::RangeProfiler::collect), without a
+    /// GPU. A library of the same release returns the same values bit for bit; others may redefine
+    /// metrics, as 13.0 did with throughputs. CUPTI trusts the counts: evaluate only those that you
+    /// trust ([`CounterData`]).
     ///
     /// # Errors
-    /// The counts are of another chip. [`is_unsupported`](Error::is_unsupported): this library lacks one of the metrics.
-    /// CUPTI refuses.
+    /// The counts are of another chip. [`is_unsupported`](Error::is_unsupported): this library
+    /// lacks one of the metrics. CUPTI refuses.
     pub fn evaluate(&self, data: &CounterData) -> Result<Measured, Error> {
         if data.chip() != self.chip {
             return Err(Error::misuse(format!(
@@ -336,7 +345,7 @@ impl Host {
     }
 
     fn try_plan(&self, names: &[CString]) -> Result<(HostObject, Vec<u8>), Error> {
-        // An object keeps added metrics, so every plan has its own.
+        // An object accumulates metrics, so every plan has its own.
         let chip = c_string(&self.chip)?;
         let object =
             HostObject::new(self.api, self.method as u32, &chip, self.availability.clone())?;
@@ -370,7 +379,8 @@ impl Host {
     }
 }
 
-/// The roll-ups of counters, ratios and throughputs, since CUPTI before 13.0 describes no metric without one.
+/// The roll-ups of counters, ratios and throughputs, since CUPTI before 13.0 describes no metric
+/// without one.
 const ROLL_UPS: [&str; 4] = ["", ".sum", ".ratio", ".avg.pct_of_peak_sustained_elapsed"];
 
 fn c_string(name: &str) -> Result<CString, Error> {

@@ -27,7 +27,7 @@ struct RangeForm {
     /// The index among the ranges.
     parent: Option<usize>,
     level: usize,
-    /// By metric; null if the range was dropped.
+    /// The values by metric; null if the range was dropped.
     values: Option<Vec<Option<f64>>>,
 }
 
@@ -131,7 +131,7 @@ struct SampleForm {
     values: Vec<Option<f64>>,
 }
 
-/// Times are those of [`clock::now_ns`](crate::clock::now_ns) on the machine that sampled.
+/// Times are in [`clock::now_ns`](crate::clock::now_ns) time on the machine that sampled.
 impl Serialize for Samples {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let sample = |sample: super::Sample<'_>| SampleForm {
@@ -156,7 +156,7 @@ impl Serialize for Samples {
 impl<'de> Deserialize<'de> for Samples {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let form = SamplesForm::deserialize(deserializer)?;
-        // The times are over already.
+        // The times are already converted.
         let same = Reading { at_ns: 0, offset_ns: 0 };
         let columns = form.metrics.len();
         let mut samples = Self {
@@ -164,7 +164,7 @@ impl<'de> Deserialize<'de> for Samples {
             interval_ns: form.interval_ns,
             clock: Clock { start: same, stop: same },
             times: Vec::with_capacity(form.samples.len()),
-            // The rows are yet to be looked at.
+            // The rows are checked below.
             values: Vec::new(),
             dropped: form.dropped,
             overflows: form.overflows,
@@ -185,7 +185,7 @@ impl<'de> Deserialize<'de> for Samples {
     }
 }
 
-/// By its name.
+/// A level is serialized as its name.
 impl Serialize for MemoryLevel {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())

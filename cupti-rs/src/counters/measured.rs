@@ -7,8 +7,8 @@ use crate::accessors::getters;
 
 /// The result of a measurement. Its `Display` is a table with a line for each range and metric.
 ///
-/// With the feature `serde` it is serializable, NaN as null. serde_json needs its feature `float_roundtrip` for exact
-/// numbers, except integers below 2^53.
+/// With the feature `serde` it is serializable, NaN as null. serde_json needs its feature
+/// `float_roundtrip` for exact numbers, except integers below 2^53.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     pub(super) chip: String,
@@ -23,7 +23,7 @@ pub struct Measured {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Counted {
     pub range: Opened,
-    /// By metric; `None` if the range was dropped.
+    /// The values by metric; `None` if the range was dropped.
     pub values: Option<Vec<f64>>,
 }
 
@@ -60,9 +60,11 @@ impl Measured {
         metrics: &[String] = metrics;
         /// The number of passes.
         passes: usize = passes;
-        /// The number of runs. With several, each metric is of one run, and a ratio of two metrics may be of two.
+        /// The number of runs. With several, each metric is from a single run, and a ratio of two
+        /// metrics may be from two.
         runs: usize = runs;
-        /// Ranges or kernels beyond [`Builder::max_ranges`](super::Builder::max_ranges), which were not counted.
+        /// Ranges or kernels beyond [`Builder::max_ranges`](super::Builder::max_ranges), which were
+        /// not counted.
         dropped: usize = dropped;
         /// Ranges deeper than the requested levels, counted as part of their outer ranges.
         too_deep: usize = too_deep;
@@ -80,8 +82,8 @@ impl Measured {
         self.ranges().find(|range| range.name() == name)
     }
 
-    /// A metric's sum over all ranges of this name. `None` without such ranges, if one was not counted, or if the metric is
-    /// not additive: additive metrics end in `.sum`.
+    /// A metric's sum over all ranges of this name. `None` without such ranges, if one was not
+    /// counted, or if the metric is not additive: additive metrics end in `.sum`.
     pub fn total(&self, name: &str, metric: &str) -> Option<f64> {
         if !metric.ends_with(".sum") || self.dropped > 0 {
             return None;
@@ -108,7 +110,8 @@ impl<'a> RangeValues<'a> {
         self.counted().range.level
     }
 
-    /// The index among all ranges in start order, including those not counted. Outer ranges have lower indices.
+    /// The index among all ranges in start order, including those not counted. Outer ranges have
+    /// lower indices.
     pub fn place(&self) -> usize {
         self.index
     }

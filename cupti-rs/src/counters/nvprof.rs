@@ -1,4 +1,4 @@
-//! The successors of nvprof's metrics, or why there is none.
+//! The successors of nvprof's metrics, or the reason why there is none.
 //!
 //! nvprof supported GPUs before Turing. Tutorials and scripts still use its names.
 
@@ -10,9 +10,10 @@ pub struct Row {
     pub name: &'static str,
     /// The successors; empty if there are none.
     pub today: &'static [&'static str],
-    /// How to compute nvprof's metric from the successors, and differences; or why there are none.
+    /// The formula for nvprof's metric from the successors, and differences; without successors,
+    /// the reason.
     pub note: &'static str,
-    /// Whether it is in [`Set::Memory`](super::Set::Memory).
+    /// True if it is in [`Set::Memory`](super::Set::Memory).
     pub is_memory: bool,
 }
 

@@ -22,8 +22,8 @@ pub struct Plan {
 
 impl Plan {
     getters! {
-        /// The runs of the work that count all metrics (`cuptiProfilerHostGetNumOfPasses`). Nested ranges need as many for each
-        /// level.
+        /// The runs of the work that count all metrics (`cuptiProfilerHostGetNumOfPasses`). Nested
+        /// ranges need as many for each level.
         passes: usize = passes;
         /// The metrics, each once, in the order they were requested.
         metrics: &[String] = metrics;

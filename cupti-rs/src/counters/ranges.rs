@@ -55,20 +55,25 @@ impl Builder {
     }
 
     setters! {
-        /// Sets the number of levels of nested ranges; 1 by default. Each level repeats all passes, since the hardware has one
-        /// set of counters. Deeper ranges count as part of outer ranges and in [`Measured::too_deep`].
+        /// Sets the number of levels of nested ranges; 1 by default. Each level repeats all passes,
+        /// since the hardware has one set of counters. Deeper ranges count as part of outer ranges
+        /// and in [`Measured::too_deep`].
         levels(levels: u16) levels = levels.max(1);
-        /// Sets the maximum number of ranges or kernels; 256 by default. CUPTI needs some kilobytes for each and metric. Further
-        /// ranges are counted in [`Measured::dropped`].
+        /// Sets the maximum number of ranges or kernels; 256 by default. CUPTI needs some kilobytes
+        /// for each range or kernel and metric. Further ranges are counted in
+        /// [`Measured::dropped`].
         max_ranges(ranges: usize) max_ranges = ranges.max(1);
     }
 
-    /// Plans the measurement for the device of this thread's current context. Does not reserve the counters.
+    /// Plans the measurement for the device of this thread's current context. Does not reserve the
+    /// counters.
     ///
     /// # Errors
-    /// No context is current. [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.6 update 2, the device is
-    /// older than Turing or a slice of a GPU, or the chip has not all of the metrics.
-    /// [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy): the text contains what to do.
+    ///
+    /// No context is current. [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.6
+    /// update 2, the device is older than Turing or a slice of a GPU, or the chip lacks a metric.
+    /// [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy): the text contains the
+    /// remedy.
     pub fn build(self) -> Result<RangeProfiler, Error> {
         let Self { library, mut metrics, sets, levels, max_ranges } = self;
         let api = library
@@ -102,9 +107,10 @@ impl Builder {
 
 /// Counts metrics over ranges, on one CUDA context.
 ///
-/// One process at a time can use the hardware's counters; they are reserved during a measurement only. All work of the
-/// context counts, from any thread; work of other contexts and processes affects shared units, such as DRAM. Both ends of
-/// a range wait for the context (`cuCtxSynchronize`), so that the range has exactly its own work.
+/// One process at a time can use the hardware's counters; they are reserved during a measurement
+/// only. All work of the context counts, from any thread; work of other contexts and processes
+/// affects shared units, such as DRAM. Both ends of a range wait for the context
+/// (`cuCtxSynchronize`), so that the range has exactly its own work.
 ///
 /// ```no_run
 /// use cupti::Library;
@@ -165,30 +171,39 @@ impl RangeProfiler {
         &self.missing
     }
 
-    /// How often [`measure`](Self::measure) runs the work: the passes of the plan for each level of ranges.
+    /// The number of times that [`measure`](Self::measure) runs the work: the passes of the plan
+    /// for each level of ranges.
     pub fn runs(&self) -> usize {
         self.plan.passes() * usize::from(self.levels)
     }
 
-    /// Runs the work and counts over the ranges that it opens; [`runs`](Self::runs) times, so it should do the same each
-    /// time: that its ranges are the same is checked, what it launches in them is not. Memory is as the last run left it.
-    /// Some 350 ms go by besides the runs (H200), to take the counters and give them back.
+    /// Runs the work and counts over the ranges that it opens.
+    ///
+    /// The work runs [`runs`](Self::runs) times, so it should do the same each time. The ranges are
+    /// checked to be the same; the launches in them are not. Each run starts with the memory that
+    /// the previous one left. Reserving and releasing the counters takes some 350 ms besides the
+    /// runs (H200).
     ///
     /// # Errors
-    /// The ranges differ from run to run, none was opened, or one was left open. The context is not current on this
-    /// thread. A [`Collector`](crate::Collector) runs: beside it the counts would be wrong. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
-    /// [`is_unsupported`](Error::is_unsupported): CUPTI refuses; the text contains what to do.
+    ///
+    /// The ranges differ from run to run, none was opened, or one was left open. The context is not
+    /// current on this thread. A [`Collector`](crate::Collector) runs: beside it the counts would
+    /// be wrong. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
+    /// [`is_unsupported`](Error::is_unsupported): CUPTI refuses; the text contains the remedy.
     pub fn measure(&self, work: impl FnMut(&Ranges)) -> Result<Measured, Error> {
         self.plan.measured(&self.collect(work)?)
     }
 
-    /// The same, but returns the raw counts: to keep, and for [`Host::evaluate`] on a machine without a GPU.
+    /// Measures as [`measure`](Self::measure) does, but returns the raw counts: for storage, and
+    /// for [`Host::evaluate`] on a machine without a GPU.
     ///
     /// # Errors
+    ///
     /// As [`measure`](Self::measure).
     pub fn collect(&self, mut work: impl FnMut(&Ranges)) -> Result<CounterData, Error> {
         let _turn = turn()?;
-        // While kernels are recorded, instruction counts are 0 and hardware counts too high (13.0.1 on an H200).
+        // While kernels are recorded, instruction counts are 0 and hardware counts too high (13.0.1
+        // on an H200).
         let _collector = CollectorLease::take_from_injected()?;
         let mut object = self.take(USER_RANGES, self.levels)?;
         let mut first: Option<Run> = None;
@@ -227,10 +242,11 @@ impl RangeProfiler {
         self.read(object, run, runs)
     }
 
-    /// Runs the work once and counts over the ranges that it opens; returns the work's result, too.
+    /// Runs the work once and counts over the ranges that it opens. Also returns the work's result.
     ///
     /// # Errors
-    /// More than one run is needed, and nothing was run. Else as [`measure`](Self::measure).
+    ///
+    /// More than one run is needed; nothing was run. Otherwise as [`measure`](Self::measure).
     pub fn measure_once<R>(&self, work: impl FnOnce(&Ranges) -> R) -> Result<(R, Measured), Error> {
         if self.runs() > 1 {
             return Err(Error::new(Kind::Passes { needed: self.runs(), allowed: 1 }));
@@ -247,21 +263,23 @@ impl RangeProfiler {
         }
     }
 
-    /// Runs the work once and counts each kernel by itself. CUPTI lets one kernel run at a time and runs it again for
-    /// every pass, with its memory as it was: kernels that depend on others at work do not end. The ranges are named by
-    /// the order of the kernels, from 0.
+    /// Runs the work once and counts each kernel by itself. CUPTI serialises kernels and replays
+    /// each for every pass, with its memory restored: kernels that wait for other running kernels
+    /// never end. The ranges are named by the order of the kernels, from 0.
     ///
     /// # Errors
-    /// As [`measure`](Self::measure), but for what concerns ranges. CUPTI older than 13.0 counted nothing: that of 12.8 gives no
-    /// kernel back.
+    ///
+    /// As [`measure`](Self::measure), except for errors about ranges. A CUPTI older than 13.0
+    /// counted nothing: 12.8 returns no kernel.
     pub fn measure_kernels<R>(&self, work: impl FnOnce() -> R) -> Result<(R, Measured), Error> {
         let (result, data) = self.collect_kernels(work)?;
         Ok((result, self.plan.measured(&data)?))
     }
 
-    /// The same, but returns the raw counts.
+    /// Measures as [`measure_kernels`](Self::measure_kernels) does, but returns the raw counts.
     ///
     /// # Errors
+    ///
     /// As [`measure_kernels`](Self::measure_kernels).
     pub fn collect_kernels<R>(&self, work: impl FnOnce() -> R) -> Result<(R, CounterData), Error> {
         let _turn = turn()?;
@@ -351,7 +369,8 @@ impl RangeProfiler {
     }
 }
 
-/// Opens ranges in a measurement, on the measuring thread. Cheap to clone; does nothing after the run.
+/// Opens ranges in a measurement, on the measuring thread. Cheap to clone; does nothing after the
+/// run.
 #[derive(Clone)]
 pub struct Ranges {
     shared: Rc<Shared>,
@@ -368,7 +387,7 @@ struct State {
     /// `None` after the run.
     object: Option<RangeObject>,
     run: Run,
-    /// The open ranges, the innermost last; `None` for those that are not counted.
+    /// The open ranges, the innermost last; `None` for ranges that are not counted.
     open: Vec<Option<usize>>,
     /// The first error.
     error: Option<Error>,

@@ -68,23 +68,24 @@ impl SamplerBuilder {
     setters! {
         /// The device, by its CUDA ordinal; 0 by default.
         device(ordinal: u32) device = ordinal;
-        /// Sets the interval; 100 us by default. On an H200 a debug build sampled five metrics at 60 us for seconds without a
-        /// gap; at 40 us CUPTI failed after 2 s ([`Samples::failure`]). [`Samples::overflows`] and [`Samples::gaps`] count
-        /// losses.
+        /// Sets the interval; 100 us by default. On an H200 a debug build sampled five metrics at
+        /// 60 us for seconds without a gap; at 40 us CUPTI failed after 2 s ([`Samples::failure`]).
+        /// [`Samples::overflows`] and [`Samples::gaps`] count losses.
         interval(interval: Duration) interval = interval;
-        /// Sets the maximum number of stored samples; 1,000,000 by default. The oldest are dropped first and counted in
-        /// [`Samples::dropped`]. A sample costs 16 bytes and 8 for each metric.
+        /// Sets the maximum number of stored samples; 1,000,000 by default. The oldest are dropped
+        /// first and counted in [`Samples::dropped`]. A sample costs 16 bytes and 8 for each
+        /// metric.
         max_samples(samples: usize) most = samples.max(1);
     }
 
-    /// Adds metrics: names with roll-ups, all of which have to fit in one pass.
+    /// Adds metrics: names with roll-ups. All must fit in one pass.
     pub fn metrics<M: Into<String>>(mut self, names: impl IntoIterator<Item = M>) -> Self {
         self.metrics.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Adds the metrics of [`utilization::ROWS`](super::utilization::ROWS) that the chip has and that fit in the pass.
-    /// [`PmSampler::missing`] lists the others.
+    /// Adds the metrics of [`utilization::ROWS`](super::utilization::ROWS) that the chip has and
+    /// that fit in the pass. [`PmSampler::missing`] lists the others.
     pub fn utilization(mut self) -> Self {
         self.utilization = true;
         self
@@ -93,9 +94,10 @@ impl SamplerBuilder {
     /// Starts sampling and a thread that decodes the samples. Needs no context.
     ///
     /// # Errors
-    /// [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.8, the device is older than GA10x, the chip has not
-    /// all of the metrics. The metrics need more than one pass. [`is_permission`](Error::is_permission),
-    /// [`is_busy`](Error::is_busy): the text contains what to do.
+    /// [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.8, the device is older
+    /// than GA10x, the chip lacks some of the metrics. The metrics need more than one pass.
+    /// [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy): the text contains the
+    /// remedy.
     pub fn start(self) -> Result<PmSampler, Error> {
         let Self { library, device, metrics, utilization, interval, most } = self;
         let api = library
@@ -137,14 +139,16 @@ impl SamplerBuilder {
     }
 }
 
-/// Plans the requested metrics with as many of the device's utilization as fit in one pass; returns those left out, too.
+/// Plans the requested metrics with as many of the device's utilization as fit in one pass; also
+/// returns the omitted ones.
 fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error> {
     let with = |so_far: &[String], more: &[&str]| {
         let names = so_far.iter().map(String::as_str).chain(more.iter().copied());
         host.plan_if_possible(names).filter(|plan| plan.passes() == 1)
     };
     let rows = &utilization::ROWS;
-    // Mostly all metrics fit, by their first names, except those of absent hardware, such as unconnected links.
+    // Usually all metrics fit, by their first names, except those of absent hardware, such as
+    // unconnected links.
     if let Some(plan) = with(&asked, &rows.each_ref().map(|row| row.names[0])) {
         return Ok((plan, Vec::new()));
     }
@@ -175,7 +179,7 @@ fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error
     }
     match plan {
         Some(plan) => Ok((plan, missing)),
-        // None fits: the plan of the requested metrics alone succeeds or has the error.
+        // None fits: the plan with only the requested metrics succeeds or has the error.
         None if metrics.is_empty() => {
             let none = || Error::misuse("no metric of utilization fits in one pass on this chip");
             Err(host.plan(missing).err().unwrap_or_else(none))
@@ -193,8 +197,8 @@ impl Library {
 
 /// Samples metrics of a device at intervals (CUPTI's PM sampling), until it is stopped or dropped.
 ///
-/// All work on the device counts, of every context and process. Nothing runs twice, and kernels run concurrently as
-/// usual. A device's counters have one user at a time.
+/// All work on the device counts, of every context and process. Nothing runs twice, and kernels run
+/// concurrently as usual. A device's counters have one user at a time.
 ///
 /// ```no_run
 /// use cupti::Library;
@@ -240,8 +244,8 @@ impl PmSampler {
     }
 
     getters! {
-        /// The metrics of [utilization](SamplerBuilder::utilization) that the chip lacks or that did not fit in the pass, by
-        /// their first names.
+        /// The metrics of [utilization](SamplerBuilder::utilization) that the chip lacks or that
+        /// did not fit in the pass, by their first names.
         missing: &[String] = missing;
         /// The sampled metrics.
         metrics: &[String] = metrics;
@@ -252,11 +256,12 @@ impl PmSampler {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Removes and returns the samples so far; those of the last milliseconds are in the next drain.
+    /// Removes and returns the samples so far; those of the last milliseconds are in the next
+    /// drain.
     ///
     /// # Errors
-    /// The clocks cannot be compared, or the process was forked off after the start. [`stop`](Self::stop) returns errors of the
-    /// decoder.
+    /// The clocks cannot be compared, or the process was forked off after the start.
+    /// [`stop`](Self::stop) returns errors of the decoder.
     pub fn drain(&mut self) -> Result<Samples, Error> {
         self.check_process()?;
         let now = clock::read(&self.library)?;
@@ -271,8 +276,8 @@ impl PmSampler {
     /// Stops sampling and returns the samples that were not drained.
     ///
     /// # Errors
-    /// The decoder failed and there is no sample; with samples, [`Samples::failure`] has the reason. The clocks cannot be compared, or
-    /// the process was forked off after the start.
+    /// The decoder failed and there is no sample; with samples, [`Samples::failure`] has the
+    /// reason. The clocks cannot be compared, or the process was forked off after the start.
     pub fn stop(mut self) -> Result<Samples, Error> {
         self.check_process()?;
         let ended = self.end();
@@ -285,7 +290,7 @@ impl PmSampler {
         Ok(samples)
     }
 
-    /// A forked child does not have the thread, and may have its lock.
+    /// A forked child lacks the thread, and may have its lock.
     fn check_process(&self) -> Result<(), Error> {
         let is_child = std::process::id() != self.process_id;
         if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
@@ -321,7 +326,8 @@ struct Decoder {
     plan: Plan,
     shared: Arc<Shared>,
     most: usize,
-    /// The end of the last sample. The first sample is dropped, since it starts with the device's reservation.
+    /// The end of the last sample. The first sample is dropped, since it starts with the device's
+    /// reservation.
     last_end: Option<u64>,
 }
 
@@ -337,7 +343,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Whether more samples are waiting.
+    /// Decodes samples. Returns true if more samples are waiting.
     fn decode(&mut self) -> Result<bool, Error> {
         let decoded = self.object.decode()?;
         let mut rows = Vec::with_capacity(decoded.samples);
@@ -409,7 +415,7 @@ impl Samples {
         self.values.extend_from_slice(values);
     }
 
-    /// Drops the oldest quarter of the samples, so that a push seldom moves the others.
+    /// Drops the oldest quarter of the samples, so that a push rarely moves the others.
     fn keep(&mut self, most: usize) {
         if self.times.len() > most.saturating_add(most / 4) {
             let gone = self.times.len() - most;
@@ -450,13 +456,13 @@ impl Samples {
         (self.gaps, self.gap_ns)
     }
 
-    /// Why sampling ended before the stop, if it did. Later samples are missing.
+    /// The reason why sampling ended before the stop, if it did. Later samples are missing.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// The sum of a metric over the samples completely within these times ([`clock::now_ns`]). `None` if it was not requested
-    /// or is not additive: additive metrics end in `.sum`.
+    /// The sum of a metric over the samples completely within these times ([`clock::now_ns`]).
+    /// `None` if it was not requested or is not additive: additive metrics end in `.sum`.
     pub fn sum(&self, metric: &str, from_ns: u64, to_ns: u64) -> Option<f64> {
         let place = self.place(metric)?;
         if !metric.ends_with(".sum") {
@@ -466,8 +472,8 @@ impl Samples {
         Some(within.map(|sample| sample.row()[place]).sum())
     }
 
-    /// The mean of a metric over the samples within these times, weighted by length, and their number. `None` if it was not
-    /// requested or there are none.
+    /// The mean of a metric over the samples within these times, weighted by length, and their
+    /// number. `None` if it was not requested or there are none.
     pub fn mean(&self, metric: &str, from_ns: u64, to_ns: u64) -> Option<(f64, usize)> {
         let place = self.place(metric)?;
         let (mut sum, mut time, mut count) = (0.0, 0.0, 0);

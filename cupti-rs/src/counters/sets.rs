@@ -4,21 +4,23 @@ use super::measured::RangeValues;
 use crate::accessors::named;
 
 named! {
-    /// A set of metrics with a fixed meaning. [`RangeProfiler::missing`](super::RangeProfiler::missing) lists metrics that a
-    /// chip lacks.
+    /// A set of metrics with a fixed meaning.
+    /// [`RangeProfiler::missing`](super::RangeProfiler::missing) lists metrics that a chip lacks.
     Set {
-        /// The data of a roofline: time, bytes and peak bandwidths of DRAM, L2 and L1, and operations by type, scalar and of
-        /// tensor cores. [`Flops::of`] and [`MemoryLevel::bytes`] sum them. 7 passes on GH100.
+        /// The data of a roofline: time, bytes and peak bandwidths of DRAM, L2 and L1, and
+        /// operations by type, on scalar units and tensor cores. [`Flops::of`] and
+        /// [`MemoryLevel::bytes`] sum them. 7 passes on GH100.
         Roofline = "roofline",
         /// Time and DRAM bytes: the roofline's lower half, in one pass.
         Dram = "dram",
-        /// Floating-point operations outside tensor cores, by type. CUPTI adds counting instructions to kernels, which takes a
-        /// separate pass and slows them down. Kernels of CUDA graphs count 0 without an error (13.0.1 on an H200); hardware
-        /// counts include them.
+        /// Floating-point operations outside tensor cores, by type. CUPTI adds counting
+        /// instructions to kernels, which takes a separate pass and slows them down. Kernels of
+        /// CUDA graphs count 0 without an error (13.0.1 on an H200); hardware counts include them.
         ScalarFlops = "scalar_flops",
         /// Operations of the tensor cores by source type, and the cores' utilization.
         Tensor = "tensor",
-        /// The utilization of SMs, DRAM and caches relative to the peak: Nsight Compute's speed of light.
+        /// The utilization of SMs, DRAM and caches relative to the peak: Nsight Compute's speed of
+        /// light.
         SpeedOfLight = "speed_of_light",
         /// Achieved occupancy: resident warps relative to the maximum.
         Occupancy = "occupancy",
@@ -57,7 +59,7 @@ const TENSOR: [&[&[&str]]; 7] = [
     &[
         &["sm__ops_path_tensor_src_fp16.sum"],
         &["sm__ops_path_tensor_src_fp16_dst_fp16.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum"],
-        // Turing, which has no other types of these.
+        // Turing, which has no other types of these operations.
         &[
             "sm__ops_path_tensor_src_fp16_dst_fp16.sum",
             "sm__ops_path_tensor_src_fp16_bf16_tf32_dst_fp32.sum",
@@ -91,7 +93,7 @@ const TENSOR_INSTRUCTIONS: &str = "sm__inst_executed_pipe_tensor.sum";
 const TENSOR_ACTIVE: &str = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active";
 
 impl Set {
-    /// The set of this name.
+    /// Returns the set with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|set| set.name() == name)
@@ -160,21 +162,23 @@ impl Set {
 }
 
 named! {
-    /// A level of the memory of a device, from the metrics of [`Set::Roofline`]; the outermost is the first.
+    /// A level of the memory of a device, from the metrics of [`Set::Roofline`]; the outermost is
+    /// the first.
     #[derive(PartialOrd, Ord)]
     MemoryLevel {
         /// The device's memory.
         Dram = "DRAM",
-        /// The L2 cache. On GH100 traffic between its two halves counts, too: reading a stream counts more than once.
+        /// The L2 cache. On GH100 traffic between its two halves also counts: a streaming read
+        /// counts more than once.
         L2 = "L2",
-        /// The L1 caches: traffic of global, local, texture and surface memory. Bulk copies to shared memory (TMA) bypass them:
-        /// a matrix product of cuBLAS on GH100 counts none.
+        /// The L1 caches: traffic of global, local, texture and surface memory. Bulk copies to
+        /// shared memory (TMA) bypass them: a matrix product of cuBLAS on GH100 counts none.
         L1 = "L1",
     }
 }
 
 impl MemoryLevel {
-    /// The level of this name.
+    /// Returns the level with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.name() == name)
@@ -190,8 +194,9 @@ impl MemoryLevel {
         }
     }
 
-    /// The peak bytes per second of the level at its clock in the range: the counter's `peak_sustained` per cycle times
-    /// cycles per second, as in Nsight Compute's roofs. `None` if not counted.
+    /// The peak bytes per second of the level at its clock in the range: the counter's
+    /// `peak_sustained` per cycle times cycles per second, as in Nsight Compute's roofs. `None` if
+    /// not counted.
     #[must_use]
     pub fn peak(self, range: &RangeValues<'_>) -> Option<f64> {
         let [by_cycle, cycles] = self.ceiling().map(|metric| range.value(metric));
@@ -215,34 +220,36 @@ fn counted(rows: &[&[&'static str]], range: &RangeValues<'_>) -> Option<f64> {
     rows.iter().find_map(sum)
 }
 
-/// The time of a range or kernel in nanoseconds (`gpu__time_duration.sum`): from its first to its last work. `None` if not
-/// counted.
+/// The time of a range or kernel in nanoseconds (`gpu__time_duration.sum`): from its first to its
+/// last work. `None` if not counted.
 #[must_use]
 pub fn time_ns(range: &RangeValues<'_>) -> Option<f64> {
     range.value(TIME)
 }
 
-/// The active cycles of the tensor pipes in a range (`sm__pipe_tensor_cycles_active`), in percent of the multiprocessors'
-/// active cycles, from [`Set::Tensor`]. `None` if not counted.
+/// The active cycles of the tensor pipes in a range (`sm__pipe_tensor_cycles_active`), in percent
+/// of the multiprocessors' active cycles, from [`Set::Tensor`]. `None` if not counted.
 #[must_use]
 pub fn tensor_pipe_percent(range: &RangeValues<'_>) -> Option<f64> {
     range.value(TENSOR_ACTIVE)
 }
 
-/// Warp instructions of the tensor pipes (`sm__inst_executed_pipe_tensor`), from [`Set::Tensor`]. On an H200
-/// single-precision kernels have some without operations of tensor cores, which [`Flops`] counts. `None` if not counted.
+/// Warp instructions of the tensor pipes (`sm__inst_executed_pipe_tensor`), from [`Set::Tensor`].
+/// On an H200 single-precision kernels have some without operations of tensor cores, which
+/// [`Flops`] counts. `None` if not counted.
 #[must_use]
 pub fn tensor_instructions(range: &RangeValues<'_>) -> Option<f64> {
     range.value(TENSOR_INSTRUCTIONS)
 }
 
-/// Operations of a range by type, from [`Set::Roofline`]. An addition or multiplication is one, a fused multiply-add two.
-/// `None` if the metrics of a type were not counted or the chip lacks them.
+/// Operations of a range by type, from [`Set::Roofline`]. An addition or multiplication is one, a
+/// fused multiply-add two. `None` if the metrics of a type were not counted or the chip lacks them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Flops {
-    /// Half precision, outside tensor cores. An estimate: a packed instruction of two operations counts as one, and compilers
-    /// load constants with such instructions (one per thread of a single-precision reduction).
+    /// Half precision, outside tensor cores. An estimate: a packed instruction of two operations
+    /// counts as one, and compilers load constants with such instructions (one per thread of a
+    /// single-precision reduction).
     pub half: Option<f64>,
     /// Single precision, outside tensor cores.
     pub single: Option<f64>,
@@ -250,7 +257,7 @@ pub struct Flops {
     pub double: Option<f64>,
     /// Tensor cores, sources of 4-bit floating point.
     pub tensor_fp4: Option<f64>,
-    /// Tensor cores, sources of 8-bit floating point; on GB100 including those of 4 and 6 bits.
+    /// Tensor cores, sources of 8-bit floating point; on GB100 including 4 and 6 bits.
     pub tensor_fp8: Option<f64>,
     /// Tensor cores, sources of 8-bit integers.
     pub tensor_int8: Option<f64>,

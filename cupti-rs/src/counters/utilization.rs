@@ -6,8 +6,8 @@
 pub struct Row {
     /// The display name, such as `DRAM read`.
     pub label: &'static str,
-    /// The metric's names on chips and versions, of which the first available one applies. Byte counts precede shares of a
-    /// peak.
+    /// The metric's names on chips and versions; the first available one applies. Byte counts
+    /// precede shares of a peak.
     pub names: &'static [&'static str],
 }
 
@@ -15,12 +15,12 @@ const fn row(label: &'static str, names: &'static [&'static str]) -> Row {
     Row { label, names }
 }
 
-/// The metrics of [`SamplerBuilder::utilization`](super::SamplerBuilder::utilization), by priority. On GH100 all fit in one
-/// pass from CUPTI 12.9 on; 12.8 has shares of the peak for DRAM. GB100 lacks bytes of PCIe, devices without NVLink those
-/// of NVLink.
+/// The metrics of [`SamplerBuilder::utilization`](super::SamplerBuilder::utilization), by priority.
+/// On GH100 all fit in one pass from CUPTI 12.9 on; 12.8 has shares of the peak for DRAM. GB100
+/// lacks bytes of PCIe; devices without NVLink lack bytes of NVLink.
 ///
-/// On an H200, copies to the device count as PCIe reads and copies from it as writes, with 5 to 6 % more bytes. The
-/// sampler's own traffic to the host is included, about 110 MB/s at 100 us.
+/// On an H200, copies to the device count as PCIe reads and copies from it as writes, with 5 to 6 %
+/// more bytes. The sampler's own traffic to the host is included, about 110 MB/s at 100 us.
 pub static ROWS: [Row; 10] = [
     row("SM active", &["sm__cycles_active.avg.pct_of_peak_sustained_elapsed"]),
     row(

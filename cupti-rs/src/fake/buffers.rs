@@ -7,7 +7,8 @@ use crate::sys::abi::*;
 use crate::sys::os;
 use crate::sys::strides::stride_of_kind;
 
-/// The records whose length is not that of their kind, by address: the iterator steps over them by these lengths.
+/// The records whose length does not match their kind, by address: the iterator steps over them by
+/// these lengths.
 static ODD_LENGTHS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 pub(super) fn clear() {
@@ -36,7 +37,7 @@ pub(super) unsafe fn get_next_record(
     valid: usize,
     record: *mut *mut u8,
 ) -> Result<(), CuptiResult> {
-    // SAFETY: the caller passes a live place.
+    // SAFETY: the caller passes a live pointer.
     let last = unsafe { record.read() };
     let release = version().cuda_release();
     let length = |at: *mut u8| {
@@ -45,7 +46,8 @@ pub(super) unsafe fn get_next_record(
             .iter()
             .find(|(address, _)| *address == at as usize)
             .map(|(_, len)| *len);
-        // SAFETY: a record begins at `at`, with its kind; after one of an odd length it is not aligned.
+        // SAFETY: a record begins at `at`, with its kind; after one of an odd length it is not
+        // aligned.
         odd.or_else(|| stride_of_kind(unsafe { at.cast::<u32>().read_unaligned() }, release))
     };
     let next = if last.is_null() {
@@ -60,7 +62,7 @@ pub(super) unsafe fn get_next_record(
     // SAFETY: `next` is below `valid`, so within the buffer.
     let next = unsafe { buffer.add(next) };
     length(next).ok_or(CuptiResult::INVALID_KIND)?;
-    // SAFETY: the caller passes a live place.
+    // SAFETY: the caller passes a live pointer.
     unsafe { record.write(next) };
     Ok(())
 }
@@ -68,7 +70,8 @@ pub(super) unsafe fn get_next_record(
 /// Locked while the current buffer is written to or returned; never while a driver callback runs.
 static BUFFER: Mutex<()> = Mutex::new(());
 
-/// Returns the current buffer, with the state unlocked, and states its content too short if a test planted that.
+/// Returns the current buffer, with the state unlocked, and reports its content too short if a test
+/// planted that.
 fn complete() {
     let buffer = {
         let mut state = STATE.lock();
@@ -86,7 +89,7 @@ fn return_buffer(buffer: Buffer) {
     let completed = STATE.lock().completed;
     if let Some(completed) = completed {
         let address = buffer.address as *mut u8;
-        // SAFETY: this is a buffer that `requested` returned; it is handed over once.
+        // SAFETY: this is a buffer that `requested` returned; it is passed once.
         unsafe { completed(std::ptr::null_mut(), 0, address, buffer.size, buffer.used) };
     }
 }
@@ -119,7 +122,7 @@ pub(super) fn write(record: &[u8]) {
             return;
         };
         let (mut address, mut size, mut limit) = (std::ptr::null_mut(), 0, 0);
-        // SAFETY: all three places are live.
+        // SAFETY: all three pointers are live.
         unsafe { requested(&mut address, &mut size, &mut limit) };
         if address.is_null() || size < record.len() {
             let mut state = STATE.lock();
@@ -134,7 +137,8 @@ pub(super) fn write(record: &[u8]) {
         return;
     };
     let place = (buffer.address + buffer.used) as *mut u8;
-    // SAFETY: the buffer has `size` bytes, of which `record.len()` after `used` are free, as tested above.
+    // SAFETY: the buffer has `size` bytes, of which `record.len()` after `used` are free, as tested
+    // above.
     unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), place, record.len()) };
     buffer.used += record.len();
     let kind = record.first_chunk().map_or(0, |kind| u32::from_ne_bytes(*kind));

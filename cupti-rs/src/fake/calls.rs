@@ -1,4 +1,4 @@
-//! A program's calls and resource events: the callbacks and records that CUPTI makes of them.
+//! A program's calls and resource events: the resulting callbacks and records of CUPTI.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
@@ -18,10 +18,11 @@ use crate::sys::abi::*;
 use crate::sys::functions::*;
 use crate::sys::os;
 
-/// Whether there ever was an external id: every call reads this.
+/// True once there was an external id: every call reads this.
 pub(super) static ANY_EXTERNAL_ID: AtomicBool = AtomicBool::new(false);
 
-/// CUPTI does not call back on a thread that it believes in so many calls, as seen with 13.0 and 13.5.
+/// CUPTI does not call back on a thread with this many calls by its own count, as seen with 13.0
+/// and 13.5.
 const DEPTH: usize = 3;
 
 /// The names of driver and runtime functions by id; unpublished ones are numbered.
@@ -55,7 +56,8 @@ fn driver_id(name: &str) -> Option<u32> {
     IDS.get(name).copied()
 }
 
-/// The callback id of a function of the runtime API, by its name without a version: that of its oldest version.
+/// The callback id of a function of the runtime API, by its name without a version: the oldest
+/// version's id.
 fn runtime_id(name: &str) -> Option<u32> {
     static IDS: LazyLock<HashMap<&str, u32>> = LazyLock::new(|| {
         let mut ids = HashMap::new();
@@ -73,7 +75,7 @@ pub(super) fn next_correlation() -> u32 {
     state.correlation
 }
 
-/// Runs the work and writes its record, if its kind is on; when it ends.
+/// Runs the work and writes its record, if its kind is on; returns its end.
 pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) -> u64 {
     let times = STATE.lock().run(work);
     record(work, correlation, times, node);
@@ -114,7 +116,7 @@ unsafe fn call_back(domain: u32, id: u32, data: *const c_void) -> bool {
     callback.is_some()
 }
 
-/// A call of the driver or runtime API, from its enter to its exit: what its callbacks contain.
+/// A call of the driver or runtime API, from its enter to its exit, with the data of its callbacks.
 #[derive(Debug)]
 #[must_use]
 pub struct FakeCall {
@@ -128,7 +130,7 @@ pub struct FakeCall {
     kept: u64,
     /// It passed through CUPTI when it began.
     is_hooked: bool,
-    /// CUPTI believes the thread in too many calls to call back for another.
+    /// By CUPTI's count the thread is in too many calls for another callback.
     is_silent: bool,
     /// A launch whose callback began and returned in one period of recording kernels.
     is_recorded: bool,
@@ -151,31 +153,34 @@ impl FakeCall {
         }
     }
 
-    /// A call of a driver function, by its name with its version, such as `cuMemAlloc_v2`. Without a correlation id it gets the
-    /// next one; a call within one of the runtime API shares that one's.
+    /// A call of a driver function, by its name with its version, such as `cuMemAlloc_v2`. Without
+    /// a correlation id it gets the next one; a call within a runtime call shares the id of that
+    /// call.
     pub fn driver(function: &str, correlation: Option<u32>) -> Self {
         let id = driver_id(function).unwrap_or(u32::MAX);
         Self::new(DOMAIN_DRIVER_API, id, correlation.unwrap_or_else(next_correlation))
     }
 
-    /// A call of a function of the runtime API, by its name without a version. It gets the next correlation id.
+    /// A call of a function of the runtime API, by its name without a version. It gets the next
+    /// correlation id.
     pub fn runtime(function: &str) -> Self {
         let id = runtime_id(function).unwrap_or(u32::MAX);
         Self::new(DOMAIN_RUNTIME_API, id, next_correlation())
     }
 
     setters! {
-        /// The id of the context that is current at the call, which is 1 otherwise.
+        /// Sets the id of the context that is current at the call; 1 by default.
         in_context(id: u32) context = id;
-        /// The value of every size in the parameter block, which is 1 otherwise.
+        /// Sets the value of every size in the parameter block; 1 by default.
         with_bytes(bytes: u64) bytes = bytes;
-        /// The stream that is the first parameter.
+        /// Sets the stream that is the first parameter.
         of_stream(id: u32) stream = Some(id);
-        /// The name of the kernel that it launches.
+        /// Sets the name of the kernel that it launches.
         launching(kernel: &'static CStr) symbol = Some(kernel);
     }
 
-    /// The whole call: `within` gets its correlation id, does its work and returns its result, which this returns too.
+    /// Runs the whole call: `within` receives its correlation id, does its work and returns its
+    /// result, which this function returns too.
     pub fn run(mut self, within: impl FnOnce(u32) -> u32) -> u32 {
         self.enter();
         let result = within(self.correlation);
@@ -185,7 +190,8 @@ impl FakeCall {
 
     fn data(&mut self, site: u32, params: Option<&[u64; 8]>, result: Option<&u32>) -> CallbackData {
         let names = names(self.domain);
-        // An unknown function has a name too, so that a benchmark can call one that is not recorded.
+        // An unknown function has a name too, so that a benchmark can call one that is not
+        // recorded.
         let name = names.get(self.id as usize).or(names.first());
         let name = name.map_or(c"".as_ptr(), |name| name.as_ptr());
         CallbackData {
@@ -206,7 +212,7 @@ impl FakeCall {
         }
     }
 
-    /// Whether it launches a kernel; CUPTI does not define the symbol of other calls.
+    /// True if it launches a kernel; CUPTI does not define the symbol of other calls.
     fn launches(&self) -> bool {
         let class = if self.domain == DOMAIN_DRIVER_API {
             DriverFunction(self.id).class()
@@ -227,7 +233,8 @@ impl FakeCall {
         Self { bytes, context, stream, ..Self::driver(work.function(), Some(correlation)) }
     }
 
-    /// The whole call, which returns this result; `within` runs before it returns. Returns its correlation id.
+    /// Runs the whole call, which returns this result; `within` runs before it returns. Returns its
+    /// correlation id.
     pub(super) fn returning(self, result: u32, within: impl FnOnce(u32)) -> u32 {
         let mut known = 0;
         self.run(|correlation| {
@@ -238,15 +245,15 @@ impl FakeCall {
         known
     }
 
-    /// The parameter block: sizes, and first the stream.
+    /// The parameter block: sizes, with the stream first.
     fn params(&self) -> [u64; 8] {
         let mut params = [self.bytes; 8];
         params[0] = self.stream.map_or(self.bytes, u64::from);
         params
     }
 
-    /// CUPTI learns of the call; whether it calls back is decided later. On a thread that it believes in another call it has that one's
-    /// correlation id.
+    /// Counts the call as begun in CUPTI; the decision to call back follows later. On a thread that
+    /// is in another call by CUPTI's count, it has that call's correlation id.
     fn open(&mut self) {
         let state = STATE.lock();
         self.is_hooked = state.hooks.has(self.domain, self.id);
@@ -257,8 +264,8 @@ impl FakeCall {
         (self.correlation, self.is_silent) = (open[0], open.len() >= DEPTH);
     }
 
-    /// CUPTI learns that the call returns, unless its function was disabled meanwhile. What is disabled within the callback of the return comes
-    /// too late to matter.
+    /// Counts the call as returned in CUPTI, unless its function was disabled meanwhile. A function
+    /// disabled within the callback of the return is disabled too late to matter.
     fn close(&mut self) {
         let mut state = STATE.lock();
         let is_known = self.is_hooked && !self.is_silent && !state.ends_unseen_calls;
@@ -267,13 +274,14 @@ impl FakeCall {
         }
     }
 
-    /// The call begins.
+    /// Begins the call.
     pub(super) fn enter(&mut self) {
         self.open();
         let params = self.params();
         let data = self.data(API_ENTER, Some(&params), None);
         let before = STATE.lock().recording_of_kernels();
-        // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
+        // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are
+        // read.
         let is_seen =
             !self.is_silent && unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
         if is_seen && self.launches() {
@@ -283,7 +291,7 @@ impl FakeCall {
         }
     }
 
-    /// The call returns.
+    /// Returns from the call.
     pub(super) fn exit(&mut self, result: u32) {
         if self.is_recorded {
             STATE.lock().launching -= 1;
@@ -299,7 +307,7 @@ impl FakeCall {
     }
 }
 
-/// The whole call that submits this work.
+/// Runs the whole call that submits this work.
 pub(super) fn submit(work: &Work) {
     FakeCall::of(work, next_correlation())
         .returning(0, |correlation| _ = execute(work, correlation, None));
@@ -323,7 +331,7 @@ pub(super) fn resource(id: u32, context: u32, stream: u32) {
     event_of(id, context, stream, &Descriptor::Nothing);
 }
 
-/// The same with a descriptor, which is null if it is not of the event's type.
+/// As [`resource`], with a descriptor, which is null if it is not of the event's type.
 fn event_of(id: u32, context: u32, stream: u32, descriptor: &Descriptor) {
     let is_module = (RESOURCE_MODULE_LOADED..=RESOURCE_MODULE_PROFILED).contains(&id);
     let descriptor: *const c_void = match descriptor {
@@ -379,17 +387,19 @@ pub(super) fn notice(id: u32, result: CuptiResult, message: &CStr) {
     unsafe { call_back(DOMAIN_STATE, id, (&raw const data).cast()) };
 }
 
-/// Lets the process's exit do what CUPTI may do then: return buffers, and call back once more.
+/// Makes the process's exit do what CUPTI may do then: return buffers, and call back once more.
 pub(super) fn act_at_exit() {
     extern "C" fn at_exit() {
         buffers::return_all();
         FakeCall::new(DOMAIN_DRIVER_API, DRIVER_CALLS[0].id, next_correlation()).returning(0, drop);
     }
-    // SAFETY: the function lives as long as the process and does not unwind: what it calls of ours catches panics.
+    // SAFETY: the function lives as long as the process and does not unwind: our functions that it
+    // calls catch panics.
     let _ = unsafe { libc::atexit(at_exit) };
 }
-/// Writes records that link a call to this thread's external ids, as CUPTI does for calls that have a record of their own;
-/// before 12.8 also for calls without one, while their kind is on.
+/// Writes records that link a call to this thread's external ids. As in CUPTI, these exist for
+/// calls that have a record of their own; before 12.8 also for calls without one, while their kind
+/// is on.
 fn tie(domain: u32, id: u32, correlation: u32) {
     use crate::sys::generated::external_correlation::*;
     if !ANY_EXTERNAL_ID.load(Ordering::Acquire) {

@@ -1,5 +1,5 @@
-//! The fake's counters: one that [`Fake::count`](super::Fake::count) drives, read in passes and by levels of ranges as
-//! the hardware is.
+//! The fake's counters: one that [`Fake::count`](super::Fake::count) drives, read in passes and by
+//! levels of ranges, as on the hardware.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -28,10 +28,10 @@ pub(super) struct State {
     pub(super) events: u64,
     pub(super) waits: u64,
     pub(super) lacks_context: bool,
-    /// Bytes of device memory that are allocated.
+    /// Bytes of allocated device memory.
     pub(super) allocated: BTreeMap<u64, usize>,
     pub(super) enabled: bool,
-    /// What is counted, from `set_config` on.
+    /// The counting session, from `set_config` on.
     session: Option<Session>,
     pub(super) sampling: Sampling,
 }
@@ -40,9 +40,9 @@ pub(super) struct State {
 pub(super) struct Sampling {
     pub(super) enabled: bool,
     samples: u32,
-    /// What was sampled and not decoded: start, end, events.
+    /// Samples that are not decoded: start, end, events.
     pub(super) waiting: VecDeque<[u64; 3]>,
-    /// What the image has.
+    /// The samples in the image.
     decoded: Vec<[u64; 3]>,
     pub(super) overflow: bool,
 }
@@ -56,12 +56,12 @@ struct Session {
     run: usize,
     /// The open ranges: the path to each, and the events when it began.
     open: Vec<(String, u64)>,
-    /// By path, the events of each pass.
+    /// The events of each pass, by path.
     counted: BTreeMap<String, BTreeMap<u64, u64>>,
     order: Vec<String>,
     image: usize,
     image_size: usize,
-    /// The name that was told last.
+    /// The name that was returned last.
     name: Option<CString>,
     started: bool,
 }
@@ -76,13 +76,13 @@ pub(super) const CONTEXTS: Contexts =
 unsafe extern "C" fn get_current(context: *mut *mut c_void) -> c_int {
     let found =
         if STATE.lock().lacks_context { std::ptr::null_mut() } else { std::ptr::dangling_mut() };
-    // SAFETY: the caller passes a live place.
+    // SAFETY: the caller passes a live pointer.
     unsafe { context.write(found) };
     0
 }
 
 unsafe extern "C" fn get_device(device: *mut c_int) -> c_int {
-    // SAFETY: the caller passes a live place.
+    // SAFETY: the caller passes a live pointer.
     unsafe { device.write(0) };
     0
 }
@@ -101,7 +101,7 @@ unsafe extern "C" fn allocate(address: *mut u64, bytes: usize) -> c_int {
     let last = state.allocated.last_key_value();
     let next = last.map_or(1 << 20, |(address, bytes)| address + *bytes as u64);
     state.allocated.insert(next, bytes);
-    // SAFETY: the caller passes a live place.
+    // SAFETY: the caller passes a live pointer.
     unsafe { address.write(next) };
     0
 }
@@ -123,10 +123,11 @@ unsafe extern "C" fn fill(address: u64, _: u8, bytes: usize) -> c_int {
     0
 }
 
-/// The number of what counts how busy the device is, of which the chip has all but NVLink.
+/// The number of the utilization metrics; the chip has all except NVLink.
 const UTILIZATION: u64 = u64::MAX;
 
-/// The number in `fake__NUMBER.sum`, or in `fake__sass_NUMBER.sum`; another roll-up takes no other pass.
+/// The number in `fake__NUMBER.sum`, or in `fake__sass_NUMBER.sum`; another roll-up takes no other
+/// pass.
 fn number(name: &CStr) -> Option<u64> {
     let name = name.to_str().ok()?;
     let name = name.strip_prefix("fake__")?;
@@ -135,7 +136,7 @@ fn number(name: &CStr) -> Option<u64> {
     name.strip_prefix("sass_").unwrap_or(name).parse().ok()
 }
 
-/// What a host object of the fake is: how it counts, and the numbers of the metrics that were added.
+/// A host object of the fake: its method of counting, and the numbers of the added metrics.
 #[derive(Default)]
 struct Added {
     samples: bool,
@@ -155,7 +156,8 @@ impl Added {
 /// The object that a parameter block names, for as long as the block is borrowed.
 ///
 /// # Safety
-/// `initialize` returned it, and it was not given back.
+///
+/// `initialize` returned it, and it was not destroyed.
 unsafe fn added(object: &mut *mut c_void) -> &mut Added {
     // SAFETY: the caller's promise; calls of the host interface are made one at a time.
     unsafe { &mut *object.cast::<Added>() }
@@ -164,7 +166,8 @@ unsafe fn added(object: &mut *mut c_void) -> &mut Added {
 /// The names that a parameter block lists, for as long as the block is borrowed.
 ///
 /// # Safety
-/// So many pointers to strings that end in a NUL, all of which live through the call.
+///
+/// `count` pointers to strings that end in a NUL; all live through the call.
 unsafe fn names<'a>(names: &'a *mut *const c_char, count: usize) -> Vec<&'a CStr> {
     // SAFETY: the caller's promise.
     let names: &'a [*const c_char] = unsafe { std::slice::from_raw_parts(*names, count) };
@@ -172,7 +175,8 @@ unsafe fn names<'a>(names: &'a *mut *const c_char, count: usize) -> Vec<&'a CStr
     names.iter().map(|name| unsafe { CStr::from_ptr(*name) }).collect()
 }
 
-/// The image of a session: how many ranges there are, and for each how many counts, and these as number and events.
+/// The image of a session: the number of ranges, then for each range the number of counts, and
+/// these as number and events.
 fn image_of(session: &Session) -> Vec<u8> {
     let mut words = vec![session.order.len() as u64];
     for path in &session.order {
@@ -184,7 +188,7 @@ fn image_of(session: &Session) -> Vec<u8> {
     words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-/// What an image has of one range.
+/// The counts of one range in an image.
 fn counted_in(image: &[u8], index: usize) -> Option<BTreeMap<u64, u64>> {
     let mut words = image.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     if index as u64 >= words.next()? {
@@ -248,7 +252,7 @@ impl FakeHost for Fake {
     fn add_metrics(params: &mut HostConfigAddMetrics) -> Outcome {
         // SAFETY: the caller passes a live object.
         let added = unsafe { added(&mut params.host_object) };
-        // SAFETY: the caller passes as many names as told.
+        // SAFETY: the caller passes as many names as stated.
         let names = unsafe { names(&params.metric_names, params.num_metrics) };
         for name in names {
             let number = added.number(name).ok_or(CuptiResult::INVALID_METRIC_NAME)?;
@@ -267,7 +271,7 @@ impl FakeHost for Fake {
         // SAFETY: the caller passes a live object.
         let added = unsafe { added(&mut params.host_object) };
         let size = params.config_image_size;
-        // SAFETY: the caller passes as much room as told.
+        // SAFETY: the caller passes as much room as stated.
         let room = unsafe { std::slice::from_raw_parts_mut(params.config_image, size) };
         for (number, place) in added.numbers.iter().zip(room.chunks_exact_mut(8)) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -282,7 +286,7 @@ impl FakeHost for Fake {
 
     fn evaluate(params: &mut HostEvaluateToGpuValues) -> Outcome {
         let (count, index) = (params.num_metrics, params.range_index);
-        // SAFETY: the caller passes as many names as told.
+        // SAFETY: the caller passes as many names as stated.
         let names = unsafe { names(&params.metric_names, count) };
         // SAFETY: the caller passes room for as many values as names.
         let values = unsafe { std::slice::from_raw_parts_mut(params.metric_values, count) };
@@ -295,7 +299,7 @@ impl FakeHost for Fake {
         }
         drop(state);
         let (image, size) = (params.counter_data_image, params.counter_data_image_size);
-        // SAFETY: the caller passes an image of the size told.
+        // SAFETY: the caller passes an image of the stated size.
         let image = unsafe { std::slice::from_raw_parts(image, size) };
         let counted = counted_in(image, index).ok_or(CuptiResult::INVALID_PARAMETER)?;
         for (name, value) in names.into_iter().zip(values) {
@@ -348,7 +352,7 @@ impl FakeRange for Fake {
     }
 
     fn set_config(params: &mut RangeSetConfig) -> Outcome {
-        // SAFETY: the caller passes an image of the size told.
+        // SAFETY: the caller passes an image of the stated size.
         let config = unsafe { std::slice::from_raw_parts(params.config, params.config_size) };
         let numbers = config.chunks_exact(8).filter_map(|chunk| chunk.first_chunk());
         STATE.lock().session = Some(Session {
@@ -431,7 +435,8 @@ impl FakeRange for Fake {
             return Err(CuptiResult::OUT_OF_MEMORY);
         }
         let place = std::ptr::with_exposed_provenance_mut::<u8>(session.image);
-        // SAFETY: the caller keeps the image that it configured, of the size that it told, until it gives the device back.
+        // SAFETY: the caller retains the image that it configured, of the size that it stated,
+        // until it releases the device.
         unsafe { place.copy_from_nonoverlapping(image.as_ptr(), image.len()) };
         params.num_of_range_dropped = dropped;
         Ok(())
@@ -469,7 +474,7 @@ impl FakeSampling for Fake {
     }
 
     fn availability(params: &mut SamplingGetCounterAvailability) -> Outcome {
-        // A process in which nothing else had initialised CUPTI's counters crashed here or soon after.
+        // A process without another initialisation of CUPTI's counters crashed here or soon after.
         if !STATE.lock().initialized {
             return Err(CuptiResult::NOT_INITIALIZED);
         }

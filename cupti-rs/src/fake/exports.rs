@@ -10,7 +10,8 @@ use crate::sys::api::{FakeApi, cupti_functions};
 use crate::sys::counters::Faults;
 
 impl Fake {
-    /// The fake of a process that has it for its whole life: CUPTI 13.0.1, made at the first call.
+    /// The fake of a process that uses it for its whole life: CUPTI 13.0.1, created at the first
+    /// call.
     ///
     /// ```
     /// use cupti::fake::Fake;
@@ -21,14 +22,16 @@ impl Fake {
         static FAKE: OnceLock<(u32, &'static Fake)> = OnceLock::new();
         let (owner, fake) = FAKE.get_or_init(|| (process::id(), Box::leak(Box::default())));
         if *owner != process::id() {
-            // What the real library does then is not defined; the locks of threads that are gone would block this one.
+            // The real library's behaviour is undefined then; the locks of threads that do not
+            // exist in the child would block this one.
             abort("a forked child called CUPTI, which is its parent's");
         }
         fake
     }
 }
 
-/// Ends the process: a profiler did what the real CUPTI does not survive, and the test of it has to see that.
+/// Ends the process: a profiler did something that the real CUPTI does not survive, and its test
+/// must detect that.
 #[cold]
 #[allow(clippy::print_stderr)] // the last words of the process
 fn abort(why: &str) -> ! {
@@ -59,8 +62,8 @@ macro_rules! exports {
             }
         )*
 
-        /// Defines CUPTI's functions as symbols of the shared object that this is expanded in. The module imports
-        /// `cupti::sys::abi::*` and `std::ffi::{c_char, c_void}`.
+        /// Defines CUPTI's functions as symbols of the shared object that this is expanded in. The
+        /// module imports `cupti::sys::abi::*` and `std::ffi::{c_char, c_void}`.
         #[doc(hidden)]
         #[macro_export]
         macro_rules! export_fake_cupti {

@@ -8,7 +8,7 @@ use super::{Fake, When};
 use crate::sys::abi::CuptiResult;
 use crate::sys::counters::Faults;
 
-/// Planted faults, and whether there are any, which every function reads.
+/// Planted faults, and a flag for any fault, which every function reads.
 static FAULTS: Mutex<Vec<Fault>> = Mutex::new(Vec::new());
 static ANY_FAULT: AtomicBool = AtomicBool::new(false);
 /// A planted fault.

@@ -1,8 +1,8 @@
 //! A fake of CUPTI and a GPU, behind the same function table as the real library.
 //!
-//! The fake calls the driver callbacks as CUPTI does, requests activity buffers, writes records into them with the layout and
-//! stride of a chosen CUPTI version, and returns them. Nothing runs on a GPU: a test makes a program's calls and sets how long
-//! the work takes. Faults can be planted.
+//! The fake calls the driver callbacks as CUPTI does. It requests activity buffers, fills them with
+//! records in the layout and stride of a chosen CUPTI version, and returns them. Nothing runs on a
+//! GPU: a test makes a program's calls and sets how long the work takes. Faults can be planted.
 //!
 //! ```
 //! use cupti::fake::{Fake, Work};
@@ -21,7 +21,8 @@
 //! # }
 //! ```
 //!
-//! A process has one fake at a time: [`Fake::new`] waits until the last one is dropped, so tests run one after the other.
+//! A process has one fake at a time: [`Fake::new`] waits until the last one is dropped, so tests
+//! run one after the other.
 
 mod buffers;
 mod calls;
@@ -106,18 +107,20 @@ impl Fake {
         Library::from_parts(table::table(), PathBuf::from("fake"), self.driver.clone())
     }
 
-    /// A program's call that launches, copies, fills or waits, on this thread. Returns its correlation id.
+    /// Makes a program's call that launches, copies, fills or waits, on this thread. Returns its
+    /// correlation id.
     pub fn launch(&self, work: Work) -> u32 {
         self.call(work.function(), 0, std::slice::from_ref(&work))
     }
 
-    /// Adds to the events that the GPU's counters count. A metric of the fake is `fake__NUMBER.sum`, or
-    /// `fake__sass_NUMBER.sum`: metrics of one number fit into one pass.
+    /// Adds to the events that the GPU's counters count. A metric of the fake is
+    /// `fake__NUMBER.sum`, or `fake__sass_NUMBER.sum`: metrics of one number fit into one pass.
     pub fn count(&self, events: u64) {
         counters::STATE.lock().events += events;
     }
 
-    /// Adds a sample of the device's counters, in CUPTI's time, with this count; the next decoding finds it.
+    /// Adds a sample of the device's counters, in CUPTI's time, with this count; the next decoding
+    /// finds it.
     pub fn sample(&self, start_ns: u64, end_ns: u64, events: u64) {
         let sample = [start_ns, end_ns, events];
         counters::STATE.lock().sampling.waiting.push_back(sample);
@@ -133,12 +136,12 @@ impl Fake {
         counters::STATE.lock().sampling.overflow = true;
     }
 
-    /// How often the program waited for its context where ranges begin and end.
+    /// The number of waits for the program's context at the begin and end of ranges.
     pub fn context_waits(&self) -> u64 {
         counters::STATE.lock().waits
     }
 
-    /// The bytes of device memory that are allocated.
+    /// The bytes of allocated device memory.
     pub fn device_memory(&self) -> usize {
         counters::STATE.lock().allocated.values().sum()
     }
@@ -148,13 +151,14 @@ impl Fake {
         counters::STATE.lock().lacks_context = !is_current;
     }
 
-    /// Whether the device's counters are in use.
+    /// True if the device's counters are in use.
     pub fn counts(&self) -> bool {
         let state = counters::STATE.lock();
         state.enabled || state.sampling.enabled
     }
 
-    /// The same, with the record in the buffer before the call begins, while it runs, or after it has returned.
+    /// As [`launch`](Self::launch), with the record in the buffer before the call begins, while it
+    /// runs, or after it has returned.
     pub fn launch_with(&self, work: &Work, arrival: Arrival) -> u32 {
         let correlation = calls::next_correlation();
         let arrive = |now| {
@@ -168,7 +172,7 @@ impl Fake {
         correlation
     }
 
-    /// The same, with `within` run before the call returns.
+    /// As [`launch`](Self::launch), with `within` run before the call returns.
     pub fn launch_around(&self, work: &Work, within: impl FnOnce()) -> u32 {
         FakeCall::of(work, calls::next_correlation()).returning(0, |correlation| {
             calls::execute(work, correlation, None);
@@ -176,12 +180,13 @@ impl Fake {
         })
     }
 
-    /// The same through a function of the runtime API, whose call shares the correlation id.
+    /// As [`launch`](Self::launch), through a function of the runtime API, whose call shares the
+    /// correlation id.
     pub fn launch_through_runtime(&self, function: &str, work: &Work) -> u32 {
         self.through_runtime(function, work, |id| _ = calls::execute(work, id, None))
     }
 
-    /// The same while its stream is captured.
+    /// As [`launch_through_runtime`](Self::launch_through_runtime), while its stream is captured.
     pub fn capture_through_runtime(&self, function: &str, work: &Work) -> u32 {
         self.through_runtime(function, work, |_| {
             calls::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0);
@@ -194,8 +199,8 @@ impl Fake {
         outer.returning(0, |correlation| _ = FakeCall::of(work, correlation).returning(0, within))
     }
 
-    /// Replaces CUPTI by an unused one of this version. Not while a collection runs; libraries that [`library`](Self::library)
-    /// returned before are of the old one.
+    /// Replaces CUPTI by an unused one of this version. Not allowed while a collection runs.
+    /// Libraries that [`library`](Self::library) returned before belong to the old one.
     pub fn replace(&self, version: u32) {
         let offset = STATE.lock().clock_offset;
         table::reset(version, table::fresh(None, offset, Version(version)));
@@ -206,7 +211,8 @@ impl Fake {
         self.call("cuGraphLaunch", 0, nodes)
     }
 
-    /// A call of this name that writes no record: an allocation, a query, or one with this `CUresult`.
+    /// A call of this name that writes no record: an allocation, a query, or one with this
+    /// `CUresult`.
     pub fn call_only(&self, function: &str, result: u32) -> u32 {
         self.call(function, result, &[])
     }
@@ -216,7 +222,8 @@ impl Fake {
         FakeCall::driver(function, None).returning(0, |_| within())
     }
 
-    /// A call while its stream is captured: it creates a graph node without an id, and does no work.
+    /// A call while its stream is captured: it creates a graph node without an id, and does no
+    /// work.
     pub fn capture(&self, work: &Work) -> u32 {
         let call = FakeCall::capturing(work, calls::next_correlation());
         call.returning(0, |_| calls::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0))
@@ -249,26 +256,27 @@ impl Fake {
             .returning(0, |_| self.add_node(graph, work))
     }
 
-    /// Adds a node by a call that no log records, as `cuGraphAddKernelNode` is.
+    /// Adds a node by a call that no log records, such as `cuGraphAddKernelNode`.
     pub fn add_node(&self, graph: &mut FakeGraph, work: &Work) {
         let node = graph.add(work.clone());
         calls::graph_event(RESOURCE_GRAPHNODE_CREATED, GraphIds { node, ..graph.ids() });
     }
 
-    /// Has one node of a graph wait for another, by their places in [`FakeGraph::nodes`], and reports it. What runs when is up
-    /// to the streams of the nodes' work.
+    /// Makes one node of a graph wait for another, by their indices in [`FakeGraph::nodes`], and
+    /// reports it. The order of execution depends on the streams of the nodes' work.
     pub fn add_dependency(&self, graph: &FakeGraph, from: usize, to: usize) {
         let [dependency, node] = [from, to].map(|at| graph.nodes[at].0);
         let ids = GraphIds { node, dependency, ..graph.ids() };
         calls::graph_event(RESOURCE_GRAPHNODE_DEPENDENCY_CREATED, ids);
     }
 
-    /// Instantiates a graph: its nodes are copied into an executable graph, with the events of 12.8 and 13.0.1.
+    /// Instantiates a graph: its nodes are copied into an executable graph, with the events of 12.8
+    /// and 13.0.1.
     pub fn instantiate(&self, graph: &FakeGraph) -> FakeExec {
         let copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
         calls::graph_event(RESOURCE_GRAPH_CREATED, copy.ids());
         let copy = self.copy_nodes(graph, copy);
-        // The driver adds a node of its own.
+        // The driver adds its own node.
         let own = GraphIds { node: copy.next_node(), ..copy.ids() };
         calls::graph_event(RESOURCE_GRAPHNODE_CREATED, own);
         calls::graph_event(RESOURCE_GRAPHEXEC_CREATED, GraphIds { exec: copy.id, ..graph.ids() });
@@ -295,7 +303,8 @@ impl Fake {
         copy
     }
 
-    /// Launches an executable graph: every record names it and its node. Returns the correlation id they share.
+    /// Launches an executable graph: every record has its id and its node. Returns the correlation
+    /// id that they share.
     pub fn launch_exec(&self, exec: &FakeExec) -> u32 {
         FakeCall::driver("cuGraphLaunch", None).returning(0, |correlation| {
             for (node, work) in &exec.0.nodes {
@@ -320,7 +329,7 @@ impl Fake {
         self.profiler_call(false, 0, || {});
     }
 
-    /// One of the two, with this result; `within` runs before it returns.
+    /// Calls one of the two, with this result; `within` runs before it returns.
     pub fn profiler_call(&self, start: bool, result: u32, within: impl FnOnce()) {
         let (runtime, driver) = if start {
             (RUNTIME_PROFILER_START, DRIVER_PROFILER_START)
@@ -333,7 +342,7 @@ impl Fake {
         });
     }
 
-    /// Reports an event of a context or one of its streams; the ids are those of records.
+    /// Reports an event of a context or one of its streams, with the ids in records.
     pub fn resource(&self, kind: ResourceKind, context: u32, stream: u32) {
         calls::resource(kind.0, context, stream);
     }
@@ -359,7 +368,7 @@ impl Fake {
         calls::notice(id, code, message);
     }
 
-    /// Runs work without a logged call, as a call that is not on the log's list would.
+    /// Runs work without a logged call, as from a call that the log does not record.
     pub fn unseen(&self, work: &Work) {
         calls::execute(work, calls::next_correlation(), None);
     }
@@ -369,51 +378,55 @@ impl Fake {
         buffers::write(&record.allocate());
     }
 
-    /// Writes an activity record of any kind and length: one of a kind that no library has stops CUPTI's iterator
-    /// ([`INVALID_KIND`](CuptiResult::INVALID_KIND)), and one of an odd length leaves later ones at odd addresses.
+    /// Writes an activity record of any kind and length. An unknown kind stops CUPTI's iterator
+    /// ([`INVALID_KIND`](CuptiResult::INVALID_KIND)), and an odd length leaves later records at odd
+    /// addresses.
     pub fn raw_record(&self, kind: ActivityKind, length: usize) {
         let mut bytes = vec![0; length.max(8)];
         bytes[..4].copy_from_slice(&kind.0.to_ne_bytes());
         buffers::write(&bytes);
     }
 
-    /// Makes the GPU busy for this long: records are unfinished, and flushes without force do not return their buffer.
+    /// Makes the GPU busy for this long: records are unfinished, and flushes without force do not
+    /// return their buffer.
     pub fn busy_for(&self, time: Duration) {
         STATE.lock().busy_until_ns = os::monotonic_ns() + time.as_nanos() as u64;
     }
 
-    /// From now on, three kernels have no record after their kind was disabled within a launch, as with 13.0.1 on an H100, and
-    /// to disable a kind takes a moment.
+    /// Makes CUPTI lose records from now on, as 13.0.1 on an H100: three kernels have no record
+    /// after their kind was disabled within a launch. Disabling a kind takes a moment.
     pub fn forget_kernels(&self) {
         STATE.lock().forgets = true;
     }
 
-    /// Sets what CUPTI does with a call whose callback is disabled before the call returns. With `true` CUPTI ends the call, as 12.8 does. With
-    /// `false`, the default, CUPTI keeps the thread in that call, as 13.0 and 13.5 do.
+    /// Sets CUPTI's treatment of a call whose callback is disabled before the call returns. With
+    /// `true` CUPTI ends the call, as 12.8 does. With `false`, the default, CUPTI leaves the thread
+    /// in that call, as 13.0 and 13.5 do.
     pub fn end_unseen_calls(&self, end: bool) {
         STATE.lock().ends_unseen_calls = end;
     }
 
-    /// From now on a flush takes this long.
+    /// Sets the duration of a flush from now on.
     pub fn flush_takes(&self, time: Duration) {
         STATE.lock().flush_takes = time;
     }
 
-    /// How often records were flushed.
+    /// The number of flushes.
     pub fn flushes(&self) -> u64 {
         STATE.lock().flushes
     }
 
-    /// Sets how many records CUPTI reports as dropped.
+    /// Sets the number of records that CUPTI reports as dropped.
     pub fn drop_records(&self, count: usize) {
         STATE.lock().dropped = count;
     }
 
-    /// Sets CUPTI's clock, `CLOCK_REALTIME`, forward or back by this much, while a collection may run.
+    /// Sets CUPTI's clock, `CLOCK_REALTIME`, forward or back by this much, while a collection may
+    /// run.
     pub fn step_clock(&self, nanoseconds: i64) {
         let mut state = STATE.lock();
         state.clock_offset += nanoseconds;
-        // Queued work ends when it does, on the new clock.
+        // Queued work ends at the same moment, on the new clock.
         state.streams.values_mut().for_each(|end| *end = end.saturating_add_signed(nanoseconds));
     }
 
@@ -422,17 +435,19 @@ impl Fake {
         STATE.lock().timestamps = Timestamps::Lost;
     }
 
-    /// From now on operations end before they start, as was reported of CUPTI 13.0 once its device buffers are full.
+    /// From now on operations end before they start, as was reported for CUPTI 13.0 once its device
+    /// buffers are full.
     pub fn reverse_timestamps(&self) {
         STATE.lock().timestamps = Timestamps::Reversed;
     }
 
-    /// Makes the next returned buffer state this many bytes fewer than were written.
+    /// Makes the next returned buffer report this many bytes fewer than were written.
     pub fn cut_next_buffer(&self, bytes: usize) {
         STATE.lock().cut = bytes;
     }
 
-    /// From now on full buffers are held, as while their records wait for the GPU; with `false` they are returned.
+    /// From now on full buffers are held, as if their records waited for the GPU; with `false` they
+    /// are returned.
     pub fn hold_buffers(&self, hold: bool) {
         STATE.lock().holds = hold;
         if !hold {
@@ -440,12 +455,13 @@ impl Fake {
         }
     }
 
-    /// The next call has this correlation id, and those after it the next ones: after [`u32::MAX`] comes 0.
+    /// Sets the correlation id of the next call; later calls count on: after [`u32::MAX`]
+    /// follows 0.
     pub fn next_correlation_id(&self, id: u32) {
         STATE.lock().correlation = id.wrapping_sub(1);
     }
 
-    /// This function of CUPTI ([`FUNCTIONS`](Self::FUNCTIONS)) fails with this code.
+    /// Makes this function of CUPTI ([`FUNCTIONS`](Self::FUNCTIONS)) fail with this code.
     pub fn fail(&self, function: &'static str, code: CuptiResult, when: When) {
         faults::plant(function, code, when);
     }
@@ -455,10 +471,10 @@ impl Fake {
         calls::act_at_exit();
     }
 
-    /// The functions of CUPTI that this crate calls, all of which can be made to fail.
+    /// The functions of CUPTI that this crate calls; each can be made to fail.
     pub const FUNCTIONS: [&str; 31] = Api::SYMBOLS;
 
-    /// Whether a subscriber is registered.
+    /// True if a subscriber is registered.
     pub fn is_subscribed(&self) -> bool {
         STATE.lock().subscribed
     }
@@ -468,22 +484,23 @@ impl Fake {
         STATE.lock().kinds.iter().map(|&kind| ActivityKind(kind)).collect()
     }
 
-    /// The callbacks that are on: (domain, id), and (domain, `u32::MAX`) for a whole one.
+    /// The callbacks that are on: (domain, id), and (domain, `u32::MAX`) for a whole domain.
     pub fn enabled_callbacks(&self) -> Vec<(u32, u32)> {
         STATE.lock().enabled.all()
     }
 
-    /// The functions whose calls go through the library, although no subscription may have enabled their callbacks.
+    /// The functions whose calls go through the library, even if no subscription may have enabled
+    /// their callbacks.
     pub fn hooked_callbacks(&self) -> Vec<(u32, u32)> {
         STATE.lock().hooks.all()
     }
 
-    /// Whether calls of this driver function have activity records.
+    /// True if calls of this driver function have activity records.
     pub fn has_driver_records(&self, function: DriverFunction) -> bool {
         self.has_records(ActivityKind::DRIVER, (DOMAIN_DRIVER_API, function.0))
     }
 
-    /// Whether calls of this runtime function have activity records.
+    /// True if calls of this runtime function have activity records.
     pub fn has_runtime_records(&self, function: RuntimeFunction) -> bool {
         self.has_records(ActivityKind::RUNTIME, (DOMAIN_RUNTIME_API, function.0))
     }
@@ -493,7 +510,7 @@ impl Fake {
         state.kinds.contains(&kind.0) && state.apis.get(&function) != Some(&false)
     }
 
-    /// An attribute's value, by CUPTI's number for it; `None` where this version does not have it.
+    /// An attribute's value, by CUPTI's number for it; `None` if this version does not have it.
     pub fn attribute(&self, id: u32) -> Option<u64> {
         STATE.lock().attributes.get(&id).copied()
     }
@@ -514,30 +531,30 @@ impl Fake {
         }
     }
 
-    /// Whether a CUPTI of before 12.9 was given no buffer, which crashes the real one.
+    /// True if a CUPTI before 12.9 was given no buffer, which crashes the real one.
     pub fn would_have_crashed(&self) -> bool {
         STATE.lock().crashed
     }
 }
 
-/// When a fault shows.
+/// The calls at which a fault occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum When {
     /// At every call.
     Always,
-    /// At the next call alone.
+    /// Only at the next call.
     Once,
-    /// At this call alone, counted from 1.
+    /// Only at this call, counted from 1.
     Nth(u32),
 }
 
-/// When an activity record is written, seen from its call.
+/// The time at which an activity record is written, relative to its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// Before it begins.
     BeforeCall,
-    /// While it runs, as is usual.
+    /// While it runs, the usual case.
     WithinCall,
     /// After it has returned.
     AfterCall,
@@ -547,13 +564,13 @@ pub enum Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Records name threads as the kernel does.
+    /// True if records name threads by the kernel's ids.
     pub system_thread_ids: bool,
-    /// Milliseconds between two flushes of the worker; 0 leaves them to it.
+    /// Milliseconds between two flushes of the worker; 0 is the worker's own period.
     pub flush_period_ms: u32,
-    /// Records contain when kernels were queued and submitted.
+    /// True if records contain when kernels were queued and submitted.
     pub latency_timestamps: bool,
-    /// Records contain attributes of launches.
+    /// True if records contain attributes of launches.
     pub launch_attributes: bool,
 }
 
@@ -596,12 +613,12 @@ impl FakeGraph {
     }
 }
 
-/// A graph that is ready to launch.
+/// An instantiated graph.
 #[derive(Debug)]
 pub struct FakeExec(FakeGraph);
 
 impl FakeExec {
-    /// Its id, which its records have as that of their graph.
+    /// Its id, which is the graph id in its records.
     pub fn id(&self) -> u32 {
         self.0.id
     }
@@ -627,15 +644,16 @@ impl Drop for Fake {
 
 impl Builder {
     setters! {
-        /// CUPTI's API version: which strides records have and which functions exist.
+        /// Sets CUPTI's API version, which determines the strides of records and the available
+        /// functions.
         version(version: u32) version = version;
         /// Makes CUPTI held by another subscriber of this name.
         held_by(name: impl Into<String>) holder = Some(name.into());
-        /// CUPTI's clock is ahead of ours by this many nanoseconds, and not `CLOCK_REALTIME`.
+        /// Sets CUPTI's clock ahead of ours by this many nanoseconds, instead of `CLOCK_REALTIME`.
         clock_offset(nanoseconds: i64) clock_offset = nanoseconds;
     }
 
-    /// This function of CUPTI fails with this code, every time, from the beginning.
+    /// Makes this function of CUPTI fail with this code, every time, from the beginning.
     pub fn fault(mut self, function: &'static str, code: CuptiResult) -> Self {
         self.faults.push((function, code));
         self

@@ -1,4 +1,5 @@
-//! What a libcuda needs of the fake: work within calls of its own, the time of each stream, graphs by their launches.
+//! Functions for a fake libcuda: work within its own calls, the time of each stream, graphs by
+//! their launches.
 
 use std::sync::OnceLock;
 
@@ -11,7 +12,7 @@ type StreamNumbers = fn(u32, u64) -> Option<u32>;
 
 static STREAM_NUMBERS: OnceLock<StreamNumbers> = OnceLock::new();
 
-/// The number of a stream in records: its handle, unless the driver knows better.
+/// The number of a stream in records: its handle, unless the driver has another number.
 pub(super) fn stream_id(context: u32, handle: u64) -> Option<u32> {
     match STREAM_NUMBERS.get() {
         Some(number) => number(context, handle),
@@ -20,8 +21,8 @@ pub(super) fn stream_id(context: u32, handle: u64) -> Option<u32> {
 }
 
 impl Fake {
-    /// Has CUPTI ask the driver for the numbers of streams, as the special handles of default streams have none of their own.
-    /// The first driver stays.
+    /// Makes CUPTI get the numbers of streams from the driver, since the special handles of default
+    /// streams have no numbers of their own. The first driver stays.
     pub fn number_streams(&self, number: fn(context: u32, handle: u64) -> Option<u32>) {
         STREAM_NUMBERS.get_or_init(|| number);
     }
@@ -31,12 +32,13 @@ impl Fake {
         STATE.lock().now()
     }
 
-    /// Runs work within the call of this correlation id; when it ends.
+    /// Runs work within the call of this correlation id; returns its end.
     pub fn execute(&self, work: &Work, correlation: u32) -> u64 {
         calls::execute(work, correlation, None)
     }
 
-    /// Runs the nodes of a graph, one after the other where `place` moves them, within the call of this correlation id.
+    /// Runs the nodes of a graph within the call of this correlation id, one after the other where
+    /// `place` moves them.
     pub fn execute_graph(&self, exec: &FakeExec, correlation: u32, place: impl Fn(Work) -> Work) {
         for (node, work) in &exec.0.nodes {
             calls::execute(&place(work.clone()), correlation, Some((exec.id(), *node)));
@@ -49,12 +51,12 @@ impl Fake {
         calls::record(wait, correlation, (since_ns, until), None);
     }
 
-    /// When all work of a stream ends; 0 if it never had any.
+    /// The end of all work of a stream; 0 if it never had any.
     pub fn stream_end_ns(&self, stream: u32) -> u64 {
         STATE.lock().streams.get(&stream).copied().unwrap_or_default()
     }
 
-    /// Has a stream begin no more work before this time.
+    /// Prevents a stream from beginning more work before this time.
     pub fn delay_stream(&self, stream: u32, until_ns: u64) {
         let mut state = STATE.lock();
         let end = state.streams.entry(stream).or_default();

@@ -1,4 +1,4 @@
-//! What a library knows: the state behind the fake's functions.
+//! The state behind the fake's functions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -21,7 +21,7 @@ pub(super) fn version() -> Version {
     Version(VERSION.load(Ordering::Relaxed))
 }
 
-/// Which times the record of an operation has.
+/// The times in an operation's record.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Timestamps {
     #[default]
@@ -31,7 +31,7 @@ pub(super) enum Timestamps {
 }
 
 impl Timestamps {
-    /// The start and the end in the record of an operation that began and ended then.
+    /// The start and the end in the record of an operation with these real times.
     pub(super) fn of(self, (start, end): (u64, u64)) -> (u64, u64) {
         match self {
             Self::Right => (start, end),
@@ -47,11 +47,13 @@ pub(super) struct State {
     pub(super) clock_offset: i64,
     pub(super) subscribed: bool,
     pub(super) callback: Option<CallbackFunc>,
-    /// What the subscriber enabled.
+    /// The callbacks that the subscriber enabled.
     pub(super) enabled: Callbacks,
-    /// The functions that pass through CUPTI: what any subscriber enabled and none disabled. The end of a subscription disables nothing.
+    /// The functions that pass through CUPTI: enabled by any subscriber and disabled by none. The
+    /// end of a subscription disables nothing.
     pub(super) hooks: Callbacks,
-    /// The calls whose functions were disabled before they returned, by thread: CUPTI believes it in them for ever.
+    /// The calls whose functions were disabled before they returned, by thread: by CUPTI's count
+    /// they never return.
     pub(super) left_open: HashMap<u32, Vec<u32>>,
     pub(super) requested: Option<BufferRequested>,
     pub(super) completed: Option<BufferCompleted>,
@@ -69,27 +71,27 @@ pub(super) struct State {
     /// Full buffers that are not returned yet.
     pub(super) held: Vec<Buffer>,
     pub(super) holds: bool,
-    /// Bytes by which the next returned buffer states its content too short.
+    /// Bytes by which the next returned buffer reports its content too short.
     pub(super) cut: usize,
     pub(super) busy_until_ns: u64,
     pub(super) flush_takes: Duration,
     pub(super) flushes: u64,
     pub(super) dropped: usize,
     pub(super) timestamps: Timestamps,
-    /// Whether a library that needs a buffer got none.
+    /// True if a library that needs a buffer got none.
     pub(super) crashed: bool,
     pub(super) correlation: u32,
-    /// How often the kernels' kind was disabled.
+    /// The number of times that the kernels' kind was disabled.
     pub(super) kernels_disabled: u64,
     /// Recorded launches that have passed their callback and have not returned.
     pub(super) launching: usize,
-    /// Whether the next kernels lose their records when the kind is disabled within a launch.
+    /// True if the next kernels lose their records when the kind is disabled within a launch.
     pub(super) forgets: bool,
     /// Kernels that get no record.
     pub(super) forgotten: u32,
-    /// Whether CUPTI ends a call whose callback is disabled before the call returns.
+    /// True if CUPTI ends a call whose callback is disabled before the call returns.
     pub(super) ends_unseen_calls: bool,
-    /// When the work of each stream ends.
+    /// The end of each stream's work.
     pub(super) streams: HashMap<u32, u64>,
     /// External correlation ids, by thread and kind.
     pub(super) external_ids: BTreeMap<(u32, u32), Vec<u64>>,
@@ -103,7 +105,7 @@ pub(super) struct Callbacks {
 }
 
 impl Callbacks {
-    /// (domain, id), and (domain, `u32::MAX`) for a whole one.
+    /// Returns (domain, id), and (domain, `u32::MAX`) for a whole domain.
     pub(super) fn all(&self) -> Vec<(u32, u32)> {
         let whole = self.domains.iter().map(|&domain| (domain, u32::MAX));
         self.ids.iter().copied().chain(whole).collect()
@@ -140,7 +142,8 @@ impl State {
         os::monotonic_ns().wrapping_add_signed(self.clock_offset)
     }
 
-    /// Runs work behind what its stream has; when it begins and ends. A wait of the host is on no stream and begins now.
+    /// Runs work after its stream's earlier work; returns its begin and end. A wait of the host is
+    /// on no stream and begins now.
     pub(super) fn run(&mut self, work: &Work) -> (u64, u64) {
         let now = self.now();
         if !work.is_on_gpu() {

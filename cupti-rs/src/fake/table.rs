@@ -31,7 +31,8 @@ const ATTRIBUTES: [(u32, usize, u64, (u32, u32)); 7] = [
     (10, 8, 16 << 20, (12, 9)),
 ];
 
-/// Replaces the library. Returns the old one's buffers first: their owner could not free them otherwise.
+/// Replaces the library. Returns the old one's buffers first: their owner could not free them
+/// otherwise.
 pub(super) fn reset(version: u32, state: State) {
     buffers::return_all();
     VERSION.store(version, Ordering::Relaxed);
@@ -71,7 +72,7 @@ pub(super) fn table() -> Api {
     }
 }
 
-/// Whether a library of this version has the callback id. The driver domain of 13.0 has 807 ids.
+/// True if a library of this version has the callback id. The driver domain of 13.0 has 807 ids.
 fn has_id(domain: u32, id: u32) -> bool {
     let release = version().cuda_release();
     match domain {
@@ -94,7 +95,8 @@ fn attribute_bytes(attribute: u32, room: usize) -> Result<usize, CuptiResult> {
     if room < bytes { Err(CuptiResult::PARAMETER_SIZE_NOT_SUFFICIENT) } else { Ok(bytes) }
 }
 
-/// The refusal of a kind that the library does not record, as by 12.8 and 13.0.1. 12.9 refuses none.
+/// The refusal of a kind that the library does not record, as by 12.8 and 13.0.1. 12.9 refuses
+/// none.
 fn refusal(kind: u32) -> Option<CuptiResult> {
     let since = match kind {
         36 => (12, 9),
@@ -123,7 +125,8 @@ fn api_domain(kind: u32) -> Option<u32> {
     }
 }
 
-/// Changes nothing while the kind is off, and CUPTI then reports success.
+/// Enables or disables records of a function. Has no effect while the kind is off, but CUPTI
+/// reports success.
 fn enable_api(kind: ActivityKind, function: (u32, u32), on: bool) {
     let mut state = STATE.lock();
     if state.kinds.contains(&kind.0) {
@@ -131,7 +134,7 @@ fn enable_api(kind: ActivityKind, function: (u32, u32), on: bool) {
     }
 }
 
-/// Adds a value to what is on, or removes it.
+/// Adds a value to a set or removes it.
 fn switch<T: Ord>(all: &mut BTreeSet<T>, value: T, on: u32) {
     let _ = if on == 0 { all.remove(&value) } else { all.insert(value) };
 }
@@ -170,7 +173,7 @@ impl FakeApi for Fake {
         }
         state.subscribed = true;
         state.callback = Some(callback);
-        // SAFETY: the caller passes a live place.
+        // SAFETY: the caller passes a live pointer.
         unsafe { handle.write(std::ptr::dangling_mut()) };
         Ok(())
     }
@@ -230,7 +233,7 @@ impl FakeApi for Fake {
     unsafe fn get_callback_name(domain: u32, id: u32, name: *mut *const c_char) -> Outcome {
         let known = names(domain).get(id as usize).filter(|_| has_id(domain, id));
         let known = known.ok_or(CuptiResult::INVALID_PARAMETER)?;
-        // SAFETY: the caller passes a live place.
+        // SAFETY: the caller passes a live pointer.
         unsafe { name.write(known.as_ptr()) };
         Ok(())
     }
@@ -256,7 +259,7 @@ impl FakeApi for Fake {
         // SAFETY: the caller passes a live size.
         let bytes = attribute_bytes(attribute, unsafe { size.read() })?;
         let present = STATE.lock().attributes.get(&attribute).copied().unwrap_or(0).to_ne_bytes();
-        // SAFETY: the caller has room for as many bytes as it says, of which these are no more.
+        // SAFETY: the caller has room for as many bytes as it states, of which these are no more.
         unsafe { std::ptr::copy_nonoverlapping(present.as_ptr(), value.cast(), bytes) };
         Ok(())
     }
@@ -265,7 +268,7 @@ impl FakeApi for Fake {
         // SAFETY: the caller passes a live size.
         let bytes = attribute_bytes(attribute, unsafe { size.read() })?;
         let mut new = [0u8; 8];
-        // SAFETY: the caller's value has as many bytes as it says, of which these are no more.
+        // SAFETY: the caller's value has as many bytes as it states, of which these are no more.
         unsafe { std::ptr::copy_nonoverlapping(value.cast(), new.as_mut_ptr(), bytes) };
         STATE.lock().attributes.insert(attribute, u64::from_ne_bytes(new));
         Ok(())
@@ -317,7 +320,7 @@ impl FakeApi for Fake {
         if configs.is_null() || count == 0 {
             return Err(CuptiResult::INVALID_PARAMETER);
         }
-        // SAFETY: the caller passes as many live elements as it says.
+        // SAFETY: the caller passes as many live elements as it states.
         let configs = unsafe { std::slice::from_raw_parts(configs, count as usize) };
         let is_valid = |config: &UnifiedMemoryCounterConfig| {
             (1..=2).contains(&config.scope) && (1..=8).contains(&config.kind)
@@ -364,7 +367,7 @@ impl FakeApi for Fake {
     }
 
     unsafe fn get_thread_id_type(kind: *mut u32) -> Outcome {
-        // SAFETY: the caller passes a live place.
+        // SAFETY: the caller passes a live pointer.
         unsafe { kind.write(STATE.lock().thread_id_type) };
         Ok(())
     }
@@ -382,7 +385,7 @@ impl FakeApi for Fake {
     ) -> Outcome {
         let stream = if stream.is_null() && per_thread != 0 { 2 } else { stream as u64 };
         let found = super::program::stream_id(context as usize as u32, stream);
-        // SAFETY: the caller passes a live place.
+        // SAFETY: the caller passes a live pointer.
         unsafe { id.write(found.ok_or(CuptiResult::INVALID_STREAM)?) };
         Ok(())
     }
@@ -399,22 +402,22 @@ impl FakeApi for Fake {
     }
 
     unsafe fn get_context_id(handle: *mut c_void, id: *mut u32) -> Outcome {
-        // SAFETY: the caller passes a live place.
+        // SAFETY: the caller passes a live pointer.
         unsafe { write_id(handle, id) }
     }
 
     unsafe fn get_graph_id(handle: *mut c_void, id: *mut u32) -> Outcome {
-        // SAFETY: the caller passes a live place.
+        // SAFETY: the caller passes a live pointer.
         unsafe { write_id(handle, id) }
     }
 
     unsafe fn get_graph_exec_id(handle: *mut c_void, id: *mut u32) -> Outcome {
-        // SAFETY: the caller passes a live place.
+        // SAFETY: the caller passes a live pointer.
         unsafe { write_id(handle, id) }
     }
 
     unsafe fn get_graph_node_id(handle: *mut c_void, id: *mut u64) -> Outcome {
-        // SAFETY: the caller passes a live place.
+        // SAFETY: the caller passes a live pointer.
         unsafe { write_id(handle, id) }
     }
 

@@ -1,4 +1,4 @@
-//! What a program asks of the fake, and the record that CUPTI writes for it.
+//! Operations that a program submits to the fake, and the record that CUPTI writes for each.
 
 use std::ffi::CStr;
 
@@ -9,7 +9,7 @@ use crate::record::MemoryKind;
 use crate::sys::generated::{cuda_event, kernel, memcpy, memset, synchronization};
 use crate::version::Version;
 
-/// One operation: a kernel, a copy, a fill or a wait. It is of context 1 on device 0, if it is not moved elsewhere.
+/// One operation: a kernel, a copy, a memset or a wait. It is in context 1 on device 0 by default.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Work {
@@ -18,7 +18,7 @@ pub struct Work {
     context: u32,
     stream: u32,
     duration_ns: u64,
-    /// The flags of copies and fills: asynchronous.
+    /// The flags of copies and memsets: asynchronous.
     flags: u8,
 }
 
@@ -61,7 +61,7 @@ impl Work {
         Self::new(What::Memcpy { from, to, bytes })
     }
 
-    /// An asynchronous fill.
+    /// An asynchronous memset.
     pub fn memset(bytes: u64) -> Self {
         Self::new(What::Memset { bytes })
     }
@@ -90,12 +90,13 @@ impl Work {
         Self::new(What::Synchronize { of, event: None })
     }
 
-    /// Records an event in a stream. The number is that of the event and of this recording of it.
+    /// Records an event in a stream. The number identifies both the event and this recording of it.
     pub fn record_event(number: u32) -> Self {
         Self::new(What::RecordEvent(number))
     }
 
-    /// The same wait, for the event that was recorded with this number; other work is as it was.
+    /// Makes a wait for an event wait for the one that was recorded with this number; other work is
+    /// unchanged.
     pub fn for_event(mut self, number: u32) -> Self {
         if let What::Synchronize { event, .. } = &mut self.what {
             *event = Some(number);
@@ -104,28 +105,29 @@ impl Work {
     }
 
     setters! {
-        /// The same on another device.
+        /// Moves it to another device.
         on_device(device: u32) device = device;
-        /// The same in another context.
+        /// Moves it to another context.
         in_context(context: u32) context = context;
-        /// The same on another stream.
+        /// Moves it to another stream.
         on_stream(stream: u32) stream = stream;
-        /// The same, taking this long.
+        /// Sets its duration in nanoseconds.
         taking_ns(duration: u64) duration_ns = duration;
     }
 
-    /// A copy or fill that the host waits for.
+    /// Makes a copy or memset blocking: the host waits for it.
     pub fn blocking(mut self) -> Self {
         self.flags = 0;
         self
     }
 
-    /// A kernel of so many blocks and threads in a block instead of 128 and 256; other work is as it was.
+    /// Sets a kernel's number of blocks and of threads in a block, instead of 128 and 256; other
+    /// work is unchanged.
     pub fn with_shape(self, blocks: u32, threads: u32) -> Self {
         self.with_grid([blocks, 1, 1], [threads, 1, 1])
     }
 
-    /// The same in three dimensions.
+    /// As [`with_shape`](Self::with_shape), in three dimensions.
     pub fn with_grid(mut self, blocks: [u32; 3], threads: [u32; 3]) -> Self {
         if let What::Kernel { grid, block, .. } = &mut self.what {
             (*grid, *block) = (blocks, threads);
@@ -149,7 +151,7 @@ impl Work {
         self.context
     }
 
-    /// The stream that is the first parameter of its call, of calls that wait.
+    /// The stream that is the first parameter of its call, for calls that wait.
     pub(super) fn waits_for(&self) -> Option<u32> {
         matches!(self.what, What::Synchronize { of: 2 | 3, .. }).then_some(self.stream)
     }
@@ -198,8 +200,8 @@ impl Work {
         kind.0
     }
 
-    /// The record, byte for byte as a library of this version lays it out, with its times and the graph and node it was of;
-    /// `None` if the version has no such record.
+    /// The record, byte for byte in the layout of a library of this version, with its times and its
+    /// graph and node; `None` if the version has no such record.
     pub(super) fn record(
         &self,
         version: Version,

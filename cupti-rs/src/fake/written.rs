@@ -1,4 +1,4 @@
-//! A record of any kind, as a library of any version lays it out.
+//! A record of any kind, in the layout of a library of any version.
 
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
@@ -7,8 +7,9 @@ use crate::kind::ActivityKind;
 use crate::sys::field::{self, Family, Field, Owned, OwnedSince13, Plain, Pointer};
 use crate::version::Version;
 
-/// A record in the making: its fields, by the constants of [`generated`](crate::sys::generated), are zero until they
-/// are set. A field that the version does not have is left out, as its library leaves it out.
+/// A record under construction: its fields, by the constants of
+/// [`generated`](crate::sys::generated), are zero until they are set. A field that the version does
+/// not have is left out, as in its library.
 ///
 /// ```
 /// use cupti::fake::Written;
@@ -31,12 +32,13 @@ pub struct Written<F> {
     family: PhantomData<fn() -> F>,
 }
 
-/// The least that is allocated for memory that is left to a reader: as much as it may read on the word of the record.
+/// The minimum allocation for memory that is left to a reader: as much as it may read according to
+/// the record.
 const LEAST_ALLOCATION: usize = 4096;
 
 impl<F: Family> Written<F> {
-    /// A record of this kind; `None` if the kind is not of this layout, or a library of this version has no such
-    /// records.
+    /// A record of this kind; `None` if the kind is not of this layout, or a library of this
+    /// version has no such records.
     #[must_use]
     pub fn new(kind: ActivityKind, version: Version) -> Option<Self> {
         let stride = field::stride(F::STRIDES, version).filter(|_| F::KINDS.contains(&kind.0))?;
@@ -51,14 +53,14 @@ impl<F: Family> Written<F> {
         self
     }
 
-    /// Has a field point to text.
+    /// Makes a field point to text.
     pub fn text(mut self, field: Field<F, Pointer>, text: &'static CStr) -> Self {
         self.put(field, &(text.as_ptr() as u64).to_ne_bytes());
         self
     }
 
-    /// Has a field point to memory that is the reader's to free, with this content. It is allocated when the record is
-    /// written ([`Fake::write`](super::Fake::write)).
+    /// Makes a field point to memory with this content, which the reader must free. It is allocated
+    /// when the record is written ([`Fake::write`](super::Fake::write)).
     pub fn leave(mut self, field: Field<F, Owned>, content: impl Into<Vec<u8>>) -> Self {
         if field.is_in(self.bytes.len(), self.release) {
             self.left.push((field.offset(), content.into()));
@@ -66,7 +68,8 @@ impl<F: Family> Written<F> {
         self
     }
 
-    /// Has a field point to text that is the library's or the reader's to free, as the version has it.
+    /// Makes a field point to text that the library owns or the reader must free, depending on the
+    /// version.
     pub fn name(mut self, field: Field<F, OwnedSince13>, text: &'static CStr) -> Self {
         if !field.is_in(self.bytes.len(), self.release) {
             return self;
@@ -87,7 +90,7 @@ impl<F: Family> Written<F> {
         }
     }
 
-    /// The record's bytes. What is left to the reader is not there: its pointers are null.
+    /// The record's bytes. Memory that is left to the reader is missing: its pointers are null.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
@@ -111,7 +114,7 @@ fn allocate(content: &[u8]) -> *mut c_void {
     // SAFETY: calloc may be called with any size.
     let memory = unsafe { libc::calloc(size, 1) };
     if !memory.is_null() {
-        // SAFETY: `memory` has more bytes than `content`, and nobody else knows it.
+        // SAFETY: `memory` has more bytes than `content`, and nobody else has its address.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), memory.cast(), content.len()) };
     }
     memory

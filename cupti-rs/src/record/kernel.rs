@@ -124,7 +124,8 @@ record! {
             .then(|| f.get(SHARED_MEMORY_CARVEOUT_REQUESTED)),
         /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`).
         shared_executed_bytes: u32 = f.get(SHARED_MEMORY_EXECUTED),
-        /// The limit of dynamic shared memory a block for this kernel (`shmemLimitConfig`).
+        /// The limit of dynamic shared memory a block: the default, or a larger one that was opted
+        /// in to (`shmemLimitConfig`).
         shared_limit: SharedMemoryLimit = SharedMemoryLimit(f.get(SHMEM_LIMIT_CONFIG)),
         /// Bytes of local memory for all of its threads (`localMemoryTotal_v2`).
         local_bytes: u64 = f.get(LOCAL_MEMORY_TOTAL_V2),

@@ -1,4 +1,5 @@
-//! CUPTI's types as they lie in memory. C enums are integers here: a newer library may give values unknown today.
+//! CUPTI's types with their memory layout. C enums are integers here: a newer library may have
+//! values unknown today.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -14,7 +15,7 @@ macro_rules! results {
         impl CuptiResult {
             $(pub const $name: Self = Self($value);)*
 
-            /// The code's name without its prefix, if it is one this crate knows.
+            /// The code's name without its prefix, if this crate has a name for it.
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some(stringify!($name)),)*
@@ -58,7 +59,8 @@ pub const DOMAIN_NVTX: u32 = 5;
 /// `CUpti_CallbackDomain`: errors and warnings of CUPTI itself (12.2+).
 pub const DOMAIN_STATE: u32 = 6;
 
-/// What happened to a resource: `CUpti_CallbackIdResource`. A newer library may have values that have no name here.
+/// The kind of a resource event: `CUpti_CallbackIdResource`. A newer library may have values
+/// without a name here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceKind(pub u32);
 
@@ -86,7 +88,7 @@ macro_rules! resource_kinds {
 resource_kinds! {
     /// A context was made.
     CONTEXT_CREATED = RESOURCE_CONTEXT_CREATED = 1;
-    /// A context is about to be destroyed; its records may still come.
+    /// A context is about to be destroyed; its records may still arrive.
     CONTEXT_DESTROY_STARTING = RESOURCE_CONTEXT_DESTROY_STARTING = 2;
     /// A stream was made.
     STREAM_CREATED = RESOURCE_STREAM_CREATED = 3;
@@ -150,7 +152,8 @@ pub const UNIFIED_MEMORY_ALL_DEVICES: u32 = 2;
 /// `CUpti_SubscriberHandle`.
 pub type SubscriberHandle = *mut c_void;
 
-/// Structures of CUPTI, each with its size and the offsets of its fields, which the compiler checks.
+/// Structures of CUPTI, each with its size and the offsets of its fields, which the compiler
+/// checks.
 macro_rules! structs {
     ($($(#[$doc:meta])* $name:ident: $size:literal {
         $($(#[$field_doc:meta])* $offset:literal $field:ident: $type:ty,)*
@@ -186,18 +189,18 @@ structs! {
         40 context: *mut c_void,
         /// Its id.
         48 context_uid: u32,
-        /// A word that CUPTI keeps from enter to exit.
+        /// A word that CUPTI retains from enter to exit.
         56 correlation_data: *mut u64,
-        /// The id that the call's activity records carry.
+        /// The id in the call's activity records.
         64 correlation_id: u32,
     }
     /// `CUpti_ResourceData`, 24 bytes from 12.0 to 13.5.
     ResourceData: 24 {
-        /// The context it happens in.
+        /// The context of the event.
         0 context: *mut c_void,
-        /// The stream, for those of streams.
+        /// The stream, for events of streams.
         8 stream: *mut c_void,
-        /// A [`ModuleData`] for those of modules, a [`GraphData`] for those of graphs.
+        /// A [`ModuleData`] for events of modules, a [`GraphData`] for events of graphs.
         16 descriptor: *const c_void,
     }
     /// `CUpti_ModuleResourceData`, 24 bytes from 12.0 to 13.5.
@@ -246,29 +249,30 @@ structs! {
     StateData: 16 {
         /// The error.
         0 result: CuptiResult,
-        /// What CUPTI says of it; may be null.
+        /// CUPTI's message about it; may be null.
         8 message: *const c_char,
     }
     /// `CUpti_ActivityUnifiedMemoryCounterConfig`, 16 bytes from 12.0 to 13.5.
     UnifiedMemoryCounterConfig: 16 {
-        /// Of which devices; [`UNIFIED_MEMORY_ALL_DEVICES`] here.
+        /// The devices that it applies to; [`UNIFIED_MEMORY_ALL_DEVICES`] here.
         0 scope: u32,
         /// `CUpti_ActivityUnifiedMemoryCounterKind`.
         4 kind: u32,
-        /// The device, where the scope is one.
+        /// The device, if the scope is a single device.
         8 device_id: u32,
         /// 1 for on, 0 for off.
         12 enable: u32,
     }
-    /// `CUpti_SubscriberParams` as of 13.0, 32 bytes: the oldest layout, which every newer library knows.
+    /// `CUpti_SubscriberParams` as of 13.0, 32 bytes: the oldest layout, which every newer library
+    /// accepts.
     SubscriberParams: 32 {
         /// This struct's size.
         0 struct_size: usize,
         /// Our name, at most 53 characters.
         8 subscriber_name: *const c_char,
-        /// Where CUPTI writes the present holder's name.
+        /// The memory to which CUPTI writes the current holder's name.
         16 old_subscriber_name: *mut c_char,
-        /// How much room there is.
+        /// The size of that memory in bytes.
         24 old_subscriber_size: usize,
     }
 }

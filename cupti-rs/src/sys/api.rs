@@ -1,5 +1,5 @@
-//! The function table: every CUPTI function this crate calls, found by name in one library. The fake fills the same
-//! table, so that all code above runs unchanged without a GPU.
+//! The function table: every CUPTI function this crate calls, found by name in one library. The
+//! fake fills the same table, so that all code above runs unchanged without a GPU.
 
 use std::ffi::{c_char, c_void};
 use std::path::Path;
@@ -21,14 +21,15 @@ macro_rules! api {
         groups { $($(#[$gdoc:meta])* $gname:ident: $group:ty;)* }
         present { $($(#[$pdoc:meta])* $pname:ident = $psymbol:literal;)* }
     ) => {
-        /// CUPTI's functions, as pointers. Only this crate makes one: from a library, or for the fake.
+        /// CUPTI's functions, as pointers. Only this crate creates such a table: from a library, or
+        /// for the fake.
         #[derive(Debug, Clone, Copy)]
         pub struct Api {
             $(pub(crate) $name: unsafe extern "C" fn($($type),*) -> CuptiResult,)*
             $($(#[$odoc])* pub(crate) $oname: Option<unsafe extern "C" fn($($otype),*) -> CuptiResult>,)*
             $($(#[$gdoc])* pub(crate) $gname: Option<$group>,)*
             $($(#[$pdoc])* pub(crate) $pname: bool,)*
-            /// Opens the functions for contexts. They are the driver's; the fake has its own.
+            /// Opens the functions for contexts. They belong to the driver; the fake has its own.
             pub(crate) contexts: fn() -> Result<Contexts, Error>,
         }
 
@@ -36,15 +37,17 @@ macro_rules! api {
             /// Looks every function up in `library`, which was opened from `path`.
             ///
             /// # Safety
-            /// What the library has of CUPTI's functions are CUPTI's.
+            ///
+            /// Every function in the library with a name of CUPTI's is CUPTI's function.
             pub(crate) unsafe fn load(
                 library: &libloading::Library,
                 path: &Path,
             ) -> Result<Self, Error> {
                 Ok(Self {
                     $($name: {
-                        // SAFETY: the type is CUPTI's declaration of this function, the same from 12.0 to 13.5; a library
-                        // of another major version is asked for its version alone (`Version::why_unusable`).
+                        // SAFETY: the type is CUPTI's declaration of this function, the same from
+                        // 12.0 to 13.5; for a library of another major version only the version
+                        // function is called (`Version::why_unusable`).
                         let found = unsafe {
                             os::function::<unsafe extern "C" fn($($type),*) -> CuptiResult>(library, $symbol)
                         };
@@ -52,7 +55,8 @@ macro_rules! api {
                         found.map_err(|error| Error::new(missing(error)))?
                     },)*
                     $($oname: {
-                        // SAFETY: the type is CUPTI's declaration of this function in every version that has it.
+                        // SAFETY: the type is CUPTI's declaration of this function in every version
+                        // that has it.
                         let found = unsafe {
                             os::function::<unsafe extern "C" fn($($otype),*) -> CuptiResult>(library, $osymbol)
                         };
@@ -116,7 +120,8 @@ macro_rules! api {
     };
 }
 
-/// The list of CUPTI's functions, for the macro of this name: the table here, and the symbols of a fake library.
+/// The list of CUPTI's functions, for the macro of this name: the table here, and the symbols of a
+/// fake library.
 macro_rules! cupti_functions {
     ($then:ident) => {
         $then! {
@@ -156,7 +161,7 @@ macro_rules! cupti_functions {
                 enable_driver_api = "cuptiActivityEnableDriverApi": fn(id: u32, on: u8);
                 /// 12.5+
                 enable_runtime_api = "cuptiActivityEnableRuntimeApi": fn(id: u32, on: u8);
-                /// 13.3 has a second form of it.
+                /// 13.3 has a second version of it.
                 push_external_id = "cuptiActivityPushExternalCorrelationId": fn(kind: u32, id: u64);
                 pop_external_id = "cuptiActivityPopExternalCorrelationId": fn(kind: u32, last: *mut u64);
                 configure_unified_memory = "cuptiActivityConfigureUnifiedMemoryCounter":
@@ -173,9 +178,9 @@ macro_rules! cupti_functions {
             present {
                 /// 12.8+: kernel times from the hardware.
                 hw_trace = "cuptiActivityEnableHWTrace";
-                /// 13.2+: records of a subscriber's own.
+                /// 13.2+: separate records for each subscriber.
                 records_v2 = "cuptiActivityEnable_v2";
-                /// 13.3+: by then subscribers may share CUPTI.
+                /// 13.3+: from then on subscribers may share CUPTI.
                 multiple_subscribers = "cuptiActivityGetNumDroppedRecords_v2";
             }
         }

@@ -1,5 +1,6 @@
-//! The function that CUPTI calls at the start and end of each enabled call and for each enabled event, on the thread
-//! where it happens: from CUPTI's structures to safe values, and on to the logs and the program's handler.
+//! The function that CUPTI calls at the start and end of each enabled call and for each enabled
+//! event, on its thread. It converts CUPTI's structures to safe values and passes them to the logs
+//! and the program's handler.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -30,7 +31,9 @@ use crate::waits::{self, Wait, Waiting};
 /// `CUpti_CallbackFunc`.
 ///
 /// # Safety
-/// CUPTI's alone to call: `data` is null or the structure that CUPTI passes for this domain and id.
+///
+/// Only CUPTI may call it: `data` is null or the structure that CUPTI passes for this domain and
+/// id.
 pub(crate) unsafe extern "C" fn callback(
     _: *mut c_void,
     domain: u32,
@@ -39,7 +42,8 @@ pub(crate) unsafe extern "C" fn callback(
 ) {
     let state = State::load();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: CUPTI passed `data` to this call for this domain and id, and the value is dropped before we return.
+        // SAFETY: CUPTI passed `data` to this call for this domain and id, and the value is dropped
+        // before we return.
         let Some(payload) = (unsafe { Payload::new(domain, id, data) }) else { return };
         match payload.api_call() {
             Some(call) if state.is_of_collection() => api_call(state, call),
@@ -73,8 +77,9 @@ fn api_call(mut state: State, call: ApiData<'_>) {
     }
 }
 
-/// CUPTI's structure for the callback that runs. It is a local of [`callback`] and what that calls: all that is borrowed from CUPTI's memory
-/// is borrowed from it, and so ends before the callback returns.
+/// CUPTI's structure for the current callback. It is a local of [`callback`] and of its callees:
+/// everything borrowed from CUPTI's memory is borrowed from this value, and so ends before the
+/// callback returns.
 struct Payload {
     domain: u32,
     id: u32,
@@ -82,10 +87,12 @@ struct Payload {
 }
 
 impl Payload {
-    /// `None` for a null pointer.
+    /// Returns `None` for a null pointer.
     ///
     /// # Safety
-    /// `data` is null or what CUPTI passed for this domain and id to a callback that outlives the value.
+    ///
+    /// `data` is null or the pointer that CUPTI passed for this domain and id to a callback that
+    /// outlives the value.
     #[inline(always)] // into the one hot callback
     unsafe fn new(domain: u32, id: u32, data: *const c_void) -> Option<Self> {
         Some(Self { domain, id, data: NonNull::new(data.cast_mut())? })
@@ -97,8 +104,8 @@ impl Payload {
     /// `T` is the type that CUPTI documents for this domain, or for this id of it.
     #[inline(always)] // as new
     unsafe fn read<T>(&self) -> &T {
-        // SAFETY: not null; by the promise of `new` CUPTI's structure, which lives as long as `self` and is not written to
-        // while we run, and by the caller's promise a `T`.
+        // SAFETY: not null; by the promise of `new` CUPTI's structure, which lives as long as
+        // `self` and is not written to while we run, and by the caller's promise a `T`.
         unsafe { self.data.cast::<T>().as_ref() }
     }
 
@@ -113,7 +120,8 @@ impl Payload {
     }
 }
 
-/// A call of one of the two APIs, as CUPTI describes it at its start and at its end. Made by [`Payload::api_call`] alone.
+/// A call of one of the two APIs, in CUPTI's description at its start and at its end. Made only by
+/// [`Payload::api_call`].
 #[derive(Clone, Copy)]
 struct ApiData<'a> {
     domain: u32,
@@ -133,12 +141,13 @@ impl<'a> ApiData<'a> {
         if self.is_entering() || self.data.function_return_value.is_null() {
             return 0;
         }
-        // SAFETY: at the exit of a call CUPTI points this at the call's CUresult or cudaError_t, both C enums.
+        // SAFETY: at the exit of a call CUPTI points this at the call's CUresult or cudaError_t,
+        // both C enums.
         unsafe { self.data.function_return_value.cast::<u32>().read() }
     }
 
-    /// For a driver call that the log records: whether it submits zero bytes of work, and whether its class submits work.
-    /// `None` for other calls.
+    /// For a driver call that the log records, returns true if it submits zero bytes of work, and
+    /// true if its class submits work. `None` for other calls.
     #[inline(always)] // as is_entering
     fn begins(self) -> Option<(bool, bool)> {
         if self.domain != DOMAIN_DRIVER_API {
@@ -150,8 +159,8 @@ impl<'a> ApiData<'a> {
             return Some((false, submits));
         }
         let is_zero = |&offset: &usize| {
-            // SAFETY: the offsets of `sizes` lie in the parameter block of the function with this id, whose layout is part
-            // of the driver's ABI.
+            // SAFETY: the offsets of `sizes` lie in the parameter block of the function with this
+            // id, whose layout is part of the driver's ABI.
             let place = unsafe { self.data.function_params.byte_add(offset) };
             // SAFETY: a size_t lies there, aligned to 8.
             unsafe { place.cast::<usize>().read() == 0 }
@@ -159,15 +168,16 @@ impl<'a> ApiData<'a> {
         Some((call.sizes.iter().any(is_zero), submits))
     }
 
-    /// CUPTI's id of the stream, of a driver call whose first parameter is one.
+    /// CUPTI's id of the stream, for a driver call whose first parameter is a stream.
     fn stream(self, is_per_thread: bool) -> Option<u32> {
         if self.data.function_params.is_null() {
             return None;
         }
-        // SAFETY: not null, and so the parameter block of this call, which begins with a CUstream by the caller's word.
+        // SAFETY: not null, and so the parameter block of this call, which begins with a CUstream
+        // by the caller's promise.
         let stream = unsafe { self.data.function_params.cast::<*mut c_void>().read() };
-        // SAFETY: the context that CUPTI gave to the callback that runs, and a stream that the driver took from the program for
-        // a call that succeeded.
+        // SAFETY: the context that CUPTI passed to the current callback, and a stream that the
+        // driver took from the program for a call that succeeded.
         unsafe { stream_id(self.data.context, stream, is_per_thread) }
     }
 
@@ -185,7 +195,8 @@ impl<'a> ApiData<'a> {
         name.unwrap_or_default()
     }
 
-    /// The kernel's name, of a call that launches one: for other calls CUPTI does not define the member.
+    /// The kernel's name, for a call that launches one: for other calls CUPTI does not define the
+    /// member.
     fn symbol(self) -> Option<&'a str> {
         if self.class() != CallClass::KernelLaunch {
             return None;
@@ -196,8 +207,9 @@ impl<'a> ApiData<'a> {
 
     fn kept(self) -> Option<&'a Cell<u64>> {
         let place = NonNull::new(self.data.correlation_data)?;
-        // SAFETY: CUPTI keeps a u64 there for this call alone, from its enter to its exit, and this thread alone makes the
-        // call; a Cell has the layout of what it holds. The lifetime is the structure's, which ends with the callback.
+        // SAFETY: CUPTI has a u64 there for this call only, from its enter to its exit, and only
+        // this thread makes the call; a Cell has the layout of its content. The lifetime is the
+        // structure's, which ends with the callback.
         Some(unsafe { place.cast::<Cell<u64>>().as_ref() })
     }
 
@@ -239,7 +251,7 @@ fn log_driver_call(state: State, call: ApiData<'_>) {
     }
 }
 
-/// Logs what a call waited for, if it succeeded.
+/// Logs the wait of a call, if the call succeeded.
 #[inline(never)]
 fn log_wait(state: State, call: ApiData<'_>, waiting: Waiting) {
     if call.result() == 0 {
@@ -273,7 +285,7 @@ fn log_runtime_call(state: State, call: ApiData<'_>) {
     }
 }
 
-/// All calls but driver calls that are only logged.
+/// Handles all calls except driver calls that are only logged.
 #[inline(never)]
 fn other(mut state: State, call: ApiData<'_>) {
     if state.has(SWITCH) {
@@ -291,7 +303,7 @@ fn other(mut state: State, call: ApiData<'_>) {
         }
     }
     let log = if is_driver { log_driver_call } else { log_runtime_call };
-    // The handler's time is no part of the call's.
+    // The handler's time must not count as part of the call's.
     let entering = call.is_entering();
     let is_gated = state.has(GATED) && is_driver && call.class() == CallClass::GraphLaunch;
     if is_gated && entering {
@@ -329,22 +341,24 @@ fn switch(call: ApiData<'_>) {
     }
 }
 
-/// A C string of CUPTI's that lives as long as the structure it stands in: a function's name, a launch's symbol, a
-/// message. `None` for null, and for text that is not UTF-8.
+/// Returns a C string of CUPTI's that lives as long as its structure: a function's name, a launch's
+/// symbol, a message. `None` for null, and for text that is not UTF-8.
 ///
 /// # Safety
-/// `string` is null or a member of `_owner` that CUPTI documents as a string: it ends in a NUL and lives at least until
-/// the callback returns, and `_owner` no longer.
+///
+/// `string` is null or a member of `_owner` that CUPTI documents as a string: it ends in a NUL and
+/// lives at least until the callback returns, and `_owner` no longer.
 unsafe fn text<T>(_owner: &T, string: *const c_char) -> Option<&str> {
     if string.is_null() {
         return None;
     }
-    // SAFETY: not null, and by the caller's promise a string that outlives `_owner`, from which the result is borrowed.
+    // SAFETY: not null, and by the caller's promise a string that outlives `_owner`, from which the
+    // result is borrowed.
     let string = unsafe { CStr::from_ptr(string) };
     string.to_str().ok()
 }
 
-/// Everything but API calls: all of it is rare.
+/// Handles everything except API calls: all of it is rare.
 #[cold]
 fn event(state: State, payload: &Payload) {
     let (domain, id) = (payload.domain, payload.id);
@@ -356,10 +370,10 @@ fn event(state: State, payload: &Payload) {
         DOMAIN_SYNCHRONIZE => callback_handler::dispatch(state, domain, id, || {
             // SAFETY: in this domain CUPTI passes a CUpti_SynchronizeData.
             let data = unsafe { payload.read::<SynchronizeData>() };
-            // SAFETY: the context is CUPTI's, in the callback that runs.
+            // SAFETY: the context is CUPTI's, in the current callback.
             let context_id = unsafe { context_id(data.context) };
             let stream_id = match id {
-                // SAFETY: so are both of these.
+                // SAFETY: both of these are too.
                 SYNCHRONIZE_STREAM => unsafe { stream_id(data.context, data.stream, false) },
                 _ => None,
             };
@@ -420,8 +434,8 @@ fn resource(state: State, event: ResourceEvent<'_>) {
     }
 }
 
-/// An event of a context, stream, module or graph. Made by [`event`] alone, so that the handles in it are those
-/// that CUPTI gave to the callback that runs.
+/// An event of a context, stream, module or graph. Made only by [`event`], so that its handles are
+/// the ones that CUPTI passed to the current callback.
 #[derive(Clone, Copy)]
 struct ResourceEvent<'a> {
     id: u32,
@@ -430,7 +444,7 @@ struct ResourceEvent<'a> {
 
 impl<'a> ResourceEvent<'a> {
     fn context_id(self) -> Option<u32> {
-        // SAFETY: CUPTI gave this context in the callback that runs.
+        // SAFETY: CUPTI passed this context in the current callback.
         unsafe { context_id(self.data.context) }
     }
 
@@ -439,7 +453,7 @@ impl<'a> ResourceEvent<'a> {
             RESOURCE_STREAM_CREATED
             | RESOURCE_STREAM_DESTROY_STARTING
             | RESOURCE_STREAM_ATTRIBUTE_CHANGED => {
-                // SAFETY: CUPTI gave this context and this stream in the callback that runs.
+                // SAFETY: CUPTI passed this context and this stream in the current callback.
                 unsafe { stream_id(self.data.context, self.data.stream, false) }
             }
             _ => None,
@@ -452,20 +466,21 @@ impl<'a> ResourceEvent<'a> {
         {
             return None;
         }
-        // SAFETY: for the events of modules CUPTI points the descriptor at a CUpti_ModuleResourceData, which lives as long
-        // as the structure it stands in.
+        // SAFETY: for the events of modules CUPTI points the descriptor at a
+        // CUpti_ModuleResourceData, which lives as long as the structure that contains it.
         let module: &'a ModuleData = unsafe { &*self.data.descriptor.cast::<ModuleData>() };
         let cubin = if module.cubin.is_null() {
             &[][..]
         } else {
-            // SAFETY: the image has this many bytes and stays until the callback returns, as CUPTI's documentation says.
+            // SAFETY: by CUPTI's documentation the image has this many bytes and stays until the
+            // callback returns.
             unsafe { std::slice::from_raw_parts(module.cubin, module.cubin_size) }
         };
         Some(Module { id: module.module_id, cubin })
     }
 
-    /// The ids of the handles that the event of a graph or node has. CUPTI allows its id functions in callbacks; where one
-    /// refuses, the id is 0.
+    /// The ids of the handles in the event of a graph or node. CUPTI allows its id functions in
+    /// callbacks; if one refuses, the id is 0.
     fn graph_ids(self) -> Option<GraphIds> {
         match self.id {
             RESOURCE_GRAPH_CREATED..=RESOURCE_GRAPHNODE_CLONED
@@ -474,13 +489,13 @@ impl<'a> ResourceEvent<'a> {
                 if !self.data.descriptor.is_null() => {}
             _ => return None,
         }
-        // SAFETY: for the events of graphs and nodes CUPTI points the descriptor at a CUpti_GraphData, which lives as long
-        // as the structure it stands in.
+        // SAFETY: for the events of graphs and nodes CUPTI points the descriptor at a
+        // CUpti_GraphData, which lives as long as the structure that contains it.
         let data: &'a GraphData = unsafe { &*self.data.descriptor.cast::<GraphData>() };
         let Some(api) = POOL.api() else {
             return Some(GraphIds::default());
         };
-        // SAFETY: the handles of `data` are CUPTI's, in the callback that runs.
+        // SAFETY: the handles of `data` are CUPTI's, in the current callback.
         let graph = |handle| unsafe { id_of(api.get_graph_id, handle) };
         // SAFETY: as above.
         let node = |handle| unsafe { id_of(api.get_graph_node_id, handle) };
@@ -498,10 +513,12 @@ impl<'a> ResourceEvent<'a> {
     }
 }
 
-/// The id of a handle; the default where there is no handle or CUPTI refuses.
+/// Returns the id of a handle; the default if there is no handle or CUPTI refuses.
 ///
 /// # Safety
-/// `handle` is null or a handle of the kind that `function` takes, which CUPTI gave to the callback that runs.
+///
+/// `handle` is null or a handle of the kind that `function` takes, which CUPTI passed to the
+/// current callback.
 unsafe fn id_of<T: Default>(
     function: unsafe extern "C" fn(*mut c_void, *mut T) -> CuptiResult,
     handle: *mut c_void,
@@ -510,13 +527,15 @@ unsafe fn id_of<T: Default>(
     if handle.is_null() {
         return id;
     }
-    // SAFETY: the handle is live by the caller's promise; `id` is a live place of the type that the function writes.
+    // SAFETY: the handle is live by the caller's promise; `id` is live memory of the type that the
+    // function writes.
     let code = unsafe { function(handle, &mut id) };
     if code == CuptiResult::SUCCESS { id } else { T::default() }
 }
 
 /// # Safety
-/// `context` is null or a context that CUPTI gave to the callback that runs.
+///
+/// `context` is null or a context that CUPTI passed to the current callback.
 unsafe fn context_id(context: *mut c_void) -> Option<u32> {
     let api = POOL.api().filter(|_| !context.is_null())?;
     let mut id = 0;
@@ -526,11 +545,14 @@ unsafe fn context_id(context: *mut c_void) -> Option<u32> {
 }
 
 /// # Safety
-/// `context` is null or a context that CUPTI gave to the callback that runs, and `stream` a live stream of it.
+///
+/// `context` is null or a context that CUPTI passed to the current callback, and `stream` a live
+/// stream of it.
 unsafe fn stream_id(context: *mut c_void, stream: *mut c_void, is_per_thread: bool) -> Option<u32> {
     let api = POOL.api().filter(|_| !context.is_null())?;
     let mut id = 0;
-    // SAFETY: both are live by the caller's promise; a null stream is the default one; `id` is a live u32.
+    // SAFETY: both are live by the caller's promise; a null stream is the default one; `id` is a
+    // live u32.
     let code = unsafe { (api.get_stream_id)(context, stream, is_per_thread.into(), &mut id) };
     (code == CuptiResult::SUCCESS).then_some(id)
 }

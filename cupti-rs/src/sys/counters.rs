@@ -1,4 +1,5 @@
-//! The functions of CUPTI's counter interfaces, in groups: a library has all of a group or is too old for it.
+//! The functions of CUPTI's counter interfaces, in groups: a library has all of a group or is too
+//! old for it.
 
 use std::ffi::{CStr, c_char};
 
@@ -26,15 +27,17 @@ macro_rules! group {
         }
 
         impl $group {
-            /// All of the group's functions, or `None` where the library lacks one.
+            /// All of the group's functions, or `None` if the library lacks one.
             ///
             /// # Safety
-            /// What the library has of CUPTI's functions are CUPTI's.
+            ///
+            /// Every function in the library with a name of CUPTI's is CUPTI's function.
             pub(crate) unsafe fn load(library: &libloading::Library) -> Option<Self> {
                 Some(Self {
                     $($name: {
                         type Function = unsafe extern "C" fn(*mut $params) -> CuptiResult;
-                        // SAFETY: the type is CUPTI's declaration of this function in every version that has it.
+                        // SAFETY: the type is CUPTI's declaration of this function in every version
+                        // that has it.
                         unsafe { os::function::<Function>(library, $symbol) }.ok()?
                     },)*
                 })
@@ -44,8 +47,9 @@ macro_rules! group {
                 /// Calls the function.
                 ///
                 /// # Safety
-                /// The block has the size it states, its objects are live, and what it points to lives through the call
-                /// and is as long as it states.
+                ///
+                /// The block has the size it states and its objects are live. Memory that it points
+                /// to lives through the call and is as long as it states.
                 pub(super) unsafe fn $name(&self, params: &mut $params) -> Result<(), Error> {
                     // SAFETY: the caller's promise.
                     check($symbol, unsafe { (self.$name)(params) })
@@ -67,7 +71,7 @@ macro_rules! group {
                 Self {
                     $($name: {
                         unsafe extern "C" fn function<F: $fake>(params: *mut $params) -> CuptiResult {
-                            // SAFETY: the caller passes a live block, to this call alone.
+                            // SAFETY: the caller passes a live block, only to this call.
                             let params = unsafe { &mut *params };
                             F::run($symbol, || F::$name(params))
                         }
@@ -80,7 +84,8 @@ macro_rules! group {
 }
 
 group! {
-    /// Metrics: which there are, how they are collected and what their raw counts come to (12.6+). Needs no GPU.
+    /// Metrics: their list, their collection and the evaluation of raw counts (12.6+). Needs no
+    /// GPU.
     HostApi, FakeHost {
         initialize = "cuptiProfilerHostInitialize": HostInitialize;
         deinitialize = "cuptiProfilerHostDeinitialize": HostDeinitialize;
@@ -118,7 +123,7 @@ group! {
 }
 
 group! {
-    /// Counters at intervals (12.8+; 12.6 has some of it).
+    /// Counters at intervals (12.8+; 12.6 has part of it).
     SamplingApi, FakeSampling {
         initialize = "cuptiProfilerInitialize": ProfilerInitialize;
         chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
@@ -139,8 +144,8 @@ group! {
 macro_rules! device_functions {
     ($($group:ident: $params:ident { $field:ident = $argument:ident: $type:ty => $value:expr })*) => {$(
         impl $group {
-            /// Prepares CUPTI to count; may be called any number of times. A process that sampled first without it crashed
-            /// (13.0.1).
+            /// Prepares CUPTI to count; may be called any number of times. A process that sampled
+            /// first without it crashed (13.0.1).
             pub(crate) fn prepare(&self) -> Result<(), Error> {
                 // SAFETY: the block has the size it states.
                 unsafe { self.initialize(&mut ProfilerInitialize::new()) }
@@ -156,11 +161,12 @@ macro_rules! device_functions {
                 Ok(unsafe { copied(params.chip_name) })
             }
 
-            /// Which counters can be had on this device now.
+            /// Returns the availability image: the counters that this device has now.
             pub(crate) fn availability_of(&self, $argument: $type) -> Result<Box<[u8]>, Error> {
                 let mut params = $params::new();
                 params.$field = $value;
-                // SAFETY: the block has the size it states; without an image the size alone is written.
+                // SAFETY: the block has the size it states; without an image only the size is
+                // written.
                 unsafe { self.availability(&mut params) }?;
                 let mut image = vec![0; params.counter_availability_image_size];
                 params.counter_availability_image = image.as_mut_ptr();
@@ -185,9 +191,10 @@ fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
     }
 }
 
-/// A string of CUPTI's, copied.
+/// Copies a string of CUPTI's.
 ///
 /// # Safety
+///
 /// Null, or a string that ends in a NUL and lives through the call.
 pub(super) unsafe fn copied(text: *const c_char) -> String {
     if text.is_null() {
@@ -197,10 +204,11 @@ pub(super) unsafe fn copied(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// `count` strings of CUPTI's, copied.
+/// Copies `count` strings of CUPTI's.
 ///
 /// # Safety
-/// Null, or so many pointers to strings that end in a NUL; all live through the call.
+///
+/// Null, or this many pointers to strings that end in a NUL; all live through the call.
 pub(super) unsafe fn all_copied(texts: *const *const c_char, count: usize) -> Vec<String> {
     if texts.is_null() {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Facts about driver and devices from libcuda, and the calling thread's CUDA context. libcuda is opened and initialised
-//! before any CUPTI call: some CUPTI versions crash without a driver.
+//! Facts about driver and devices from libcuda, and the calling thread's CUDA context. libcuda is
+//! opened and initialised before any CUPTI call: some CUPTI versions crash without a driver.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -58,7 +58,7 @@ functions! {
     fill = "cuMemsetD8_v2": unsafe extern "C" fn(u64, u8, usize) -> c_int;
 }
 
-/// libcuda's functions, loaded once. A failure is not kept: the next call tries again.
+/// libcuda's functions, loaded once. A failure is not stored: the next call tries again.
 fn functions() -> Result<&'static Functions, Error> {
     static FUNCTIONS: OnceCell<Functions> = OnceCell::new();
     let no_driver = |e| Error::new(Kind::NoDriver { reason: os::reason(&e) });
@@ -67,13 +67,13 @@ fn functions() -> Result<&'static Functions, Error> {
         let library = unsafe { libloading::Library::new("libcuda.so.1") }.map_err(no_driver)?;
         // SAFETY: this is libcuda.
         let functions = unsafe { Functions::load(&library) }.map_err(no_driver)?;
-        // CUDA needs it until the process ends, and so do the functions.
+        // CUDA needs the library until the process ends, and so do the functions.
         std::mem::forget(library);
         Ok(functions)
     })
 }
 
-/// A CUDA context that was current on a thread; an argument for the driver and for CUPTI alone.
+/// A CUDA context that was current on a thread; only an argument for the driver and for CUPTI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Context(usize);
 
@@ -102,10 +102,10 @@ impl Contexts {
         Ok(Self { get_current, get_device, synchronize, allocate, free, fill })
     }
 
-    /// The context and its device's ordinal; `None` where the thread has no context.
+    /// Returns the context and its device's ordinal; `None` if the thread has no context.
     pub(crate) fn current(&self) -> Result<Option<(Context, u32)>, Error> {
         let mut context = std::ptr::null_mut();
-        // SAFETY: `context` is a live place for a handle.
+        // SAFETY: `context` is live memory for a handle.
         check("cuCtxGetCurrent", unsafe { (self.get_current)(&mut context) })?;
         if context.is_null() {
             return Ok(None);
@@ -119,13 +119,13 @@ impl Contexts {
     /// Waits for all work of the current context.
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
         forked::check_process()?;
-        // SAFETY: takes nothing; without a context it is refused.
+        // SAFETY: takes no arguments; without a context it is refused.
         check("cuCtxSynchronize", unsafe { (self.synchronize)() })
     }
 }
 
-/// Device memory of one context. Freed when dropped where that context is current; elsewhere it
-/// lasts as long as the context.
+/// Device memory of one context. A drop frees it if that context is current; otherwise it lasts as
+/// long as the context.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     contexts: Contexts,
@@ -139,7 +139,7 @@ impl DeviceMemory {
     pub(crate) fn new(contexts: Contexts, context: Context, bytes: usize) -> Result<Self, Error> {
         forked::check_process()?;
         let mut address = 0;
-        // SAFETY: `address` is a live place for a device address.
+        // SAFETY: `address` is live memory for a device address.
         check("cuMemAlloc", unsafe { (contexts.allocate)(&mut address, bytes) })?;
         Ok(Self { contexts, context, address, bytes })
     }
@@ -154,8 +154,8 @@ impl DeviceMemory {
         if !self.is_current() {
             return Ok(false);
         }
-        // SAFETY: an allocation of so many bytes, which is freed at the drop alone, in the context
-        // that is current.
+        // SAFETY: an allocation of this many bytes, which only the drop frees, in the context that
+        // is current.
         check("cuMemsetD8", unsafe { (self.contexts.fill)(self.address, 0, self.bytes) })?;
         self.contexts.synchronize()?;
         Ok(true)
@@ -165,7 +165,7 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if forked::check_process().is_ok() && self.is_current() {
-            // SAFETY: an allocation of the current context, freed here alone.
+            // SAFETY: an allocation of the current context, freed only here.
             let _ = unsafe { (self.contexts.free)(self.address) };
         }
     }
@@ -175,7 +175,7 @@ fn check(function: &'static str, code: c_int) -> Result<(), Error> {
     if code == 0 { Ok(()) } else { Err(Error::new(Kind::Driver { function, code })) }
 }
 
-/// The facts about the driver that it gives before it is initialised.
+/// Returns the facts that the driver reports before its initialisation.
 pub(crate) fn facts_without_devices() -> Result<Driver, Error> {
     let mut version = 0;
     // SAFETY: `version` is a live int; the function needs no initialised driver.
@@ -199,10 +199,11 @@ pub(crate) fn probe() -> Result<Driver, Error> {
     let mut devices = Vec::new();
     for ordinal in 0..count {
         let mut device = 0;
-        // SAFETY: `device` is a live int and `ordinal` is below the count that the driver gave.
+        // SAFETY: `device` is a live int and `ordinal` is below the count that the driver returned.
         check("cuDeviceGet", unsafe { (cuda.device)(&mut device, ordinal) })?;
         let mut name = [0u8; 256];
-        // SAFETY: `name` has 256 bytes, one more than the length passed, so that it ends in a NUL whatever is written.
+        // SAFETY: `name` has 256 bytes, one more than the length passed, so that it ends in a NUL
+        // whatever is written.
         let code = unsafe { (cuda.device_name)(name.as_mut_ptr().cast(), 255, device) };
         check("cuDeviceGetName", code)?;
         let mut memory = 0;
@@ -216,7 +217,7 @@ pub(crate) fn probe() -> Result<Driver, Error> {
             // None of these attributes is negative.
             Ok(u32::try_from(value).unwrap_or_default())
         };
-        // Of an unknown one the driver returns 0, or an error.
+        // For an unknown one the driver returns 0, or an error.
         let known = |which: c_int| attribute(which).ok().filter(|value| *value != 0);
         let memory_clock = known(ATTRIBUTE_MEMORY_CLOCK_RATE).map(u64::from);
         let bus_bits = known(ATTRIBUTE_MEMORY_BUS_WIDTH).map(u64::from);
@@ -246,7 +247,7 @@ pub(crate) fn probe() -> Result<Driver, Error> {
     Ok(Driver { devices, ..driver })
 }
 
-/// The kernel module's version: the first word of its line that looks like one.
+/// Returns the kernel module's version: the first word of its line with the form of a version.
 pub(crate) fn release() -> Option<String> {
     release_in(&std::fs::read_to_string("/proc/driver/nvidia/version").ok()?)
 }

@@ -1,15 +1,15 @@
-//! The fields of records: offset, type, the family of records they belong to, and the first release that writes them.
-//! [`generated`](super::generated) has all of them.
+//! The fields of records: offset, type, the family of records they belong to, and the first release
+//! that writes them. [`generated`](super::generated) has all of them.
 
 use std::marker::PhantomData;
 
 use crate::version::Version;
 
-/// Bytes from one record of a family to the next, with the first CUDA release (major, minor) that uses them; 0 where a
-/// release ended the family.
+/// Bytes from one record of a family to the next, with the first CUDA release (major, minor) that
+/// uses them; 0 if a release ended the family.
 pub type Strides = &'static [((u32, u32), usize)];
 
-/// The records of one layout: those of a kind, or of kinds that share it.
+/// The records of one layout: of one kind, or of several kinds that share it.
 pub trait Family {
     /// `CUpti_ActivityKind`.
     const KINDS: &'static [u32];
@@ -17,7 +17,8 @@ pub trait Family {
     const STRIDES: Strides;
 }
 
-/// The bytes from one record to the next in a library of this version; `None` if it has no such records.
+/// The bytes from one record to the next in a library of this version; `None` if it has no such
+/// records.
 #[must_use]
 pub const fn stride(strides: Strides, version: Version) -> Option<usize> {
     match stride_of(strides, version.cuda_release()) {
@@ -26,7 +27,7 @@ pub const fn stride(strides: Strides, version: Version) -> Option<usize> {
     }
 }
 
-/// The same in a library of this release; 0 if it has none.
+/// As [`stride`], in a library of this release; 0 if it has none.
 pub(crate) const fn stride_of(strides: Strides, release: (u32, u32)) -> usize {
     let (mut stride, mut i) = (0, 0);
     while i < strides.len() && is_from(release, strides[i].0) {
@@ -36,7 +37,7 @@ pub(crate) const fn stride_of(strides: Strides, release: (u32, u32)) -> usize {
     stride
 }
 
-/// Whether a release is this one or newer.
+/// True if a release is this one or newer.
 #[inline]
 const fn is_from(release: (u32, u32), since: (u32, u32)) -> bool {
     release.0 > since.0 || (release.0 == since.0 && release.1 >= since.1)
@@ -51,7 +52,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// Whether records of this length and release have it.
+    /// True if records of this length and release have it.
     #[inline]
     const fn is_in(self, length: usize, release: (u32, u32)) -> bool {
         is_from(release, self.since) && self.offset + self.size <= length
@@ -80,7 +81,7 @@ impl<F, T> Field<F, T> {
         Self { offset, since: (0, 0), of: PhantomData }
     }
 
-    /// The same, but padding before this release.
+    /// Marks the field as padding before this release.
     pub(crate) const fn since(self, major: u32, minor: u32) -> Self {
         Self { since: (major, minor), ..self }
     }
@@ -99,7 +100,7 @@ impl<F, T> Field<F, T> {
         size_of::<T>()
     }
 
-    /// Whether records of this length and release have it.
+    /// True if records of this length and release have it.
     #[inline]
     #[must_use]
     pub const fn is_in(self, length: usize, release: (u32, u32)) -> bool {
@@ -107,7 +108,7 @@ impl<F, T> Field<F, T> {
     }
 }
 
-/// A pointer to text that CUPTI keeps.
+/// A pointer to text that CUPTI retains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct Pointer(pub(crate) u64);
@@ -117,13 +118,13 @@ pub struct Pointer(pub(crate) u64);
 #[repr(transparent)]
 pub struct Owned(pub(crate) u64);
 
-/// A pointer to text that CUPTI keeps before 13.0, and leaves to its client to free from then on.
+/// A pointer to text that CUPTI retains before 13.0, and leaves to its client to free from then on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct OwnedSince13(pub(crate) u64);
 
 impl OwnedSince13 {
-    /// Whether it is the client's.
+    /// True if the text is the client's.
     pub(crate) fn is_owned(release: (u32, u32)) -> bool {
         release >= (13, 0)
     }
@@ -131,13 +132,13 @@ impl OwnedSince13 {
 
 /// A type that a field can have.
 pub trait Value: Sized {
-    /// From the bytes at its offset; `None` if they are too few.
+    /// Reads a value from the bytes at its offset; `None` if there are too few.
     fn read(bytes: &[u8]) -> Option<Self>;
 }
 
-/// A type of field that any value may be written to: all but pointers.
+/// A type of field to which any value may be written: all types except pointers.
 pub trait Plain: Value {
-    /// The bytes as they lie in memory.
+    /// The bytes in memory order.
     fn bytes(self) -> impl AsRef<[u8]>;
 }
 
@@ -190,12 +191,12 @@ impl<T: Plain + Copy + Default, const N: usize> Plain for [T; N] {
     }
 }
 
-/// Defines a module for each family of records, with its kinds, its strides and its fields, each with its type and bytes;
-/// and `FAMILIES`, the kinds and strides of all.
+/// Defines a module for each family of records, with its kinds, its strides and its fields, each
+/// with its type and bytes. Also defines `FAMILIES`, the kinds and strides of all.
 ///
-/// `structs` are those of CUPTI's headers, each with its size, the first release that has it, the last one that writes it
-/// (none does if that is missing), and the fields that it lacks. In builds of tests the compiler checks that a reader finds
-/// exactly its fields.
+/// `structs` are those of CUPTI's headers. Each has its size, the first release that has it, the
+/// last one that writes it (if missing, none does), and the fields that it lacks. In builds of
+/// tests the compiler checks that a reader finds exactly its fields.
 macro_rules! families {
     ($($(#[$doc:meta])* $family:ident: kinds [$($kind:literal),*], strides [$($stride:expr),*];
         fields { $($field:ident: $type:ty = $start:literal..$end:literal $(since ($major:literal, $minor:literal))?;)* }
@@ -234,7 +235,8 @@ macro_rules! families {
 }
 pub(crate) use families;
 
-/// Whether the releases `from` to `to` write records of this size with the fields, except those that it lacks.
+/// True if the releases `from` to `to` write records of this size with the fields, except those
+/// that it lacks.
 #[cfg(test)]
 pub(crate) const fn are_written(
     fields: &[Extent],
@@ -255,7 +257,7 @@ pub(crate) const fn are_written(
     true
 }
 
-/// Whether a record of this size and release has the fields, except those that it lacks.
+/// True if a record of this size and release has the fields, except those that it lacks.
 #[cfg(test)]
 pub(crate) const fn are_in(
     fields: &[Extent],

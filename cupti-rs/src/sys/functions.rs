@@ -1,7 +1,8 @@
 //! CUDA's functions by callback id, and those whose calls the call log records.
 //!
-//! The names are in `cupti-rs/facts`: line N is the function with id N, with the first CUPTI that has it. The tables are
-//! made at their first use: the compiler would evaluate constants in each build of a program.
+//! The names are in `cupti-rs/facts`: line N is the function with id N, with the first CUPTI that
+//! has it. The tables are made at their first use: constants would be evaluated again in each build
+//! of a program.
 
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -13,12 +14,13 @@ use crate::call_class::CallClass::{self, *};
 pub struct LoggedCall {
     /// CUPTI's callback id; ids were never renumbered from 11.8 to 13.5.
     pub id: u32,
-    /// The function's name, without the version that CUPTI adds to names of the runtime API. Functions of that API with
-    /// several versions have several ids, the oldest version first.
+    /// The function's name, without the version that CUPTI adds to names of the runtime API.
+    /// Functions of that API with several versions have several ids, the oldest version first.
     pub name: &'static str,
-    /// What the call does.
+    /// The class of the call.
     pub class: CallClass,
-    /// Offsets in the driver's parameter block of the sizes whose product is the requested work; empty if not known.
+    /// Offsets in the driver's parameter block of the sizes whose product is the requested work;
+    /// empty if unknown.
     pub sizes: &'static [usize],
 }
 
@@ -26,7 +28,7 @@ pub struct LoggedCall {
 #[derive(Debug)]
 pub struct LoggedCalls {
     calls: Vec<LoggedCall>,
-    /// From an id to the index in `calls` plus 1; 0 for other ids.
+    /// Indices in `calls` plus 1, by id; 0 for other ids.
     places: Vec<u8>,
 }
 
@@ -66,7 +68,8 @@ impl Deref for LoggedCalls {
 /// The driver functions by callback id; id 0 is none.
 pub static DRIVER_FUNCTIONS: LazyLock<Vec<&str>> =
     LazyLock::new(|| names(include_str!("../../facts/driver-functions.txt")));
-/// The runtime functions by callback id, with their versions, such as `cudaMalloc_v3020`; id 0 is none.
+/// The runtime functions by callback id, with their versions, such as `cudaMalloc_v3020`; id 0 is
+/// none.
 pub static RUNTIME_FUNCTIONS: LazyLock<Vec<&str>> =
     LazyLock::new(|| names(include_str!("../../facts/runtime-functions.txt")));
 
@@ -86,7 +89,7 @@ pub const RUNTIME_PROFILER_START: u32 = 171;
 /// `cudaProfilerStop`.
 pub const RUNTIME_PROFILER_STOP: u32 = 172;
 
-/// The beginning of a name, or a whole name where it ends in `$`.
+/// The beginning of a name, or a whole name if it ends in `$`.
 type Pattern = &'static str;
 
 /// The class of the calls whose names match a pattern; the first match counts.
@@ -134,8 +137,8 @@ const RUNTIME_CLASSES: [(&[Pattern], CallClass); 10] = [
     (&["cudaFree", "cudaHostUnregister"], Free),
 ];
 
-/// Where a driver call's byte count is in its parameter block: a copy of nothing writes no record. All parameters before it
-/// have 8 bytes each. Names of the runtime API do not match.
+/// The offset of a driver call's byte count in its parameter block: a copy of nothing writes no
+/// record. All parameters before it have 8 bytes each. Names of the runtime API do not match.
 const SIZES: [(&[Pattern], &[usize]); 4] = [
     (
         &[
@@ -194,7 +197,7 @@ fn names(text: &str) -> Vec<&str> {
     std::iter::once("").chain(text.lines().map(first_word)).collect()
 }
 
-/// The name without the version at the end, as `_v3020` or `_v12060`.
+/// The name without a final version such as `_v3020` or `_v12060`.
 pub(crate) fn unversioned(name: &str) -> &str {
     match name.rsplit_once("_v") {
         Some((short, version))

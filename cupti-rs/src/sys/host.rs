@@ -1,7 +1,7 @@
 //! CUPTI's Profiler Host interface as this crate calls it: safe, with results.
 //!
-//! Nothing says whether its functions may be called on several threads, so they are called one at a time. None of them
-//! calls back.
+//! CUPTI does not document whether its functions may be called on several threads, so they are
+//! called one at a time. None of them calls back.
 
 use std::ffi::{CStr, CString};
 
@@ -16,7 +16,7 @@ use crate::forked;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// What is known of one metric.
+/// The properties of one metric.
 #[derive(Debug)]
 pub(crate) struct Properties {
     pub description: String,
@@ -25,17 +25,17 @@ pub(crate) struct Properties {
     pub metric_type: u32,
 }
 
-/// CUPTI's object for one chip, gone when dropped.
+/// CUPTI's object for one chip, destroyed when dropped.
 #[derive(Debug)]
 pub(crate) struct HostObject {
     api: HostApi,
     object: ObjectHandle,
-    /// Kept: CUPTI does not say that it copies it.
+    /// Retained: CUPTI does not document that it copies it.
     _availability: Option<Box<[u8]>>,
 }
 
 impl HostApi {
-    /// The chips that this library knows.
+    /// The chips that this library supports.
     pub(crate) fn chip_names(&self) -> Result<Vec<String>, Error> {
         let mut params = HostGetSupportedChips::new();
         let _turn = ONE_AT_A_TIME.lock();
@@ -45,7 +45,7 @@ impl HostApi {
         Ok(unsafe { all_copied(params.chip_names, params.num_chips) })
     }
 
-    /// How often the work must run for what this image configures.
+    /// The number of times that the work must run for this image.
     pub(crate) fn passes_of(&self, image: &mut [u8]) -> Result<usize, Error> {
         let mut params = HostGetNumOfPasses::new();
         params.config_image = image.as_mut_ptr();
@@ -73,7 +73,8 @@ impl HostObject {
             params.counter_availability_image = image.as_ptr();
         }
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it states; the name lives through the call and the image as long as the object.
+        // SAFETY: the block has the size it states; the name lives through the call and the image
+        // as long as the object.
         unsafe { api.initialize(&mut params) }?;
         Ok(Self { api, object: ObjectHandle(params.host_object), _availability: availability })
     }
@@ -89,24 +90,27 @@ impl HostObject {
         Ok(unsafe { all_copied(params.metric_names, params.num_metrics) })
     }
 
-    /// What may stand behind a metric's name.
+    /// The possible suffixes of a metric's name.
     pub(crate) fn sub_metrics(&self, metric_type: u32, name: &CStr) -> Result<Vec<String>, Error> {
         let mut params = HostGetSubMetrics::of(self.object);
         params.metric_type = metric_type;
         params.metric_name = name.as_ptr();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it states and names this live object; the name lives through the call.
+        // SAFETY: the block has the size it states and names this live object; the name lives
+        // through the call.
         unsafe { self.api.sub_metrics(&mut params) }?;
-        // SAFETY: CUPTI returns that many strings, which live as long as the object or until the next such call.
+        // SAFETY: CUPTI returns that many strings, which live as long as the object or until the
+        // next such call.
         Ok(unsafe { all_copied(params.sub_metrics, params.num_of_submetrics) })
     }
 
-    /// `None` where the chip has no such metric.
+    /// Returns `None` if the chip has no such metric.
     pub(crate) fn properties(&self, name: &CStr) -> Result<Option<Properties>, Error> {
         let mut params = HostGetMetricProperties::of(self.object);
         params.metric_name = name.as_ptr();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it states and names this live object; the name lives through the call.
+        // SAFETY: the block has the size it states and names this live object; the name lives
+        // through the call.
         let found = unsafe { self.api.properties(&mut params) };
         let unknown = [CuptiResult::INVALID_METRIC_NAME, CuptiResult::INVALID_PARAMETER];
         match found {
@@ -125,18 +129,19 @@ impl HostObject {
         }))
     }
 
-    /// Adds to what the next image configures.
+    /// Adds metrics to the next image.
     pub(crate) fn add_metrics(&self, names: &[CString]) -> Result<(), Error> {
         let mut pointers = pointers(names);
         let mut params = HostConfigAddMetrics::of(self.object);
         params.metric_names = pointers.as_mut_ptr();
         params.num_metrics = pointers.len();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it states and names this live object; the names live through the call.
+        // SAFETY: the block has the size it states and names this live object; the names live
+        // through the call.
         unsafe { self.api.add_metrics(&mut params) }
     }
 
-    /// What tells the hardware to count the metrics that were added.
+    /// Returns the image that configures the hardware to count the added metrics.
     pub(crate) fn config_image(&self) -> Result<Vec<u8>, Error> {
         let mut size = HostGetConfigImageSize::of(self.object);
         let _turn = ONE_AT_A_TIME.lock();
@@ -151,7 +156,7 @@ impl HostObject {
         Ok(image)
     }
 
-    /// What one range's or sample's raw counts come to, a number for each name.
+    /// Evaluates the raw counts of one range or sample: a number for each name.
     pub(crate) fn evaluate(
         &self,
         data: &[u8],
@@ -168,9 +173,10 @@ impl HostObject {
         params.num_metrics = pointers.len();
         params.metric_values = values.as_mut_ptr();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it states and names this live object; names, data and room for as many values
-        // as names live through the call. The data is what CUPTI wrote, in this process or into a file whose checksum
-        // holds; that nobody forged the file is on whoever evaluates it (`CounterData` says so).
+        // SAFETY: the block has the size it states and names this live object; names, data and room
+        // for as many values as names live through the call. The data is CUPTI's own output, from
+        // this process or from a file whose checksum is correct; the caller of the evaluation is
+        // responsible for the file not being forged (as `CounterData` documents).
         unsafe { self.api.evaluate(&mut params) }?;
         Ok(values)
     }
@@ -178,7 +184,7 @@ impl HostObject {
 
 impl Drop for HostObject {
     fn drop(&mut self) {
-        // In a forked child another thread's call may hold the lock for ever.
+        // In a forked child another thread's call may hold the lock forever.
         if forked::is_child() {
             return;
         }

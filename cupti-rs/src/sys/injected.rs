@@ -1,7 +1,7 @@
 //! gpuprof's injection library in a program that records itself.
 //!
-//! CUPTI has one subscriber in a process. `gpuprof run` loads its library into every program that uses CUDA; in one that collects
-//! with this crate, the library is asked to end its own recording first.
+//! CUPTI has one subscriber in a process. `gpuprof run` loads its library into every program that
+//! uses CUDA; in one that collects with this crate, the library must first end its own recording.
 
 use std::env;
 use std::ffi::c_int;
@@ -9,19 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-/// Where CUDA's driver and NVTX look for a library to load.
+/// The variables with the library that CUDA's driver and NVTX load.
 const VARIABLES: [&str; 2] = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"];
 /// Ends the library's recording; returns 1 once CUPTI is free.
 const YIELD: &[u8] = b"gpuprof_inject_v1\0";
 
 static IS_INJECTED: AtomicBool = AtomicBool::new(false);
 
-/// Says that this code is in the injection library, which yields to nobody.
+/// Marks this code as the injection library, which yields to nobody.
 pub fn this_is_injected() {
     IS_INJECTED.store(true, Ordering::Relaxed);
 }
 
-/// Has the injection library end its recording, if this process has loaded it. Waits for the GPU, as a stop does.
+/// Makes the injection library end its recording, if this process has loaded it. Waits for the GPU,
+/// as a stop does.
 pub(crate) fn end_recording() {
     if IS_INJECTED.load(Ordering::Relaxed) {
         return;
@@ -33,7 +34,8 @@ pub(crate) fn end_recording() {
         // SAFETY: a library that exports this name is gpuprof's, whose function has this type.
         let end = unsafe { library.get::<unsafe extern "C" fn() -> c_int>(YIELD) };
         if let Ok(end) = end {
-            // SAFETY: the function takes nothing and may be called at any time and any number of times.
+            // SAFETY: the function takes no arguments and may be called at any time and any number
+            // of times.
             let _ = unsafe { end() };
             return;
         }

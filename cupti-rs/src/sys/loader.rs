@@ -1,7 +1,8 @@
-//! Where libcupti is looked for, and in which order.
+//! The search for libcupti, and its order.
 //!
-//! A library that is already mapped is taken first: two copies in a process fight for the driver's one subscriber
-//! slot. An explicit path is taken alone, so that a wrong one is an error and not a surprise.
+//! A library that is already mapped is preferred: two copies in a process compete for the driver's
+//! only subscriber slot. An explicit path is the only one tried, so that a wrong one is an error
+//! and not a surprise.
 
 use std::collections::HashSet;
 use std::env;
@@ -18,32 +19,34 @@ use crate::error::{Error, Kind, PATH_VARIABLE};
 /// Names the root of a Conda environment, which has a toolkit's libraries in its own `lib`.
 const CONDA: &str = "CONDA_PREFIX";
 
-/// A library's functions, its path, and whether the process had it mapped already.
+/// A library's functions, its path, and true if the process had already mapped it.
 pub(crate) type Found = (Api, PathBuf, bool);
 
 /// Opens this file.
 ///
 /// # Safety
-/// It is a libcupti, or none that can be loaded.
+///
+/// It is a libcupti, or cannot be loaded.
 pub(super) unsafe fn open_file(path: &Path) -> Result<Found, Error> {
     // SAFETY: the caller's promise.
     let library = unsafe { load(path) }.map_err(|reason| {
         let tried = vec![(path.to_owned(), reason)];
         Error::new(Kind::LibraryNotFound { tried, folders: Vec::new() })
     })?;
-    // SAFETY: so is this.
+    // SAFETY: this one too.
     unsafe { table(library, path.to_owned(), false) }
 }
 
-/// Opens the library that the environment names, else the first usable one of the usual places, preferring the major version
-/// of the driver.
+/// Opens the library that the environment names, else the first usable one of the usual locations,
+/// preferring the major version of the driver.
 ///
-/// This runs code that is found by the environment, and is safe to call all the same: whoever starts the process sets that and
-/// could as well use `LD_PRELOAD`, and within the process it takes `unsafe` to change it ([`env::set_var`]). What bears
-/// CUPTI's file name in a folder of CUDA's, or for the dynamic linker, is taken for CUPTI.
+/// This runs code found through the environment, and is safe nevertheless: whoever starts the
+/// process sets the environment and could use `LD_PRELOAD` as well. Within the process a change of
+/// it requires `unsafe` ([`env::set_var`]). A file with CUPTI's name in a folder of CUDA's, or for
+/// the dynamic linker, counts as CUPTI.
 pub(crate) fn open(cuda_major: u32) -> Result<Found, Error> {
     if let Some(path) = told(env::var_os(PATH_VARIABLE)) {
-        // SAFETY: whoever set the variable says that it is a libcupti.
+        // SAFETY: by setting the variable, the user states that it is a libcupti.
         return unsafe { open_file(&path) };
     }
     let majors = if cuda_major >= 13 { [13, 12] } else { [12, 13] };
@@ -96,19 +99,21 @@ unsafe fn load(path: &Path) -> Result<libloading::Library, String> {
 
 /// Maps the libraries that CUPTI needs for counters, from the folder of its own file.
 ///
-/// It asks the dynamic linker for them by name alone, which finds them in a toolkit that the linker knows, and not in a
-/// Python package. One that is mapped already is found by its name. Where there is none CUPTI's own answer tells.
+/// CUPTI opens them by name alone. The dynamic linker finds them in a toolkit that it is configured
+/// for, and not in a Python package. A library that is mapped already is found by its name. If one
+/// is missing, CUPTI's own error shows it.
 pub(crate) fn map_companions(library: &Path) {
-    // The file may have been reached over a link, or be known by its name alone.
+    // The file may have been reached over a link, or be known only by its name.
     let real = fs::canonicalize(library).unwrap_or_default();
     for name in ["libnvperf_host.so", "libnvperf_target.so"] {
         let found = [library, &real].into_iter().find_map(|file| {
             let path = file.parent()?.join(name);
             path.is_file().then_some(path)
         });
-        // SAFETY: NVIDIA's library of that name, beside CUPTI, which needs it: its initialisers are made to run in any process.
+        // SAFETY: NVIDIA's library of that name, beside CUPTI, which needs it: its initialisers are
+        // made to run in any process.
         if let Some(library) = found.and_then(|path| unsafe { load(&path) }.ok()) {
-            // As CUPTI itself, it stays.
+            // It stays mapped, as CUPTI itself does.
             std::mem::forget(library);
         }
     }
@@ -130,7 +135,7 @@ pub(crate) fn mapped_files() -> Vec<PathBuf> {
 fn mapped_in(maps: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for line in maps.lines() {
-        // Five columns stand before the path, which may have blanks itself.
+        // Five columns precede the path, which may contain blanks.
         let Some(path) = line.find('/').map(|at| Path::new(&line[at..])) else { continue };
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         if name.starts_with("libcupti.so") && files.iter().all(|file| file != path) {
@@ -140,8 +145,8 @@ fn mapped_in(maps: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The major version in a file's name: 13 for `libcupti.so.13` and for `libcupti.so.2025.3.1`, which is what that is a
-/// link to.
+/// The major version in a file's name: 13 for `libcupti.so.13` and for its link target
+/// `libcupti.so.2025.3.1`.
 pub(crate) fn major(file: &Path) -> Option<u32> {
     let name = file.file_name()?.to_str()?;
     let mut numbers = name.strip_prefix("libcupti.so.")?.split('.').map_while(|n| n.parse().ok());
@@ -149,31 +154,32 @@ pub(crate) fn major(file: &Path) -> Option<u32> {
     if first < 2000 {
         return Some(first);
     }
-    // The real files carry the year: 2022.4 came with CUDA 12.0, 2025.3 with 13.0.
+    // The real files carry the year: 2022.4 belongs to CUDA 12.0, 2025.3 to 13.0.
     let release = (first, numbers.next()?);
     Some(11 + u32::from(release >= (2022, 4)) + u32::from(release >= (2025, 3)))
 }
 
-/// The path in a variable of the environment; an empty one says nothing.
+/// Returns the path in an environment variable; an empty one counts as unset.
 fn told(value: Option<OsString>) -> Option<PathBuf> {
     value.filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The folders in which CUPTI may lie, best first, each once.
+/// The folders that may contain CUPTI, best first, each once.
 fn all_folders(maps: &str, variable: impl Fn(&'static str) -> Option<OsString>) -> Vec<PathBuf> {
     let near = near_mapped(maps).into_iter().filter(|folder| folder.is_dir());
     let mut seen = HashSet::new();
     near.chain(folders(variable)).filter(|folder| seen.insert(folder.clone())).collect()
 }
 
-/// The folders of the CUDA that this process uses, by the files that it has mapped: of the Python packages that these lie
-/// among, and beside the toolkit's libraries. An interpreter need not have a variable that names them.
+/// The folders of the CUDA that this process uses, found by its mapped files: of the Python
+/// packages that contain them, and beside the toolkit's libraries. An interpreter may lack a
+/// variable that names them.
 fn near_mapped(maps: &str) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     let mut last = Path::new("");
     for line in maps.lines() {
         let Some(path) = line.find('/').map(|at| Path::new(&line[at..])) else { continue };
-        // A file has several lines, one behind the other.
+        // A file has several lines in sequence.
         if std::mem::replace(&mut last, path) == path {
             continue;
         }
@@ -188,7 +194,7 @@ fn near_mapped(maps: &str) -> Vec<PathBuf> {
         if let Some(folder) = path.parent()
             && is_toolkits.iter().any(|start| name.starts_with(start))
         {
-            // Of a toolkit, `lib64` or `targets/ARCH/lib`.
+            // In a toolkit, `lib64` or `targets/ARCH/lib`.
             let toolkits = folder.ancestors().skip(1).take(3);
             folders.push(folder.to_owned());
             folders.extend(toolkits.map(|toolkit| toolkit.join("extras/CUPTI/lib64")));
@@ -199,7 +205,7 @@ fn near_mapped(maps: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// The folders that variables name: those of Python packages, of Conda and of the toolkit.
+/// The folders that variables name: of Python packages, of Conda and of the toolkit.
 fn folders(variable: impl Fn(&'static str) -> Option<OsString>) -> Vec<PathBuf> {
     let root = |name| told(variable(name));
     let mut folders = Vec::new();
@@ -237,14 +243,14 @@ fn folders(variable: impl Fn(&'static str) -> Option<OsString>) -> Vec<PathBuf> 
     folders
 }
 
-/// Whether a folder of this name holds the packages of a Python.
+/// True if a folder of this name holds the packages of a Python.
 fn is_python(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(b"python") || name.starts_with(b"pypy")
 }
 
-/// Every file worth trying, best first. Those of folders are listed only if they exist; bare names go to the dynamic
-/// linker.
+/// Every file worth trying, best first. Files in folders are listed only if they exist; bare names
+/// go to the dynamic linker.
 fn candidates(majors: &[u32], folders: &[PathBuf]) -> Vec<PathBuf> {
     let names: Vec<String> = majors.iter().map(|m| format!("libcupti.so.{m}")).collect();
     let in_folders =

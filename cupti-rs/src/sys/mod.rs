@@ -1,4 +1,5 @@
-//! The C boundary: what CUPTI and the driver look like in memory, and how they are found. **Outside semver.**
+//! The C boundary: the memory layouts of CUPTI and the driver, and the search for both. **Outside
+//! semver.**
 
 pub mod abi;
 pub mod api;
@@ -7,7 +8,7 @@ pub(crate) mod counters;
 pub(crate) mod driver;
 pub mod field;
 pub mod functions;
-#[allow(missing_docs)] // its first line says how it was made
+#[allow(missing_docs)] // its first line names its script
 pub mod generated;
 pub(crate) mod host;
 pub(crate) mod injected;

@@ -9,8 +9,8 @@ impl crate::Library {
     /// Opens CUPTI from this file and no other.
     ///
     /// # Safety
-    /// The file is a libcupti, or none that can be loaded: its initialisers run, and functions of CUPTI's names in it are
-    /// called as CUPTI declares them.
+    /// The file is a libcupti, or cannot be loaded: its initialisers run, and functions of CUPTI's
+    /// names in it are called as CUPTI declares them.
     ///
     /// # Errors
     /// As [`open`](Self::open).

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The reason in an error of the dynamic loader, without the wrapping.
+/// The reason in an error of the dynamic loader, without the outer message.
 pub(crate) fn reason(error: &libloading::Error) -> String {
     match std::error::Error::source(error) {
         Some(inner) => inner.to_string(),
@@ -23,9 +23,11 @@ pub(crate) fn address(
     unsafe { library.get::<*mut c_void>(symbol) }.map(|symbol| *symbol)
 }
 
-/// The function of this name, of type `F`. `Library::get` does the same, and is compiled anew for each type.
+/// The function of this name, of type `F`. `Library::get` does the same, but is compiled for each
+/// type.
 ///
 /// # Safety
+///
 /// `F` is a pointer to a function, of the type that the library's function of this name has.
 pub(crate) unsafe fn function<F: Copy>(
     library: &libloading::Library,
@@ -36,7 +38,8 @@ pub(crate) unsafe fn function<F: Copy>(
     address(library, symbol).map(|address| unsafe { std::mem::transmute_copy(&address) })
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux; of the fake's clock while that is stopped.
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux; while the
+/// fake's clock is stopped, its time.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
     #[cfg(feature = "fake")]
@@ -47,7 +50,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     machine_ns()
 }
 
-/// A clock that the fake moves, in place of the machine's.
+/// A clock that the fake moves, instead of the machine's.
 #[cfg(feature = "fake")]
 pub(crate) mod stopped_clock {
     use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -65,15 +68,15 @@ pub(crate) fn machine_ns() -> u64 {
     (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The kernel's id of the calling thread, as `gettid`, nsys and CUPTI's SYSTEM thread ids have it.
+/// The kernel's id of the calling thread, as in `gettid`, nsys and CUPTI's SYSTEM thread ids.
 pub(crate) fn thread_id() -> u32 {
     // SAFETY: gettid takes no argument and cannot fail.
     let id = unsafe { libc::gettid() };
     id as u32
 }
 
-/// The name of the calling thread, as the kernel has it: at most 15 bytes. `main` for the first thread, whose name is that
-/// of the program's file. Takes some microseconds.
+/// The name of the calling thread in the kernel: at most 15 bytes. `main` for the first thread,
+/// whose kernel name is the name of the program's file. Takes some microseconds.
 pub(crate) fn thread_name() -> Option<String> {
     if std::process::id() == thread_id() {
         return Some("main".to_owned());
@@ -91,34 +94,36 @@ pub(crate) fn threads() -> Vec<u32> {
     threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// How long a thread of this process has run; `None` where it has ended.
+/// The run time of a thread of this process; `None` if it has ended.
 pub(crate) fn cpu_time(thread: u32) -> Option<Duration> {
-    // The clock of a thread by its id, as the kernel packs it.
+    // The clock of a thread by its id, in the kernel's encoding.
     let clock = !thread.cast_signed() << 3 | 6;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place is a live timespec; an unknown clock is refused.
+    // SAFETY: the target is a live timespec; an unknown clock is refused.
     let outcome = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (outcome == 0).then(|| Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32))
 }
 
-/// Whether a thread of this process runs or waits for a processor.
+/// True if a thread of this process runs or waits for a processor.
 pub(crate) fn is_runnable(thread: u32) -> bool {
-    // Its name stands in parentheses and may contain some.
+    // The thread's name stands in parentheses and may itself contain parentheses.
     let stat = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(|&byte| byte == b')').next();
     after_name.is_some_and(|fields| fields.starts_with(b" R"))
 }
 
-/// Prepares [`fence_all_threads`], which takes milliseconds at the first time. False where the kernel lacks it.
+/// Prepares [`fence_all_threads`], which takes milliseconds the first time. False if the kernel
+/// lacks it.
 pub(crate) fn can_fence_all_threads() -> bool {
     membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
 }
 
-/// Has every running thread of the process pass a full memory fence; those that do not run passed one when they were
-/// stopped. Sleeps a millisecond instead where the kernel lacks it, as [`can_fence_all_threads`] told.
+/// Makes every running thread of the process pass a full memory fence; threads that do not run
+/// passed one when they were stopped. Sleeps a millisecond instead if the kernel lacks it, by the
+/// result of [`can_fence_all_threads`].
 pub(crate) fn fence_all_threads(has_barrier: bool) {
     if !(has_barrier && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
-        // A processor keeps a store to itself for less than a microsecond.
+        // A processor publishes a store within less than a microsecond.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -128,15 +133,17 @@ fn membarrier(command: libc::c_int) -> bool {
     if cfg!(miri) {
         return false;
     }
-    // SAFETY: the call takes a command, flags (none) and a processor (not used without flags), and touches no memory of ours.
+    // SAFETY: the call takes a command, flags (none) and a processor (not used without flags), and
+    // touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
 /// Bytes of a huge page of x86-64, and of aarch64 with pages of 4 KiB.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Asks the kernel to have what has not been touched of this memory in huge pages, where they are given to those who
-/// ask (`transparent_hugepage/enabled` is `madvise`). Does nothing where no whole one lies in it.
+/// Requests huge pages for the untouched part of this memory, if the kernel grants them on request
+/// (`transparent_hugepage/enabled` is `madvise`). Does nothing if the memory contains no whole huge
+/// page.
 pub(crate) fn advise_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
     let start = memory.as_mut_ptr().cast::<u8>();
     let skipped = start.addr().next_multiple_of(HUGE_PAGE) - start.addr();
@@ -144,29 +151,31 @@ pub(crate) fn advise_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
     // Miri has no such call.
     if bytes != 0 && !cfg!(miri) {
         let first = start.wrapping_add(skipped).cast();
-        // SAFETY: whole pages within `memory`; the advice changes how they come and nothing that they hold.
+        // SAFETY: whole pages within `memory`; the advice changes how they are mapped and not their
+        // contents.
         let _ = unsafe { libc::madvise(first, bytes, libc::MADV_HUGEPAGE) };
     }
 }
 
-/// Has the processor fetch these bytes, which are read soon. Does nothing but on x86-64.
+/// Prefetches these bytes, which are read soon. Does nothing except on x86-64.
 #[inline(always)]
 pub(crate) fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint, which changes nothing but what caches hold.
+        // SAFETY: a hint, which only changes the contents of caches.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = bytes;
 }
 
-/// Keeps the shared object that this crate is linked into mapped until the process ends, whoever unloads it (`dlclose`).
+/// Pins the shared object that contains this crate in memory until the process ends, even after a
+/// `dlclose`.
 ///
-/// CUPTI never forgets the functions that it was given: it has no call to take back those for buffers, which it may give back
-/// on a thread of its own at any time. Of the program itself, and of a program without shared objects, the dynamic linker
-/// refuses this, and neither is ever unloaded.
+/// CUPTI never drops the functions that it was given. It has no call to unregister the buffer
+/// functions, and may return buffers on its own thread at any time. For the program itself, and for
+/// a program without shared objects, the dynamic linker refuses this, and neither is ever unloaded.
 pub fn stay_loaded() {
     use std::ffi::{CStr, OsStr};
     use std::os::unix::ffi::OsStrExt;
@@ -188,7 +197,8 @@ pub fn stay_loaded() {
     if unsafe { libc::dladdr(own, &mut info) } == 0 || info.dli_fname.is_null() {
         return;
     }
-    // SAFETY: the dynamic linker's own name of the object that our code is in, which is mapped while we run.
+    // SAFETY: the dynamic linker's own name of the object that our code is in, which is mapped
+    // while we run.
     let file = OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes());
     let flags = RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
     // SAFETY: nothing new is loaded, so no initialiser runs.
@@ -196,7 +206,8 @@ pub fn stay_loaded() {
     std::mem::forget(kept);
 }
 
-/// True if `SIGXFSZ` is pending for the calling thread or for the process: a write went beyond the limit of file sizes.
+/// True if `SIGXFSZ` is pending for the calling thread or for the process: a write exceeded the
+/// limit of file sizes.
 fn is_file_size_signal_pending() -> bool {
     let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `pending` is memory for a set, which the call fills.
@@ -207,7 +218,7 @@ fn is_file_size_signal_pending() -> bool {
     unsafe { libc::sigismember(pending.as_ptr(), libc::SIGXFSZ) == 1 }
 }
 
-/// Takes that signal, which has to be blocked.
+/// Consumes that signal, which must be blocked.
 fn take_file_size_signal() {
     let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `signals` is memory for a set, which the call makes empty.
@@ -215,23 +226,23 @@ fn take_file_size_signal() {
     // SAFETY: the set was made above, and the signal exists.
     unsafe { libc::sigaddset(signals.as_mut_ptr(), libc::SIGXFSZ) };
     let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the set and the time are live, and nothing is asked of the signal's origin.
+    // SAFETY: the set and the time are live, and the signal's origin is not requested.
     unsafe { libc::sigtimedwait(signals.as_ptr(), std::ptr::null_mut(), &no_time) };
 }
 
-/// Has `child` run in every child that is forked off from now on, before anything else of this crate does. It may do
-/// only what a signal handler may.
+/// Runs `child` in every child that is forked off from now on, before any other code of this crate.
+/// It may only do what a signal handler may.
 pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
     // Miri has no fork.
     if cfg!(miri) {
         return;
     }
-    // SAFETY: the two handlers that are not wanted may be null; `child` only stores to an atomic.
+    // SAFETY: the two unused handlers may be null; `child` only stores to an atomic.
     let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
-/// Calls `with` while all signals are blocked in the calling thread. A write in it beyond the limit of file sizes is an error alone:
-/// its signal, which would end the program afterwards, is taken.
+/// Calls `with` while all signals are blocked in the calling thread. A write in it beyond the limit
+/// of file sizes is only an error: its signal, which would end the program afterwards, is consumed.
 pub fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
     // Miri has no signals.
     if cfg!(miri) {
@@ -249,7 +260,8 @@ pub fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {
         if !was_pending && is_file_size_signal_pending() {
             take_file_size_signal();
         }
-        // SAFETY: the call above succeeded, so it stored the mask in `before`; the third argument may be null.
+        // SAFETY: the call above succeeded, so it stored the mask in `before`; the third argument
+        // may be null.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     }
     result

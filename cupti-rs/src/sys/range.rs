@@ -8,26 +8,26 @@ use super::params::*;
 use crate::error::Error;
 use crate::forked;
 
-/// `CUPTI_AutoRange` and `CUPTI_KernelReplay`: each kernel is a range, and CUPTI runs it again.
+/// `CUPTI_AutoRange` and `CUPTI_KernelReplay`: each kernel is a range, and CUPTI replays it.
 pub(crate) const EACH_KERNEL: Mode = Mode { range: 1, replay: 2 };
-/// `CUPTI_UserRange` and `CUPTI_UserReplay`: the program says what is a range, and runs it again.
+/// `CUPTI_UserRange` and `CUPTI_UserReplay`: the program defines the ranges and replays them.
 pub(crate) const USER_RANGES: Mode = Mode { range: 2, replay: 3 };
 
-/// What is a range, and who runs it again for another pass.
+/// The definition of a range, and the side that replays it for another pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mode {
     range: u32,
     replay: u32,
 }
 
-/// What a stop says of the passes.
+/// The result of a stop for the passes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopped {
     /// The next pass, or the last.
     pub pass: usize,
-    /// The level of ranges that it is for.
+    /// The nesting level of ranges that it is for.
     pub level: usize,
-    /// Whether no pass is left.
+    /// True if no pass is left.
     pub is_last: bool,
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct Stopped {
 pub(crate) struct RangeObject {
     api: RangeApi,
     object: ObjectHandle,
-    /// CUPTI keeps pointers into both from `set_config` until the end.
+    /// CUPTI holds pointers into both from `set_config` until the end.
     config: Vec<u8>,
     data: Vec<u8>,
 }
 
 impl RangeApi {
-    /// How many ranges are in an image.
+    /// The number of ranges in an image.
     pub(crate) fn count(&self, data: &[u8]) -> Result<usize, Error> {
         let mut params = RangeGetCounterDataInfo::new();
         params.counter_data_image = data.as_ptr();
@@ -67,7 +67,7 @@ impl RangeApi {
 }
 
 impl RangeObject {
-    /// Takes the context's device for counting.
+    /// Reserves the context's device for counting.
     pub(crate) fn enable(api: RangeApi, context: Context) -> Result<Self, Error> {
         let mut params = RangeEnable::new();
         params.ctx = context.handle();
@@ -77,7 +77,8 @@ impl RangeObject {
         Ok(Self { api, object, config: Vec::new(), data: Vec::new() })
     }
 
-    /// Says what is counted, where to and for how many ranges of how many levels. Once for each object.
+    /// Configures the counters, the image, and the maximum number of ranges and levels. Once for
+    /// each object.
     pub(crate) fn configure(
         &mut self,
         mode: Mode,
@@ -92,7 +93,8 @@ impl RangeObject {
         size.num_metrics = pointers.len();
         size.max_num_of_ranges = ranges;
         size.max_num_range_tree_nodes = u32::try_from(ranges).unwrap_or(u32::MAX);
-        // SAFETY: the block has the size it states and names this live object; the names live through the call.
+        // SAFETY: the block has the size it states and names this live object; the names live
+        // through the call.
         unsafe { self.api.data_size(&mut size) }?;
         self.config = config.to_vec();
         self.data = vec![0; size.counter_data_size];
@@ -142,7 +144,8 @@ impl RangeObject {
         forked::check_process()?;
         let mut params = RangePushRange::of(self.object);
         params.range_name = name.as_ptr();
-        // SAFETY: the block has the size it states and names this live object; the name lives through the call.
+        // SAFETY: the block has the size it states and names this live object; the name lives
+        // through the call.
         unsafe { self.api.push(&mut params) }
     }
 
@@ -154,16 +157,17 @@ impl RangeObject {
         unsafe { self.api.pop(&mut params) }
     }
 
-    /// Reads what the hardware counted; gives how many ranges had no room, and the image.
+    /// Reads the hardware's counts; returns the number of ranges that did not fit, and the image.
     pub(crate) fn decode(&mut self) -> Result<(usize, &[u8]), Error> {
         forked::check_process()?;
         let mut params = RangeDecodeData::of(self.object);
-        // SAFETY: the block has the size it states and names this live object, whose image has the size that was configured.
+        // SAFETY: the block has the size it states and names this live object, whose image has the
+        // size that was configured.
         unsafe { self.api.decode(&mut params) }?;
         Ok((params.num_of_range_dropped, &self.data))
     }
 
-    /// Gives the device back; the image stays where it is until then.
+    /// Releases the device; the image does not move until then.
     pub(crate) fn into_data(mut self) -> Vec<u8> {
         let data = std::mem::take(&mut self.data);
         drop(self);
@@ -173,12 +177,12 @@ impl RangeObject {
 
 impl Drop for RangeObject {
     fn drop(&mut self) {
-        // A forked child leaves what it has of its parent alone.
+        // A forked child does not touch its parent's objects.
         if forked::is_child() {
             return;
         }
         let mut params = RangeDisable::of(self.object);
-        // SAFETY: the block has the size it states and names this object, which is used no more.
+        // SAFETY: the block has the size it states and names this object, which is not used again.
         let _ = unsafe { self.api.disable(&mut params) };
     }
 }

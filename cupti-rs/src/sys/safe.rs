@@ -1,8 +1,8 @@
-//! The table's functions as this crate calls them: safe, with results. All calls into CUPTI but the walk of a buffer
-//! stand here.
+//! The table's functions as this crate calls them: safe, with results. All calls into CUPTI, except
+//! the walk of a buffer, are here.
 //!
-//! A table is made only from a library that has CUPTI's functions, or by the fake; that is what every safety argument
-//! below rests on.
+//! A table is made only from a library that has CUPTI's functions, or by the fake; every safety
+//! argument below depends on that.
 
 use std::ffi::CStr;
 
@@ -16,10 +16,10 @@ use crate::error::{Error, Kind};
 use crate::kind::ActivityKind;
 use crate::record::UnifiedMemoryKind;
 
-/// The name under which other tools see this subscriber.
+/// The name of this subscriber in other tools.
 const NAME: &CStr = c"cupti-rs";
 
-/// A subscription; it is over when [`end`](Self::end) is called, and only then.
+/// A subscription; it ends only when [`end`](Self::end) is called.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subscription {
     api: Api,
@@ -34,9 +34,10 @@ pub(super) fn check(function: &'static str, code: CuptiResult) -> Result<(), Err
     if code == CuptiResult::SUCCESS { Ok(()) } else { Err(Error::call(function, code)) }
 }
 
-/// `Ok(Some(code))` where it says that there is no such thing in this library or on this machine. A library answers in
-/// several ways to a kind that is newer than itself or gone: 13.0 with NOT_COMPATIBLE, INVALID_KIND or, for the interfaces
-/// that it dropped, LEGACY_PROFILER_NOT_SUPPORTED.
+/// Returns `Ok(Some(code))` if CUPTI reports that this library or machine has no such thing. A
+/// library has several codes for a kind that is newer than itself or removed: 13.0 returns
+/// NOT_COMPATIBLE, INVALID_KIND or, for the interfaces that it dropped,
+/// LEGACY_PROFILER_NOT_SUPPORTED.
 fn refusal(function: &'static str, code: CuptiResult) -> Result<Option<CuptiResult>, Error> {
     match code {
         CuptiResult::INVALID_KIND
@@ -54,12 +55,14 @@ fn refusal(function: &'static str, code: CuptiResult) -> Result<Option<CuptiResu
 }
 
 impl Subscription {
-    /// Calls [`callback`] for this, or no more. `Ok(false)` where the library does not know it. CUPTI wants these calls
-    /// one at a time; the collector, which alone makes them, is borrowed mutably for it.
+    /// Enables or disables [`callback`] for `what`. `Ok(false)` if the library lacks it. CUPTI
+    /// requires these calls one at a time; the collector, the only caller, is borrowed mutably for
+    /// it.
     pub(crate) fn enable(&self, what: Enabled, on: bool) -> Result<bool, Error> {
         let (function, code) = match what {
             Enabled::Id(domain, id) => {
-                // SAFETY: the handle is this live subscription; the rest goes by value.
+                // SAFETY: the handle is this live subscription; the other arguments are passed by
+                // value.
                 let code =
                     unsafe { (self.api.enable_callback)(on.into(), self.handle, domain, id) };
                 ("cuptiEnableCallback", code)
@@ -76,14 +79,16 @@ impl Subscription {
         }
     }
 
-    /// Ends the subscription and with it all its callbacks. CUPTI's answer is ignored: no caller could act on it.
+    /// Ends the subscription and with it all its callbacks. CUPTI's result is ignored: no caller
+    /// could act on it.
     pub(crate) fn end(&self) {
         // SAFETY: the handle came from cuptiSubscribe; CUPTI refuses one that it has ended before.
         let _ = unsafe { (self.api.unsubscribe)(self.handle) };
     }
 }
 
-/// Whether `known` is `name`, or that with marks of a version (`_v2`, `_v7000`) or of per-thread streams behind it.
+/// True if `known` is `name`, optionally followed by a version (`_v2`, `_v7000`) or a mark of
+/// per-thread streams.
 fn is_variant(known: &str, name: &str) -> bool {
     let Some(marks) = known.strip_prefix(name) else { return false };
     let is_mark = |mark: &str| {
@@ -100,11 +105,13 @@ impl Api {
         check("cuptiGetVersion", unsafe { (self.get_version)(&mut version) }).map(|()| version)
     }
 
-    /// Subscribes to CUPTI; if it is held, the error contains the holder's name if CUPTI knows it.
+    /// Subscribes to CUPTI; if it is held, the error contains the holder's name if CUPTI reports
+    /// it.
     pub(crate) fn subscribe_callback(&self) -> Result<Subscription, Error> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: `handle` is a live place; the callback does not unwind, and stays as long as the process, even where we are
-        // in a library that is unloaded (`os::stay_loaded`, which every user of CUPTI calls first).
+        // SAFETY: `handle` is live memory; the callback does not unwind, and stays as long as the
+        // process, even if this crate is in a library that is unloaded (`os::stay_loaded`, which
+        // every user of CUPTI calls first).
         match unsafe { (self.subscribe)(&mut handle, callback, std::ptr::null_mut()) } {
             CuptiResult::SUCCESS => Ok(Subscription { api: *self, handle }),
             CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
@@ -114,7 +121,7 @@ impl Api {
         }
     }
 
-    /// The name of whoever holds CUPTI, if CUPTI knows it; read only after a refusal.
+    /// The name of CUPTI's holder, if CUPTI reports it; read only after a refusal.
     fn holder(&self) -> Option<String> {
         let subscribe = self.subscribe_v2?;
         let mut name = [0u8; 128];
@@ -125,15 +132,17 @@ impl Api {
             old_subscriber_size: name.len() - 1,
         };
         let mut handle = std::ptr::null_mut();
-        // SAFETY: `handle` and `params` are live, and `params` states the size of `name`, which outlives the call.
+        // SAFETY: `handle` and `params` are live, and `params` states the size of `name`, which
+        // outlives the call.
         let code = unsafe { subscribe(&mut handle, callback, std::ptr::null_mut(), &mut params) };
         if code == CuptiResult::SUCCESS {
-            // The holder has gone meanwhile.
+            // The holder has ended meanwhile.
             Subscription { api: *self, handle }.end();
             return None;
         }
         let name = CStr::from_bytes_until_nul(&name).ok()?.to_string_lossy();
-        // nsys and clients of the first subscribe function set no name; CUPTI returns a text instead.
+        // nsys and clients of the first subscribe function set no name; CUPTI returns a text
+        // instead.
         (!name.is_empty() && !name.contains("<not provided>")).then(|| name.into_owned())
     }
 
@@ -144,21 +153,22 @@ impl Api {
             .map(|()| timestamp)
     }
 
-    /// Has CUPTI take buffers from the pool and give them back to it.
+    /// Makes CUPTI take buffers from the pool and return them to it.
     pub(crate) fn use_pool(&self) -> Result<(), Error> {
         // SAFETY: both functions do not unwind, and stay as long as the process, as above.
         let code = unsafe { (self.register_callbacks)(buffer::requested, buffer::completed) };
         check("cuptiActivityRegisterCallbacks", code)
     }
 
-    /// `Ok(Some(code))` where the library does not have the kind, or not on this machine, or not beside another kind.
+    /// Enables a kind. `Ok(Some(code))` if the library or this machine does not have it, or not
+    /// beside another kind.
     pub(crate) fn enable_kind(&self, kind: u32) -> Result<Option<CuptiResult>, Error> {
         // SAFETY: takes a kind by value.
         refusal("cuptiActivityEnable", unsafe { (self.enable)(kind) })
     }
 
-    /// Turns counters of managed memory on or off, for all devices; `Ok(Some(code))` where the library or the machine does
-    /// not have them. They give records while their kind is on.
+    /// Turns counters of managed memory on or off, for all devices; `Ok(Some(code))` if the library
+    /// or the machine does not have them. They produce records while their kind is on.
     pub(crate) fn set_unified_memory_counters(
         &self,
         counters: &[UnifiedMemoryKind],
@@ -179,7 +189,7 @@ impl Api {
         refusal("cuptiActivityConfigureUnifiedMemoryCounter", code)
     }
 
-    /// Turns records of a single function of this kind's API off; `None` before 12.5.
+    /// Disables records of a single function of this kind's API; `None` before 12.5.
     pub(crate) fn disable_function(
         &self,
         kind: ActivityKind,
@@ -193,14 +203,15 @@ impl Api {
         enable.map(|enable| check(name, unsafe { enable(id, 0) }))
     }
 
-    /// Puts an id on this thread's stack of ids of this kind; `None` where the library cannot.
+    /// Pushes an id on this thread's stack of ids of this kind; `None` if the library lacks the
+    /// function.
     pub(crate) fn push_external_id(&self, kind: u32, id: u64) -> Option<Result<(), Error>> {
         // SAFETY: takes both by value.
         let code = self.push_external_id.map(|push| unsafe { push(kind, id) });
         code.map(|code| check("cuptiActivityPushExternalCorrelationId", code))
     }
 
-    /// Takes the last one off again, and gives it.
+    /// Pops the last id and returns it.
     pub(crate) fn pop_external_id(&self, kind: u32) -> Option<Result<u64, Error>> {
         let mut id = 0;
         // SAFETY: `id` is a live u64, all that cuptiActivityPopExternalCorrelationId writes.
@@ -208,34 +219,36 @@ impl Api {
         code.map(|code| check("cuptiActivityPopExternalCorrelationId", code).map(|()| id))
     }
 
-    /// An attribute's value; `Ok(None)` where the library does not have it.
+    /// Returns an attribute's value; `Ok(None)` if the library does not have it.
     pub(crate) fn attribute(&self, attribute: AttributeId) -> Result<Option<u64>, Error> {
         let mut value = [0u8; 8];
         let mut size = attribute.bytes;
         let place = value.as_mut_ptr().cast();
-        // SAFETY: `size` states how much of `value`, at most all, CUPTI may write; both live through the call.
+        // SAFETY: `size` states how much of `value`, at most all, CUPTI may write; both live
+        // through the call.
         match unsafe { (self.get_attribute)(attribute.id, &mut size, place) } {
             CuptiResult::INVALID_PARAMETER => Ok(None),
-            // What was not written is zero.
+            // Bytes that CUPTI did not write are zero.
             code => {
                 check("cuptiActivityGetAttribute", code).map(|()| Some(u64::from_le_bytes(value)))
             }
         }
     }
 
-    /// `Ok(false)` where the library does not have the attribute.
+    /// Sets an attribute. `Ok(false)` if the library does not have it.
     pub(crate) fn set_attribute(&self, attribute: AttributeId, value: u64) -> Result<bool, Error> {
         let mut value = value.to_le_bytes();
         let mut size = attribute.bytes;
         let place = value.as_mut_ptr().cast();
-        // SAFETY: `size` states how much of `value`, at most all, CUPTI may read; both live through the call.
+        // SAFETY: `size` states how much of `value`, at most all, CUPTI may read; both live through
+        // the call.
         match unsafe { (self.set_attribute)(attribute.id, &mut size, place) } {
             CuptiResult::INVALID_PARAMETER => Ok(false),
             code => check("cuptiActivitySetAttribute", code).map(|()| true),
         }
     }
 
-    /// Milliseconds between two flushes of CUPTI's worker; 0 leaves them to it.
+    /// Sets the milliseconds between two flushes of CUPTI's worker; 0 is CUPTI's own period.
     pub(crate) fn set_flush_period(&self, milliseconds: u32) -> Result<(), Error> {
         // SAFETY: takes it by value.
         check("cuptiActivityFlushPeriod", unsafe { (self.flush_period)(milliseconds) })
@@ -253,7 +266,7 @@ impl Api {
         check("cuptiActivityEnableLaunchAttributes", code)
     }
 
-    /// How records name threads.
+    /// The kind of thread ids in records.
     pub(crate) fn thread_id_type(&self) -> Result<u32, Error> {
         let mut kind = 0;
         // SAFETY: `kind` is a live u32, as wide as the C enum that CUPTI writes.
@@ -266,10 +279,10 @@ impl Api {
         check("cuptiSetThreadIdType", unsafe { (self.set_thread_id_type)(kind) })
     }
 
-    /// The name of a callback id; `None` where the library does not know the id.
+    /// The name of a callback id; `None` if the library lacks the id.
     fn callback_name(&self, domain: u32, id: u32) -> Option<&CStr> {
         let mut name = std::ptr::null();
-        // SAFETY: `name` is a live place for a pointer.
+        // SAFETY: `name` is live memory for a pointer.
         let code = unsafe { (self.get_callback_name)(domain, id, &mut name) };
         if code != CuptiResult::SUCCESS || name.is_null() {
             return None;
@@ -280,20 +293,22 @@ impl Api {
 
     /// The ids of all versions and variants of the function of this name.
     pub(crate) fn callback_ids(&self, domain: u32, name: &str) -> Vec<u32> {
-        // Ids begin at 1 and have no gaps; the first that has no name is behind the last. No library has so many.
+        // Ids begin at 1 and have no gaps; the first without a name follows the last. No library
+        // has this many.
         let names = (1..1 << 16).map_while(|id| Some((id, self.callback_name(domain, id)?)));
         let of_this = |known: &CStr| known.to_str().is_ok_and(|known| is_variant(known, name));
         names.filter(|(_, known)| of_this(known)).map(|(id, _)| id).collect()
     }
 
-    /// Turning off what is off does nothing; another refusal is ignored: no caller could act on it.
+    /// Disables a kind. This has no effect on a disabled kind; another refusal is ignored: no
+    /// caller could act on it.
     pub(crate) fn disable_kind(&self, kind: u32) {
         // SAFETY: takes a kind by value.
         let _ = unsafe { (self.disable)(kind) };
     }
 
-    /// Gives back buffers whose records are all complete; with `forced` the others too. No lock may be held that the
-    /// buffer callbacks take: they run inside.
+    /// Returns buffers whose records are all complete; with `forced` the others too. No lock may be
+    /// held that the buffer callbacks take: they run inside.
     pub(crate) fn flush(&self, forced: bool) -> Result<(), Error> {
         let flags = if forced { FLAG_FLUSH_FORCED } else { 0 };
         // SAFETY: takes flags by value.
@@ -303,7 +318,7 @@ impl Api {
     /// Records that CUPTI dropped since the last reading.
     pub(crate) fn dropped(&self) -> Result<u64, Error> {
         let mut dropped = 0;
-        // SAFETY: a null context asks for the global queue; `dropped` is a live usize.
+        // SAFETY: a null context selects the global queue; `dropped` is a live usize.
         let code = unsafe { (self.get_num_dropped_records)(std::ptr::null_mut(), 0, &mut dropped) };
         check("cuptiActivityGetNumDroppedRecords", code).map(|()| dropped as u64)
     }

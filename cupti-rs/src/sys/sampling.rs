@@ -7,21 +7,23 @@ use super::params::*;
 use crate::error::Error;
 use crate::forked;
 
-/// `CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL`: the interval is in nanoseconds. Chips from GA10x on have it.
+/// `CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL`: the interval is in nanoseconds. Chips from
+/// GA10x on have it.
 const BY_TIME: u32 = 1;
-/// `CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST`: a full buffer is told, and not written over.
+/// `CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST`: a full buffer is reported, and not
+/// overwritten.
 const KEEP_OLDEST: u32 = 0;
 /// `CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL`
 const DATA_FULL: u32 = 1;
 
-/// What a decoding came to.
+/// The result of a decoding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoded {
     /// Samples that are complete.
     pub samples: usize,
-    /// Whether the image had no room for more, and some wait.
+    /// True if the image had no room for more samples, and some remain.
     pub is_full: bool,
-    /// Whether the hardware's buffer was full and samples were lost.
+    /// True if the hardware's buffer was full and samples were lost.
     pub overflowed: bool,
 }
 
@@ -30,13 +32,13 @@ pub(crate) struct Decoded {
 pub(crate) struct SamplingObject {
     api: SamplingApi,
     object: ObjectHandle,
-    /// CUPTI may keep a pointer into it.
+    /// CUPTI may hold a pointer into it.
     config: Vec<u8>,
     data: Vec<u8>,
 }
 
 impl SamplingObject {
-    /// Takes the device for sampling.
+    /// Reserves the device for sampling.
     pub(crate) fn enable(api: SamplingApi, device: u32) -> Result<Self, Error> {
         let mut params = SamplingEnable::new();
         params.device_index = device as usize;
@@ -46,7 +48,8 @@ impl SamplingObject {
         Ok(Self { api, object, config: Vec::new(), data: Vec::new() })
     }
 
-    /// Says what is counted, how often, and how many samples a decoding may give. Once for each object.
+    /// Configures the counters, the interval, and the maximum number of samples of a decoding. Once
+    /// for each object.
     pub(crate) fn configure(
         &mut self,
         names: &[CString],
@@ -63,7 +66,8 @@ impl SamplingObject {
         params.sampling_interval = interval_ns;
         params.trigger_mode = BY_TIME;
         params.hw_buffer_append_mode = KEEP_OLDEST;
-        // SAFETY: the block has the size it states and names this live object; the image lives as long as that.
+        // SAFETY: the block has the size it states and names this live object; the image lives as
+        // long as that.
         unsafe { self.api.set_config(&mut params) }?;
         let mut pointers = pointers(names);
         let mut size = SamplingGetCounterDataSize::of(self.object);
@@ -76,35 +80,37 @@ impl SamplingObject {
         self.empty()
     }
 
-    /// Makes the image ready for a decoding.
+    /// Prepares the image for a decoding.
     pub(crate) fn empty(&mut self) -> Result<(), Error> {
         let mut params = SamplingCounterDataImageInitialize::of(self.object);
         params.counter_data = self.data.as_mut_ptr();
         params.counter_data_size = self.data.len();
-        // SAFETY: the block has the size it states and names this live object; the image has the size it states.
+        // SAFETY: the block has the size it states and names this live object; the image has the
+        // size it states.
         unsafe { self.api.data_initialize(&mut params) }
     }
 
-    /// Begins to sample.
+    /// Starts sampling.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
         let mut params = SamplingStart::of(self.object);
         // SAFETY: the block has the size it states and names this live object.
         unsafe { self.api.start(&mut params) }
     }
 
-    /// Ends it. What was not decoded can still be.
+    /// Stops sampling. Remaining samples can still be decoded.
     pub(crate) fn stop(&mut self) -> Result<(), Error> {
         let mut params = SamplingStop::of(self.object);
         // SAFETY: the block has the size it states and names this live object.
         unsafe { self.api.stop(&mut params) }
     }
 
-    /// Decodes what the hardware has written, as far as the image has room.
+    /// Decodes the hardware's samples, as far as the image has room.
     pub(crate) fn decode(&mut self) -> Result<Decoded, Error> {
         let mut params = SamplingDecodeData::of(self.object);
         params.counter_data_image = self.data.as_mut_ptr();
         params.counter_data_image_size = self.data.len();
-        // SAFETY: the block has the size it states and names this live object; the image has the size it states.
+        // SAFETY: the block has the size it states and names this live object; the image has the
+        // size it states.
         unsafe { self.api.decode(&mut params) }?;
         let mut info = SamplingGetCounterDataInfo::new();
         info.counter_data_image = self.data.as_ptr();
@@ -118,13 +124,14 @@ impl SamplingObject {
         })
     }
 
-    /// When a sample of the image began and ended, in CUPTI's time.
+    /// The begin and the end of a sample of the image, in CUPTI's time.
     pub(crate) fn times(&mut self, index: usize) -> Result<(u64, u64), Error> {
         let mut params = SamplingCounterDataGetSampleInfo::of(self.object);
         params.counter_data_image = self.data.as_mut_ptr();
         params.counter_data_image_size = self.data.len();
         params.sample_index = index;
-        // SAFETY: the block has the size it states and names this live object; the image lives through the call.
+        // SAFETY: the block has the size it states and names this live object; the image lives
+        // through the call.
         unsafe { self.api.sample_info(&mut params) }?;
         Ok((params.start_timestamp, params.end_timestamp))
     }
@@ -137,12 +144,12 @@ impl SamplingObject {
 
 impl Drop for SamplingObject {
     fn drop(&mut self) {
-        // A forked child leaves what it has of its parent alone.
+        // A forked child does not touch its parent's objects.
         if forked::is_child() {
             return;
         }
         let mut params = SamplingDisable::of(self.object);
-        // SAFETY: the block has the size it states and names this object, which is used no more.
+        // SAFETY: the block has the size it states and names this object, which is not used again.
         let _ = unsafe { self.api.disable(&mut params) };
     }
 }

@@ -6,12 +6,16 @@ use super::safe::check;
 use crate::error::Error;
 
 impl crate::Library {
-    /// The number that records have of this stream (`CUstream`) of this context (`CUcontext`). Null is the default stream.
+    /// Returns the number of this stream (`CUstream`) of this context (`CUcontext`) in records.
+    /// Null is the default stream.
     ///
     /// # Safety
-    /// The context is alive, and the stream is a live one of it or one of the driver's special handles.
+    ///
+    /// The context is alive, and the stream is a live stream of it or one of the driver's special
+    /// handles.
     ///
     /// # Errors
+    ///
     /// CUPTI's refusal.
     pub unsafe fn stream_id(
         &self,

@@ -1,4 +1,5 @@
-//! Guards of ranges: which of the tool and the observer recorded the start, so that the same ones get the end.
+//! Guards of ranges. A guard stores the recorders of the start (tool, observer), so that the same
+//! ones receive the end.
 
 use crate::call_site::CallSite;
 use crate::domain::DomainRef;
@@ -9,8 +10,8 @@ use crate::observer::{self, RangeStart, Token};
 use crate::schema::Record;
 use crate::{emit, state};
 
-/// The state of a [`Range`](super::Range): two words, which a function returns in registers. A guard in memory would
-/// cost an idle range more than all else.
+/// The state of a [`Range`](super::Range): two words, which a function returns in registers. A
+/// guard in memory would dominate the cost of an idle range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard {
     ends: Ends,
@@ -20,8 +21,8 @@ pub(super) struct Guard {
 impl Guard {
     pub(super) const NONE: Guard = Guard { ends: Ends::NOBODY, token: Token::new(0) };
 
-    /// Starts a range with only a name, in the default domain. The rare cases are a separate function, since a function
-    /// saves as many registers as its longest path needs.
+    /// Starts a range with only a name, in the default domain. The rare cases are a separate
+    /// function, since a function saves as many registers as its longest path needs.
     #[cold]
     #[inline(never)]
     pub(super) fn begin_plain(name: &str) -> Guard {
@@ -120,7 +121,8 @@ impl Guard {
     }
 }
 
-/// The recorders of the start, which receive the end: the tool with the domain's slot, the observer, both, or none (0).
+/// The recorders of the start, which receive the end: the tool with the domain's slot, the
+/// observer, both, or none (0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends(u64);
 

@@ -1,7 +1,8 @@
 //! Ranges, as guards: of one thread, and of the process.
 //!
-//! A start checks for a tool and an observer, and the guard stores which of them recorded it. So only they receive
-//! the end, regardless of switches in between, and a range that was not recorded ends with a branch on the guard.
+//! A start checks for a tool and an observer, and the guard stores the recorders. So only they
+//! receive the end, regardless of switches in between, and a range that was not recorded ends with
+//! a branch on the guard.
 
 #[cfg(not(feature = "enable"))]
 mod disabled;
@@ -24,11 +25,11 @@ use enabled::{Guard, ProcessGuard};
 
 /// Starts a range named `name` on this thread. It ends when the returned guard is dropped.
 ///
-/// Ranges of a thread nest: end them in the reverse order of their starts, as scopes do. The guard is not `Send`;
-/// that of [`process_range`] is.
+/// Ranges of a thread nest: end them in the reverse order of their starts, as scopes do. The guard
+/// is not `Send`; the guard of [`process_range`] is.
 ///
-/// Without a tool and an observer the range costs a load and a branch, including its end. The first call of the
-/// process searches for a tool, which may load a library.
+/// Without a tool and an observer the range costs a load and a branch, including its end. The first
+/// call of the process searches for a tool, which may load a library.
 ///
 /// ```
 /// let _step = nvtx::range("step");
@@ -55,8 +56,8 @@ pub fn process_range(name: &str) -> ProcessRange {
 }
 
 impl Event<'_> {
-    /// Makes the range an activation of a process range, as a poll is of its future's life. The observer attributes
-    /// the work of all activations to the process range; tools ignore it.
+    /// Makes the range an activation of a process range, as a poll is of its future's life. The
+    /// observer attributes the work of all activations to the process range; tools ignore it.
     ///
     /// ```
     /// let request = nvtx::process_range("request");
@@ -87,16 +88,18 @@ impl Event<'_> {
 ///
 /// # Unusual uses
 ///
-/// - Guards dropped out of order: the observer receives the end of the right range. For a tool the innermost range of
-///   the thread and domain ends, since NVTX's ranges are a stack.
+/// - Guards dropped out of order: the observer receives the end of the correct range. For a tool
+///   the innermost range of the thread and domain ends, since NVTX's ranges are a stack.
 /// - A guard in a struct ends with the struct.
-/// - A guard held across an `.await` includes other work of its thread, and makes the future not `Send`. Use
-///   [`in_range`](crate::Instrument::in_range) or [`annotate`](macro@crate::annotate) for futures.
-/// - A guard leaked with [`std::mem::forget`] never ends. For tools every range around it ends one level too deep.
+/// - A guard held across an `.await` includes other work of its thread, and makes the future not
+///   `Send`. Use [`in_range`](crate::Instrument::in_range) or [`annotate`](macro@crate::annotate)
+///   for futures.
+/// - A guard leaked with [`std::mem::forget`] never ends. For tools every range around it ends one
+///   level too deep.
 /// - A panic that unwinds ends the ranges that it leaves; one that aborts ends none.
 /// - A thread that ends with leaked guards leaves its ranges open.
 /// - The depth is not limited.
-/// - A forked child inherits the tool and the guards of the forking thread, and ends them, too.
+/// - A forked child inherits the tool and the guards of the forking thread, and ends them too.
 ///
 /// The guard is not `Send`:
 ///
@@ -108,7 +111,7 @@ impl Event<'_> {
 #[derive(Debug)]
 pub struct Range {
     guard: Guard,
-    /// NVTX keeps a stack for each thread, so the end belongs to the thread of the start.
+    /// NVTX has a stack for each thread, so the end belongs to the thread of the start.
     not_send: PhantomData<*mut ()>,
 }
 
@@ -144,7 +147,8 @@ impl Range {
         Range::of(Guard::begin(&Event::in_domain(domain, name)))
     }
 
-    /// Adds named values that were not known at the start, for the observer. A value replaces an earlier one of its name.
+    /// Adds named values that were unknown at the start, for the observer. A value replaces an
+    /// earlier one with its name.
     ///
     /// ```
     /// use nvtx::Field;
@@ -160,8 +164,8 @@ impl Range {
         }
     }
 
-    /// Ends the range with a record of its results. A tool that does not take records there, and an observer that does not
-    /// need them, get an end alone.
+    /// Ends the range with a record of its results. A tool that does not accept records there, and
+    /// an observer that does not need them, receive only an end.
     pub fn end_with(mut self, record: &Record) {
         std::mem::replace(&mut self.guard, Guard::NONE).end_with(record);
     }
@@ -215,8 +219,8 @@ impl ProcessRange {
         ProcessRange { guard: ProcessGuard::begin(&event) }
     }
 
-    /// Adds named values that were not known at the start, for the observer; from any thread. A value replaces an earlier one of its
-    /// name.
+    /// Adds named values that were unknown at the start, for the observer; from any thread. A value
+    /// replaces an earlier one with its name.
     ///
     /// ```
     /// use nvtx::Field;
@@ -238,8 +242,8 @@ impl ProcessRange {
         self.guard.token()
     }
 
-    /// Ends the range with a record of its results. A tool that does not take records there, and an observer that does not
-    /// need them, get an end alone.
+    /// Ends the range with a record of its results. A tool that does not accept records there, and
+    /// an observer that does not need them, receive only an end.
     pub fn end_with(mut self, record: &Record) {
         std::mem::replace(&mut self.guard, ProcessGuard::NONE).end_with(record);
     }

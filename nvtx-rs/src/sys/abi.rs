@@ -1,9 +1,9 @@
 //! The tables for tools.
 //!
-//! A tool requests an export table by id. One of them has a function that returns, for each NVTX module,
-//! an array of addresses of slots, to which the tool writes its functions. Tools refuse a client
-//! without a module they know, so all modules and slots are here. Functions for wide characters and for
-//! OpenCL are never called.
+//! A tool requests an export table by id. One of them has a function that returns, for each NVTX
+//! module, an array of addresses of slots, to which the tool writes its functions. Tools refuse a
+//! client that lacks a module known to them, so all modules and slots are here. Functions for wide
+//! characters and for OpenCL are never called.
 
 use std::ffi::{c_int, c_uint, c_void};
 #[cfg(target_pointer_width = "64")]
@@ -35,7 +35,7 @@ pub enum Module {
 }
 
 impl Module {
-    /// NVTX's number of the module. Extensions have numbers of their own.
+    /// NVTX's number of the module. Extensions have their own numbers.
     pub const fn number(self) -> u32 {
         match self {
             Module::CORE => 1,
@@ -47,7 +47,7 @@ impl Module {
     }
 }
 
-/// The place of a function: a slot of a module.
+/// The position of a function: a slot of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The module.
@@ -57,7 +57,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of the same function with wide characters, which follows that of one with bytes.
+    /// The position of the same function with wide characters, one slot after the function with
+    /// bytes.
     #[must_use]
     pub const fn wide(self) -> Place {
         Place { slot: self.slot + 1, ..self }
@@ -69,7 +70,7 @@ impl Place {
 #[repr(transparent)]
 pub struct SlotAddress(pub *const Slot);
 
-// SAFETY: the address is null or that of a static, and a `Slot` may be used from any thread.
+// SAFETY: the address is null or a static's address, and a `Slot` may be used from any thread.
 unsafe impl Sync for SlotAddress {}
 
 /// The array for `SLOTS` slots: index 0 is unused, and a null follows the last.
@@ -128,7 +129,7 @@ pub(crate) fn fill(
     push: extern "C" fn(*const std::ffi::c_char) -> c_int,
     pop: extern "C" fn() -> c_int,
 ) {
-    // `RANGE_PUSH_A` and `RANGE_POP`, whose types these are.
+    // `RANGE_PUSH_A` and `RANGE_POP`, which have these types.
     for (slot, function) in [(9, push as *mut c_void), (11, pop as *mut c_void)] {
         if let Some(slot) = CORE.get(slot) {
             slot.store(function, Ordering::Relaxed);
@@ -154,7 +155,8 @@ const NVTX_VERSION: u32 = 3;
 pub struct Callbacks {
     /// The bytes of the structure.
     pub struct_size: usize,
-    /// Writes the array of a module's slots, and their number; 0 for a module that the client lacks.
+    /// Writes the array of a module's slots, and their number; 0 for a module that the client
+    /// lacks.
     pub get_module_function_table:
         unsafe extern "C" fn(u32, *mut *const SlotAddress, *mut c_uint) -> c_int,
 }

@@ -1,7 +1,7 @@
 //! The extensions of NVTX: payload schemas and counters.
 //!
-//! An extension has its own table, which the tool's second entry point fills when the program first uses
-//! the extension. If the tool lacks the entry point or refuses, the table stays empty.
+//! An extension has its own table, which the tool's second entry point fills when the program first
+//! uses the extension. If the tool lacks the entry point or refuses, the table stays empty.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -152,8 +152,8 @@ impl Extension {
             get_export_function: ptr::null(),
             info: self.info.map_or(ptr::null(), |info| info.as_ptr()),
         };
-        // SAFETY: NVTX defines this function's type, and all that `info` points to lives through the
-        // call; the slots are static and atomic.
+        // SAFETY: NVTX defines this function's type, and all that `info` points to lives through
+        // the call; the slots are static and atomic.
         let accepted = unsafe { entry_point(&raw mut info) };
         if accepted == 0 {
             for slot in &self.slots {

@@ -1,6 +1,7 @@
 //! NVTX's functions that a tool has written to their slots.
 //!
-//! Each returns `None` if the slot is empty, which is no error: tools take what they need.
+//! Each returns `None` if the slot is empty, which is not an error: tools install the functions
+//! that they need.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -28,7 +29,8 @@ macro_rules! slots {
     };
 }
 
-/// A function that calls the one in a slot. After a semicolon stands a slice, which NVTX takes as a pointer and a length.
+/// Defines a function that calls the one in a slot. After a semicolon follows a slice, which NVTX
+/// takes as a pointer and a length.
 macro_rules! functions {
     ($($name:ident = $module:ident[$slot:literal] => ($($argument:ident: $type:ty),* $(; $slice:ident: [$item:ty])?) -> $result:ty;)*) => {$(
         pub(crate) fn $name($($argument: $type,)* $($slice: &[$item])?) -> Option<$result> {
@@ -36,14 +38,14 @@ macro_rules! functions {
             let function = NonNull::new(slots!($module)[$slot].load(Ordering::Acquire))?;
             // SAFETY: NVTX defines that this slot holds a function of this type.
             let function = unsafe { mem::transmute::<NonNull<c_void>, Function>(function) };
-            // SAFETY: what is pointed to is borrowed for the call, or for ever (`timer_source_with_data`), which is all
-            // that a tool may use it for; a slice's pointer comes with its length. Handles are the tool's own, and
-            // numbers to us.
+            // SAFETY: what is pointed to is borrowed for the call, or for ever
+            // (`timer_source_with_data`), which is all that a tool may use it for; a slice's
+            // pointer comes with its length. Handles are the tool's own, and numbers to us.
             Some(unsafe { function($($argument,)* $($slice.as_ptr(), $slice.len())?) })
         }
     )*
 
-        /// Where a tool writes its functions.
+        /// The slots to which a tool writes its functions.
         #[allow(non_upper_case_globals, missing_docs, reason = "named as the functions that call them")]
         pub mod slot {
             use super::super::abi::{Module, Place};
@@ -141,7 +143,7 @@ functions! {
     counter_bytes = COUNTERS[3] => (domain: Handle, counter: u64; value: [u8]) -> ();
 }
 
-/// A function that reads a clock. A tool may keep it for ever and call it on any thread.
+/// A function that reads a clock. A tool may store it forever and call it on any thread.
 type ReadClock = &'static (dyn Fn() -> i64 + Sync);
 
 /// [`timer_source_with_data`] with a closure.

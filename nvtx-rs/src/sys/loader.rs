@@ -18,22 +18,27 @@ const NO_TOOL: &str = "./.";
 
 /// Attaches the tool in the environment variable; false if the variable names none.
 ///
-/// Runs the code of the file in the variable. The function is safe, since the environment is set by the process's
-/// starter, who could also set `LD_PRELOAD`, and changing it within the process requires `unsafe` ([`env::set_var`]).
+/// Runs the code of the file in the variable. The function is safe: whoever starts the process sets
+/// the environment and could also set `LD_PRELOAD`. A change within the process requires `unsafe`
+/// ([`env::set_var`]).
 pub(crate) fn load_named() -> Result<bool, Error> {
     match env::var_os(PATH_VARIABLE) {
         Some(path) if !path.is_empty() && path != NO_TOOL => {
-            // SAFETY: by NVTX's convention the variable names a tool's library, whose code is meant to run here.
+            // SAFETY: by NVTX's convention the variable names a tool's library, whose code is meant
+            // to run here.
             unsafe { load(&path) }.map(|()| true)
         }
         _ => Ok(false),
     }
 }
 
-/// Attaches the tool in `library`. The tool and this crate stay loaded, since the tool has the addresses of our slots.
+/// Attaches the tool in `library`. The tool and this crate stay loaded, since the tool has the
+/// addresses of our slots.
 ///
 /// # Safety
-/// The library's initialisers may run in this process, and its symbols with the names of NVTX's entry points are such.
+///
+/// The library's initialisers may run in this process, and its symbols with the names of NVTX's
+/// entry points are such entry points.
 unsafe fn load(library: &OsStr) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     let loaded =
@@ -46,7 +51,8 @@ unsafe fn load(library: &OsStr) -> Result<(), Error> {
     if let Ok(symbol) = unsafe { loaded.get::<InitializeExtension>(EXTENSION_ENTRY_POINT) } {
         extension::set_entry_point(*symbol);
     }
-    // From here on the tool's code runs; even a tool that refuses may leave threads or exit handlers.
+    // From here on the tool's code runs; even a tool that refuses may leave threads or exit
+    // handlers.
     mem::forget(loaded);
     stay_loaded();
     // SAFETY: the function has this type, as above, and its library is never unloaded.
@@ -56,10 +62,11 @@ unsafe fn load(library: &OsStr) -> Result<(), Error> {
     }
 }
 
-/// Keeps the shared object of this crate mapped until the process ends.
+/// Pins the shared object of this crate in memory until the process ends.
 ///
-/// A tool may keep addresses of slots, to write to them later, and functions that read clocks. For the main program
-/// and for static programs the dynamic linker refuses this; they are never unloaded.
+/// A tool may store addresses of slots, to write to them later, and functions that read clocks. For
+/// the main program and for static programs the dynamic linker refuses this; they are never
+/// unloaded.
 #[cfg(target_os = "linux")]
 fn stay_loaded() {
     use std::ffi::{CStr, c_char, c_int, c_void};
@@ -93,7 +100,8 @@ fn stay_loaded() {
     if unsafe { dladdr(own, &mut info) } == 0 || info.file.is_null() {
         return;
     }
-    // SAFETY: the dynamic linker's own name for the object that our code is in, which is mapped while we run.
+    // SAFETY: the dynamic linker's own name for the object that our code is in, which is mapped
+    // while we run.
     let file = unsafe { CStr::from_ptr(info.file) };
     // SAFETY: nothing is loaded, so no initialiser runs.
     let kept = unsafe {

@@ -1,7 +1,7 @@
 //! The structures of NVTX's functions, with the layout of C.
 //!
-//! Pointers in a structure are borrows in its type, so that they are valid for the call. A tool gets the same structures, with
-//! pointers that it has to check.
+//! Pointers in a structure are borrows in its type, so that they are valid for the call. A tool
+//! receives the same structures, with pointers that it must check.
 #![allow(
     missing_docs,
     missing_debug_implementations,
@@ -65,7 +65,7 @@ impl<'a> Text<'a> {
         Text(text.as_ptr(), PhantomData)
     }
 
-    /// The bytes up to the first NUL, at the latest the one after them.
+    /// The text up to the first NUL; at the latest, the NUL that follows the bytes.
     #[inline]
     pub(crate) fn terminated(text: &'a ShortText) -> Text<'a> {
         Text(ptr::from_ref(text).cast(), PhantomData)
@@ -83,7 +83,8 @@ impl<'a> Text<'a> {
     /// The bytes that a tool reads.
     #[cfg(test)]
     pub(crate) fn to_bytes(self) -> Vec<u8> {
-        // SAFETY: a text that is not null ends in a NUL within what it borrows; the tests make no other.
+        // SAFETY: a text that is not null ends in a NUL within what it borrows; the tests make no
+        // other.
         unsafe { CStr::from_ptr(self.0) }.to_bytes().to_vec()
     }
 }
@@ -162,7 +163,8 @@ impl fmt::Debug for EventAttributes<'_> {
     }
 }
 
-// SAFETY: what it points to is borrowed, shared and of types that are `Sync`, and a tool only reads it.
+// SAFETY: what it points to is borrowed, shared and of types that are `Sync`, and a tool only reads
+// it.
 unsafe impl Send for EventAttributes<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for EventAttributes<'_> {}
@@ -262,7 +264,7 @@ impl<'a> SyncAttributes<'a> {
     }
 }
 
-/// The number of [`TimeSemantics`] and that of [`CounterSemantics`].
+/// The semantic ids of [`TimeSemantics`] and [`CounterSemantics`].
 pub const SEMANTICS_TIME: u16 = 2;
 pub const SEMANTICS_COUNTER: u16 = 5;
 

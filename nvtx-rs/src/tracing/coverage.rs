@@ -1,4 +1,5 @@
-//! Spans that a layer cannot have seen: those created before it was installed, and those that a filter disabled.
+//! Spans that a layer cannot have seen: those created before it was installed, and those that a
+//! filter disabled.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -10,18 +11,22 @@ use tracing_core::Metadata;
 use tracing_core::callsite::Identifier;
 
 thread_local! {
-    /// Call sites and layers of which this thread knows that a span was created.
+    /// Pairs of call site and layer for which this thread has seen a span's creation.
     static CREATED: RefCell<FxHashSet<(usize, u64)>> =
         const { RefCell::new(HashSet::with_hasher(FxBuildHasher)) };
 }
 
-/// Which call sites of spans a layer has seen at work. Made by [`NvtxLayer::coverage`](super::NvtxLayer::coverage).
+/// The call sites whose spans a layer has received. Made by
+/// [`NvtxLayer::coverage`](super::NvtxLayer::coverage).
 ///
-/// A span that is created before the layer is installed, or that a filter disables, is no range, and nothing tells the layer
-/// when it would have been entered. But `tracing` registers each call site that is reached while a subscriber is interested in
-/// its level, and shows a new layer all that it knows. A site without a single span since is one of those: a model was built
-/// too early, or a filter is in the way. Sites that were reached while the process had no subscriber are not known to
-/// `tracing`: a layer that has seen no span at all ([`has_spans`](Self::has_spans)) is the only sign of them.
+/// A span that is created before the layer is installed, or that a filter disables, is not a range.
+/// The layer receives no call when such a span is entered. But `tracing` registers each call site
+/// that is reached while a subscriber is interested in its level. It shows all of them to a new
+/// layer. A site without a single span since then indicates such spans: a model was built too
+/// early, or a filter disables them.
+///
+/// `tracing` does not register sites that were reached while the process had no subscriber. The
+/// only sign of these is a layer that has received no span at all ([`has_spans`](Self::has_spans)).
 ///
 /// ```
 /// use tracing_subscriber::prelude::*;
@@ -70,7 +75,8 @@ impl SpanCoverage {
         self.0.sites.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The call sites that were reached, before the layer was installed or since, and have created no span for it.
+    /// The call sites that were reached, before the layer was installed or since, and have created
+    /// no span for it.
     pub fn unused(&self) -> impl Iterator<Item = &'static Metadata<'static>> {
         let unused = self
             .sites()
@@ -86,8 +92,9 @@ impl SpanCoverage {
         self.sites().values().any(|site| site.is_used)
     }
 
-    /// Entries of spans that were created at a site before the layer was part of their subscriber
-    /// ([`reload`](tracing_subscriber::reload)). They are ranges, without the fields and the number of the span.
+    /// The number of entries of spans that were created at a site before the layer was part of
+    /// their subscriber ([`reload`](tracing_subscriber::reload)). They are ranges, without the
+    /// fields and the number of the span.
     pub fn unknown_entries(&self) -> u64 {
         self.0.unknown_entries.load(Ordering::Relaxed)
     }

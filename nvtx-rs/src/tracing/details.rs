@@ -51,7 +51,7 @@ pub(super) struct Details {
     pub(super) color: Option<Color>,
     pub(super) category: Option<Category>,
     pub(super) payload: Option<Payload>,
-    /// The life of the span of which the range is an activation.
+    /// The life of the span, if the range is an activation of it.
     pub(super) within: Option<Token>,
 }
 

@@ -1,4 +1,5 @@
-//! The spans that a thread has entered. NVTX's ranges nest and spans may not, so each thread keeps a list.
+//! The spans that a thread has entered. NVTX's ranges nest and spans may not, so each thread has a
+//! list.
 
 use std::cell::{Cell, RefCell};
 
@@ -10,7 +11,7 @@ use super::kept::KeptFields;
 use super::place::Place;
 use crate::range::Range;
 
-/// The data to start an entry's range, also again.
+/// The data to start an entry's range, possibly more than once.
 #[derive(Debug)]
 pub(super) struct Described {
     pub(super) place: &'static Place,
@@ -33,7 +34,7 @@ struct Begun {
 
 /// An entered span.
 struct Entry {
-    /// The layer of the span: span numbers are unique within a subscriber only.
+    /// The layer of the span: span numbers are unique only within a subscriber.
     layer: usize,
     span: u64,
     /// `None` if no tool or observer was active at the entry.
@@ -52,7 +53,7 @@ impl Drop for Entries {
 
 thread_local! {
     static ENTRIES: RefCell<Entries> = const { RefCell::new(Entries(Vec::new())) };
-    /// Whether the list has an entry. A separate static without a destructor.
+    /// True if the list has an entry. A separate static without a destructor.
     static ANY: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -77,10 +78,11 @@ pub(super) fn path(layer: usize) -> Box<[Step]> {
     path.ok().flatten().unwrap_or_default()
 }
 
-/// Enters the span on this thread, with a range of this description if a tool or observer is active.
+/// Enters the span on this thread, with a range of this description if a tool or observer is
+/// active.
 ///
-/// The range starts while the entries are borrowed: spans that a tool or observer enters in its handler find them
-/// borrowed and are not recorded.
+/// The range starts while the entries are borrowed: spans that a tool or observer enters in its
+/// handler find them borrowed and are not recorded.
 pub(super) fn enter(layer: usize, span: &Id, seen: Option<Described>) {
     let _ = ENTRIES.try_with(|entries| {
         let Ok(mut entries) = entries.try_borrow_mut() else { return };
@@ -90,8 +92,8 @@ pub(super) fn enter(layer: usize, span: &Id, seen: Option<Described>) {
     });
 }
 
-/// Leaves the last entry of the span on this thread; does nothing if no entry was recorded. Its range gets the fields that
-/// `late` returns for a site with fields.
+/// Leaves the last entry of the span on this thread; does nothing if no entry was recorded. Its
+/// range receives the fields that `late` returns for a site with fields.
 pub(super) fn exit(layer: usize, span: &Id, late: impl FnOnce(&KeptFields) -> KeptFields) {
     let _ = ENTRIES.try_with(|entries| {
         let Ok(mut entries) = entries.try_borrow_mut() else { return };

@@ -29,13 +29,13 @@ impl Fields {
         Fields::of_span(place, SpanFields::None)
     }
 
-    /// Reads also those other fields that are wanted.
+    /// Also reads the other fields that are wanted.
     pub(super) fn of_span(place: &'static Place, wanted: SpanFields) -> Fields {
         let (details, kept) = (Details::default(), KeptFields::default());
         Fields { place, details, message: None, wanted, kept }
     }
 
-    /// Keeps a field that is not ours.
+    /// Stores a field without the prefix `nvtx.`.
     fn keep(&mut self, field: &Field, value: impl FnOnce() -> KeptValue) {
         if self.wanted != SpanFields::None {
             self.kept.set(field.name(), value());

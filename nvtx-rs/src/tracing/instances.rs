@@ -1,8 +1,9 @@
-//! Numbers that tell spans of one name apart, as those of a model's layers.
+//! Numbers that distinguish spans of one name, such as a model's layers.
 //!
-//! A model creates its spans with its modules and enters them at every pass. A number is given at the first entry: the
-//! lowest that no living span of this name has on the same path. So six layers of an encoder are `layer 0` to `layer 5`
-//! in every pass, and those of a model that is built anew have the same numbers again.
+//! A model creates its spans with its modules and enters them at every pass. A span gets its number
+//! at the first entry: the lowest that no living span of this name has on the same path. So six
+//! layers of an encoder are `layer 0` to `layer 5` in every pass. A model that is built anew has
+//! the same numbers again.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
@@ -12,13 +13,15 @@ use rustc_hash::FxHashMap;
 
 use super::place::Place;
 
-/// Numbers of a name on one path. Further spans have no number: their ranges have the plain name, as without this setting.
+/// The maximum number of numbered spans of a name on one path. Further spans have no number: their
+/// ranges have the plain name, as without this setting.
 const MOST: u32 = 1024;
-/// Paths with numbers. Spans on further ones have no number either.
+/// The maximum number of paths with numbers. Spans on further ones have no number either.
 const PATHS: usize = 1 << 16;
 
 thread_local! {
-    /// The layer and the span that this thread created last, unless it entered or left a span since.
+    /// The layer and the span that this thread created last, unless it entered or left a span
+    /// since.
     static CREATED: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
 }
 
@@ -28,15 +31,16 @@ pub(super) fn moved_on() {
     CREATED.set(None);
 }
 
-/// How a span's ranges are named.
+/// The naming of a span's ranges.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Instance {
     /// The span was not entered yet.
     #[default]
     New,
-    /// It was entered right after its creation, as spans of steps and functions are, or has no number.
+    /// It was entered right after its creation, as spans of steps and functions are, or has no
+    /// number.
     Plain,
-    /// It has this number on this path; the place has its name.
+    /// It has this number on this path; `place` has its name.
     Numbered { place: &'static Place, path: Box<[Step]>, number: u32 },
 }
 
@@ -65,7 +69,8 @@ impl Numbers {
         *self.lock().living.entry(place.name).or_default() += 1;
     }
 
-    /// How a span is named that is entered for the first time, within the ranges of `path`.
+    /// Returns the naming of a span that is entered for the first time, within the ranges of
+    /// `path`.
     pub(super) fn first_entry(
         &self,
         layer: usize,
@@ -78,7 +83,7 @@ impl Numbers {
         }
         let mut state = self.lock();
         let living = |name: u32| state.living.get(&name).copied().unwrap_or(1);
-        // One within each outer module needs no number.
+        // A single span within each outer module needs no number.
         let outer = path.last().map_or(1, |(name, _)| living(*name));
         let has_siblings = living(place.name) > outer;
         let is_full = state.used.len() >= PATHS;
@@ -93,12 +98,12 @@ impl Numbers {
         let Some((number, _)) = free.next() else { return Instance::Plain };
         used.insert(number);
         drop(state);
-        // A single one keeps its name; should a second come, it is "layer 1".
+        // A single one retains its name; a later second one is "layer 1".
         let place = if number == 0 && !has_siblings { place } else { place.numbered(number) };
         Instance::Numbered { place, path, number }
     }
 
-    /// The span with this place has closed.
+    /// Handles the close of the span with this data.
     pub(super) fn closed(&self, name: u32, instance: Instance) {
         let mut state = self.lock();
         if let Some(living) = state.living.get_mut(&name) {
@@ -111,7 +116,7 @@ impl Numbers {
         self.release(name, instance);
     }
 
-    /// Gives a number back.
+    /// Releases a number.
     pub(super) fn release(&self, name: u32, instance: Instance) {
         let Instance::Numbered { path, number, .. } = instance else { return };
         let mut state = self.lock();

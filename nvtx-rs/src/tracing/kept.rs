@@ -1,16 +1,16 @@
-//! The fields of a span, kept to describe its later entries.
+//! The fields of a span, stored to describe its later entries.
 
 use std::fmt::{self, Debug, Write};
 use std::sync::Arc;
 
 use crate::field::{Field, FieldValue};
 
-/// Bytes of a kept text; longer ones are cut.
+/// The maximum bytes of a stored text; longer ones are cut.
 const LONGEST_TEXT: usize = 1024;
-/// Fields that an entry describes without an allocation.
+/// The maximum number of fields that an entry describes without an allocation.
 const FEW: usize = 8;
 
-/// Which fields of spans become fields of their ranges, besides `nvtx.*`.
+/// A selection of the span fields, besides `nvtx.*`, that become fields of their ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpanFields {
     /// None.
@@ -18,9 +18,10 @@ pub enum SpanFields {
     None,
     /// Numbers, bools and texts.
     Plain,
-    /// All, also those that the program formats (`?value`, `%value`, and arguments of functions with
-    /// `#[instrument]` that are neither numbers nor texts). The program's code for that runs when the span is
-    /// created, and may be slow: for a tensor it may copy its values from the GPU.
+    /// All, including those that the program formats (`?value`, `%value`, and arguments of
+    /// functions with `#[instrument]` that are neither numbers nor texts). The program's code for
+    /// that runs when the span is created, and may be slow: for a tensor it may copy its values
+    /// from the GPU.
     Formatted,
 }
 
@@ -38,7 +39,8 @@ impl KeptValue {
         KeptValue::Text(text[..text.floor_char_boundary(LONGEST_TEXT)].into())
     }
 
-    /// The text of a value, formatted up to the longest text. What follows a formatting error is missing.
+    /// The text of a value, formatted up to the longest text. Text after a formatting error is
+    /// missing.
     pub(super) fn formatted(value: &dyn Debug) -> KeptValue {
         struct Limited(String);
         impl Write for Limited {
@@ -64,7 +66,8 @@ impl KeptValue {
     }
 }
 
-/// Fields by name, shared between a span and its open entries; replaced when values are recorded later.
+/// Fields by name, shared between a span and its open entries; replaced when values are recorded
+/// later.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeptFields(Option<Arc<Vec<(&'static str, KeptValue)>>>);
 
@@ -88,7 +91,7 @@ impl KeptFields {
         self.0.iter().flat_map(|fields| fields.iter()).map(|(name, value)| (*name, value))
     }
 
-    /// Those that an entry with `earlier` fields lacks.
+    /// Returns the fields that `earlier` lacks or has with another value.
     pub(super) fn since(&self, earlier: &KeptFields) -> KeptFields {
         let is_same = match (&self.0, &earlier.0) {
             (Some(now), Some(then)) => Arc::ptr_eq(now, then),
@@ -109,7 +112,7 @@ impl KeptFields {
         self.0.is_none()
     }
 
-    /// Calls `with` on the fields as events take them.
+    /// Calls `with` on the fields in the form that events accept.
     pub(super) fn with<R>(&self, with: impl FnOnce(&[Field<'_>]) -> R) -> R {
         let fields =
             self.iter().map(|(name, value)| Field { name, value: value.as_field(), unit: "" });

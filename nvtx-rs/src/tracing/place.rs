@@ -17,19 +17,19 @@ use crate::domain::{Domain, DomainRef};
 use crate::event::Event;
 use crate::range::{ProcessRange, Range};
 
-/// A call site of `tracing`, with its target as a domain or without. Kept until the process ends, like the call
-/// site.
+/// A call site of `tracing`, with its target as a domain or without. Stored until the process ends,
+/// like the call site.
 #[derive(Debug)]
 pub(super) struct Place {
     site: CallSite,
     domain: Option<&'static Domain>,
     /// The number of its name in its target.
     pub(super) name: u32,
-    /// Appended to the name, plus 1; 0 without.
+    /// The number appended to the name, plus 1; 0 without.
     pub(super) instance: u32,
-    /// The site has `nvtx.*` fields, so that its spans keep details.
+    /// True if the site has `nvtx.*` fields, so that its spans store details.
     pub(super) has_details: bool,
-    /// The site has other fields.
+    /// True if the site has other fields.
     pub(super) has_fields: bool,
     /// The first category of the site.
     category: OnceLock<Category>,
@@ -41,7 +41,8 @@ thread_local! {
 }
 
 impl Place {
-    /// From the thread's table or, at a thread's first visit, the process's, which takes a lock.
+    /// Returns the data from the thread's table or, at a thread's first visit, from the process's,
+    /// which takes a lock.
     pub(super) fn of(metadata: &'static Metadata<'static>, domains: bool) -> &'static Place {
         let key = (std::ptr::from_ref(metadata).addr(), domains);
         let known = PLACES.try_with(|places| places.try_borrow().ok()?.get(&key).copied());
@@ -83,7 +84,7 @@ impl Place {
         Place { site, domain, name, instance: 0, has_details, has_fields, category }
     }
 
-    /// The place of the spans of this name with this number. Kept until the process ends.
+    /// Returns the data of the spans with this name and number. Stored until the process ends.
     pub(super) fn numbered(&'static self, number: u32) -> &'static Place {
         type Places = Mutex<FxHashMap<(u32, bool, bool, bool, u32), &'static Place>>;
         static ALL: OnceLock<Places> = OnceLock::new();
@@ -123,7 +124,7 @@ impl Place {
         fields.with(|fields| details.describe(self.site.event().fields(fields)).process_range())
     }
 
-    /// Describes an event of this site with a name of its own.
+    /// Describes an event of this site with its own name.
     pub(super) fn event<'a>(&self, name: &'a str) -> Event<'a> {
         match self.domain {
             Some(domain) => domain.event(name),
@@ -131,7 +132,8 @@ impl Place {
         }
     }
 
-    /// The first category of a site, mostly the only one, is found without a lock.
+    /// Returns the category. The first category of a site, usually the only one, is found without a
+    /// lock.
     pub(super) fn category(&self, name: &str) -> Category {
         let find = || match self.domain {
             Some(domain) => domain.category(name),
@@ -149,7 +151,7 @@ fn domain(target: &'static str) -> &'static Domain {
     all.entry(target).or_insert_with(|| Box::leak(Box::new(Domain::new(target))))
 }
 
-/// The number of a name in a target, the same wherever it is written.
+/// The number of a name in a target, the same at every call site.
 fn number(target: &'static str, name: &'static str) -> u32 {
     type Numbers = Mutex<HashMap<(&'static str, &'static str), u32>>;
     static ALL: OnceLock<Numbers> = OnceLock::new();
