@@ -76,7 +76,8 @@ pub struct Fake {
 pub struct Builder {
     version: u32,
     holder: Option<String>,
-    clock_offset: i64,
+    /// `None` for that of `CLOCK_REALTIME`.
+    clock_offset: Option<i64>,
     faults: Vec<(&'static str, CuptiResult)>,
 }
 
@@ -91,12 +92,7 @@ impl Fake {
 
     /// Begins the settings of a fake.
     pub fn builder() -> Builder {
-        Builder {
-            version: 130_001,
-            holder: None,
-            clock_offset: crate::clock::read_realtime().offset_ns,
-            faults: Vec::new(),
-        }
+        Builder { version: 130_001, holder: None, clock_offset: None, faults: Vec::new() }
     }
 
     /// The library with the fake's function table, as [`Library::open`] would return it.
@@ -650,7 +646,7 @@ impl Builder {
         /// Makes CUPTI held by another subscriber of this name.
         held_by(name: impl Into<String>) holder = Some(name.into());
         /// Sets CUPTI's clock ahead of ours by this many nanoseconds, instead of `CLOCK_REALTIME`.
-        clock_offset(nanoseconds: i64) clock_offset = nanoseconds;
+        clock_offset(nanoseconds: i64) clock_offset = Some(nanoseconds);
     }
 
     /// Makes this function of CUPTI fail with this code, every time, from the beginning.
@@ -664,7 +660,9 @@ impl Builder {
     pub fn build(self) -> Fake {
         let turn = TURN.lock();
         let version = Version(self.version);
-        table::reset(self.version, table::fresh(self.holder, self.clock_offset, version));
+        // Other fakes of the process, which may have moved the clock, have ended.
+        let offset = self.clock_offset.unwrap_or_else(|| crate::clock::read_realtime().offset_ns);
+        table::reset(self.version, table::fresh(self.holder, offset, version));
         for (function, code) in self.faults {
             faults::plant(function, code, When::Always);
         }
@@ -677,5 +675,26 @@ impl Builder {
             _turn: turn,
             driver: Driver { cuda_version: 13_000, release: None, devices: vec![device] },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn clock_is_compared_once_other_fakes_have_ended() {
+        let other = Fake::new();
+        other.stop_clock();
+        other.advance_clock(Duration::from_millis(200));
+        let builder = Fake::builder();
+        drop(other);
+        let fake = builder.build();
+        let ours = clock::read(&fake.library().unwrap()).unwrap().offset_ns;
+        let off = ours.abs_diff(clock::read_realtime().offset_ns);
+        assert!(off < 100_000_000, "{off} ns: a clock that another fake had moved");
     }
 }
