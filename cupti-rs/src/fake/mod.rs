@@ -677,24 +677,3 @@ impl Builder {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::clock;
-
-    #[test]
-    fn clock_is_compared_once_other_fakes_have_ended() {
-        let other = Fake::new();
-        other.stop_clock();
-        other.advance_clock(Duration::from_millis(200));
-        let builder = Fake::builder();
-        drop(other);
-        let fake = builder.build();
-        let ours = clock::read(&fake.library().unwrap()).unwrap().offset_ns;
-        let off = ours.abs_diff(clock::read_realtime().offset_ns);
-        assert!(off < 100_000_000, "{off} ns: a clock that another fake had moved");
-    }
-}
