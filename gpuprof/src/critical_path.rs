@@ -77,7 +77,7 @@ fn no_prediction(profile: &Profile, file: &Path, change: &WhatIf, why: NoPredict
             "--what-if: {file} has no kernel {name}; `gpuprof top` shows them{}",
             suggest::kernel(profile, name)
         )),
-        (NoPrediction::NothingMatches, change) => match range_of(change) {
+        (NoPrediction::NothingMatches, change) => match change.range() {
             Some(path) => Failure::Usage(format!(
                 "--what-if: {file} has no range {path}; `gpuprof report` shows them{}",
                 suggest::range(profile, path)
@@ -86,20 +86,5 @@ fn no_prediction(profile: &Profile, file: &Path, change: &WhatIf, why: NoPredict
         },
         (NoPrediction::Times, _) => Failure::Usage(format!("--what-if: {why}")),
         _ => Failure::Error(format!("--what-if: no prediction for {file}: {why}")),
-    }
-}
-
-fn range_of(change: &WhatIf) -> Option<&str> {
-    match change {
-        WhatIf::RangeGpu { path, .. }
-        | WhatIf::Host { path, .. }
-        | WhatIf::Ahead { path, .. }
-        | WhatIf::NoWait { path }
-        | WhatIf::OneWait { path }
-        | WhatIf::NoAllocations { path }
-        | WhatIf::NoEvents { path }
-        | WhatIf::OneGraph { path }
-        | WhatIf::OneCopy { path } => Some(path),
-        _ => None,
     }
 }

@@ -25,7 +25,7 @@ named_variants! {
 impl Speed {
     /// Differences beyond `margin` are slower or faster, and differences up to `same` count as
     /// equal. Without `same` the result is never `Same`.
-    pub(crate) fn of(factor: &Factor, margin: f64, same: Option<f64>) -> Self {
+    pub(crate) fn from_factor(factor: &Factor, margin: f64, same: Option<f64>) -> Self {
         if factor.is_slower(margin) {
             Self::Slower
         } else if factor.is_faster(margin) {

@@ -51,7 +51,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         let groups = self.sums.into_groups();
         let whole = groups.iter().map(|group| u128::from(group.statistics().sum_ns())).sum();
         let group = |group: base::Group<K>| {
-            let summary = TimeSummary::of_statistics(group.statistics())?;
+            let summary = TimeSummary::from_statistics(group.statistics())?;
             let percent = percent_of(summary.total_ns, whole);
             Some(Group { key: *group.key(), count: group.count(), summary, percent })
         };

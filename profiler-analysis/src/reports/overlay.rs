@@ -85,7 +85,7 @@ fn one_by_one(values: &[u64], parts: &[Part]) -> Option<TimeSummary> {
     if parts.iter().all(|part| part.times == 1) {
         let held: Vec<u64> =
             parts.iter().flat_map(|part| &values[part.start..part.end]).copied().collect();
-        return TimeSummary::of(held);
+        return TimeSummary::from_values(held);
     }
     let of = |part: &Part| {
         let times = part.times;
@@ -107,7 +107,7 @@ fn one_by_one(values: &[u64], parts: &[Part]) -> Option<TimeSummary> {
         });
         found.map(|(value, _)| *value)
     };
-    TimeSummary::of_parts(count, total, squares, at)
+    TimeSummary::from_parts(count, total, squares, at)
 }
 
 /// Values ordered for searches by rank within any parts: a wavelet matrix of their ranks.
@@ -173,7 +173,7 @@ impl Ordered {
         }
         let total = u128::try_from(sum + self.middle * i128::from(count)).ok()?;
         let around_mean = squares as f64 - sum as f64 * (sum as f64 / count as f64);
-        TimeSummary::of_parts(count, total, around_mean.max(0.0), |place| self.at(parts, place))
+        TimeSummary::from_parts(count, total, around_mean.max(0.0), |place| self.at(parts, place))
     }
 
     /// The value of a rank among all parts.
@@ -212,7 +212,7 @@ mod tests {
         Overlay {
             spans: each().count() as u64,
             values: (0..values.len()).filter(is_held).count() as u64,
-            summary: TimeSummary::of(held).unwrap(),
+            summary: TimeSummary::from_values(held).unwrap(),
         }
     }
 

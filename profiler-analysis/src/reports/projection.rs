@@ -293,7 +293,7 @@ impl Reports<'_> {
             Some(NvtxGpuProjSum {
                 range: texts.get(name).clone(),
                 style,
-                projected: TimeSummary::of(sum.projected)?,
+                projected: TimeSummary::from_values(sum.projected)?,
                 total_range_ns: sum.range_ns,
                 range_instances: instances,
                 total_gpu_ops: sum.calls,
@@ -429,7 +429,7 @@ impl Reports<'_> {
             sum.spans.sort_unstable();
             sum.spans.dedup();
             let (spans, values) = (sum.spans.len() as u64, sum.kernels);
-            let Some(summary) = TimeSummary::of(sum.times) else { continue };
+            let Some(summary) = TimeSummary::from_values(sum.times) else { continue };
             rows.push(row(name, thread, kernel, Overlay { spans, values, summary }));
         }
         let mut placed: Vec<_> = placed.into_iter().collect();

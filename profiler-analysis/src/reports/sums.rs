@@ -43,12 +43,12 @@ pub struct SizeSummary {
 
 impl TimeSummary {
     /// Statistics of the values; `None` for no values.
-    pub(crate) fn of(values: Vec<u64>) -> Option<Self> {
-        Self::of_statistics(&Statistics::of_ns(values))
+    pub(crate) fn from_values(values: Vec<u64>) -> Option<Self> {
+        Self::from_statistics(&Statistics::of_ns(values))
     }
 
     /// The statistics as nsys's columns; `None` for no values.
-    pub(crate) fn of_statistics(times: &Statistics) -> Option<Self> {
+    pub(crate) fn from_statistics(times: &Statistics) -> Option<Self> {
         (times.count() != 0).then(|| Self {
             total_ns: times.sum_ns(),
             avg_ns: times.mean_ns(),
@@ -62,7 +62,7 @@ impl TimeSummary {
     /// Statistics of values without a list. The inputs are their number, their sum, the sum of the
     /// squared distances from the mean, and a function from a rank to its value. `None` without
     /// values.
-    pub(super) fn of_parts(
+    pub(super) fn from_parts(
         count: u64,
         total: u128,
         squares: f64,

@@ -236,7 +236,7 @@ impl Compare {
             SingleTimes { count: times.len() as u64, median_ns: middle, deviation_ns: deviation }
         });
         let Factor { ratio, low, high } = factor;
-        let is_clear = Speed::of(&factor, self.margin, None) != Speed::Undecided;
+        let is_clear = Speed::from_factor(&factor, self.margin, None) != Speed::Undecided;
         let high = high.is_finite().then_some(high);
         let [before, after] = single;
         Some(TimeShift { before, after, ratio, low, high, is_clear, by_run })

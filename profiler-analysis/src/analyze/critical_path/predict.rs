@@ -164,18 +164,12 @@ impl Dependencies<'_> {
             WhatIf::Kernel { name, .. } => {
                 profile.query().kernels().named(name).iter().any(|_| true)
             }
-            WhatIf::Pinned | WhatIf::CopiesAhead => profile.copies().any(|_| true),
-            WhatIf::RangeGpu { path, .. }
-            | WhatIf::Host { path, .. }
-            | WhatIf::Ahead { path, .. }
-            | WhatIf::NoWait { path }
-            | WhatIf::OneWait { path }
-            | WhatIf::NoAllocations { path }
-            | WhatIf::NoEvents { path }
-            | WhatIf::OneGraph { path }
-            | WhatIf::OneCopy { path } => {
-                profile.matching(&Pattern::new(path)).into_iter().any(|is_match| is_match)
-            }
+            change => match change.range() {
+                Some(path) => {
+                    profile.matching(&Pattern::new(path)).into_iter().any(|is_match| is_match)
+                }
+                None => profile.copies().any(|_| true),
+            },
         }
     }
 

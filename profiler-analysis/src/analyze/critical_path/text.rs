@@ -70,16 +70,7 @@ impl WhatIf {
     fn subject(&self) -> &str {
         match self {
             Self::Kernel { name, .. } => name,
-            Self::RangeGpu { path, .. }
-            | Self::Host { path, .. }
-            | Self::Ahead { path, .. }
-            | Self::NoWait { path }
-            | Self::OneWait { path }
-            | Self::NoAllocations { path }
-            | Self::NoEvents { path }
-            | Self::OneGraph { path }
-            | Self::OneCopy { path } => path,
-            Self::Pinned | Self::CopiesAhead => "",
+            change => change.range().unwrap_or_default(),
         }
     }
 

@@ -76,3 +76,21 @@ pub enum WhatIf {
     /// All copies use pinned memory, on a stream of their own and one step ahead.
     CopiesAhead,
 }
+
+impl WhatIf {
+    /// The path of the range that the change is about; `None` for changes of kernels and copies.
+    pub fn range(&self) -> Option<&str> {
+        match self {
+            Self::RangeGpu { path, .. }
+            | Self::Host { path, .. }
+            | Self::Ahead { path, .. }
+            | Self::NoWait { path }
+            | Self::OneWait { path }
+            | Self::NoAllocations { path }
+            | Self::NoEvents { path }
+            | Self::OneGraph { path }
+            | Self::OneCopy { path } => Some(path),
+            Self::Kernel { .. } | Self::Pinned | Self::CopiesAhead => None,
+        }
+    }
+}

@@ -51,7 +51,7 @@ impl Ratio {
         let ratios = (0..blocks).map(block).collect();
         let factor = Factor::of_ratios(ratios, measure.confidence).unwrap_or(unbounded);
         let Factor { ratio, low, high } = factor;
-        Self { ratio, low, high, speed: Speed::of(&factor, 0.0, Some(measure.precision)) }
+        Self { ratio, low, high, speed: Speed::from_factor(&factor, 0.0, Some(measure.precision)) }
     }
 }
 

@@ -198,7 +198,7 @@ impl Bounds {
     }
 
     fn speed(&self, margin: f64) -> Speed {
-        Speed::of(&self.factor, margin, self.is_measured.then_some(margin))
+        Speed::from_factor(&self.factor, margin, self.is_measured.then_some(margin))
     }
 
     /// The number of runs per side whose bounds would exclude the margin, if further runs vary like
