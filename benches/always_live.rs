@@ -3,14 +3,12 @@
 //!
 //! ```text
 //! always_live --bench --check estimates [--rounds 20] [--seconds 1.2]
-//! always_live --bench --check load      [--rounds 3] [--seconds 9]
 //! always_live --bench --check memory    [--rounds 3] [--seconds 480] [--without recorder,graph,windows]
 //! ```
 //!
 //! | `--check` | procedure | fails if |
 //! | --- | --- | --- |
 //! | `estimates` | each round is a process that runs the same steps with windows drawn at a rate of 0.25; the reference is a process in which GRAPH_TRACE and kernels are on for the whole run | the 95 % interval of a range contains the reference in fewer than 18 of 20 rounds |
-//! | `load` | requests whose rate changes tenfold every half second, in interleaved processes: `none`, `again`, and budgets of 1, 3 and 10 % | the lower bound of the additional request time exceeds the budget by more than 15 % of it, or the session's own account does |
 //! | `memory` | several processes side by side, each with an always-on session and a flight recorder that retains 5 s, for `--seconds` in eight parts; optionally without the recorder, graphs or windows | the mean resident memory of the last part exceeds that of the fifth by 2 % and 2 MiB. The table of remembered ranges is filled first, so that all bounded memory is full by then |
 //!
 //! A correct interval of one range contains the reference in fewer than 18 of 20 rounds in 7.5 % of
@@ -28,23 +26,13 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use gpu_profiler_benches::process_bench::{self, Arguments, Result};
-use gpu_profiler_benches::stats::{self, median};
-use gpu_profiler_tests::cuda::{Gpu, Stream, unavailable};
+use gpu_profiler_benches::stats::median;
+use gpu_profiler_tests::cuda::{Gpu, unavailable};
 use profiler_core::Profiler;
 use profiler_core::session::FlightRecorder;
-use profiler_core::session::always_on::{AlwaysOn, AlwaysOnReport, AlwaysOnSession};
+use profiler_core::session::always_on::{AlwaysOn, AlwaysOnReport};
 use serde::{Deserialize, Serialize};
 
-/// The interval and the factor of the load changes.
-const PHASE: Duration = Duration::from_millis(500);
-const TENFOLD: u32 = 10;
-/// The tolerated excess of account and cost over the budget, as a share of the budget: the maximum
-/// of one minute in simulations.
-const TOLERANCE: f64 = 0.15;
-/// The time before the measured part of `load`: units are compared for about 4.5 s, and launches
-/// are counted for 1 s.
-const SETTLING: Duration = Duration::from_millis(5_500);
-const SECOND: Duration = Duration::from_secs(1);
 /// The number of parts of the `memory` run.
 const PARTS: usize = 8;
 /// The part with which the last one is compared. All bounded memory is full by then.
@@ -62,13 +50,6 @@ struct Sample {
     /// For `estimates`: the GPU time of each path in nanoseconds, with its bounds.
     paths: BTreeMap<String, [f64; 3]>,
     windows: u64,
-    /// For `load`: the mean time of a request in nanoseconds and the number of requests, at high
-    /// and at low load, and the measured time.
-    high: [f64; 2],
-    low: [f64; 2],
-    measured_ns: f64,
-    /// The session's own measurement since the start: cost of windows, and cost without windows.
-    account: Option<[f64; 2]>,
     report: Option<String>,
     lost: Option<String>,
 }
@@ -117,7 +98,6 @@ impl Arguments for Options {
 impl Options {
     fn time(&self) -> Duration {
         let usual = match self.check.as_str() {
-            "load" => 9.0,
             "memory" => 480.0,
             _ => 1.2,
         };
@@ -142,7 +122,6 @@ fn main() -> ExitCode {
     let line = |mode: &String, options: &Options| {
         let sample = match options.check.as_str() {
             "estimates" => estimates(mode, options.time())?,
-            "load" => load(mode, options.time())?,
             "memory" => memory(mode, options)?,
             other => return Err(format!("no check is called {other}").into()),
         };
@@ -150,7 +129,6 @@ fn main() -> ExitCode {
     };
     let check = |options: &Options| match options.check.as_str() {
         "estimates" => check_estimates(options),
-        "load" => check_load(options),
         "memory" => check_memory(options),
         other => Err(format!("no check is called {other}").into()),
     };
@@ -167,7 +145,6 @@ fn describe(sample: &mut Sample, report: &AlwaysOnReport) {
     let health = report.recorded().health();
     sample.lost = (!health.is_complete()).then(|| health.to_string());
     sample.windows = report.sampled_windows();
-    sample.account = Some([report.window_share(), report.fixed_share()]);
     sample.report = Some(report.to_string());
 }
 
@@ -183,7 +160,8 @@ fn steps(gpu: &Gpu, count: u64, mut unit: impl FnMut(&mut dyn FnMut())) {
     // The first launches are slower, so they precede all ranges.
     graphs.iter().for_each(|graph| gpu.launch_graph(*graph, stream));
     gpu.synchronize(stream);
-    std::thread::sleep(Duration::from_millis(200));
+    // No unit is drawn within a second after a graph was made.
+    std::thread::sleep(Duration::from_millis(1_100));
     let mut random = fastrand::Rng::with_seed(23);
     for _ in 0..count {
         let (graph, kernels, each_us) =
@@ -204,10 +182,9 @@ fn steps(gpu: &Gpu, count: u64, mut unit: impl FnMut(&mut dyn FnMut())) {
 
 fn estimates(mode: &str, time: Duration) -> Result<Sample> {
     let gpu = Gpu::get();
-    let settings = AlwaysOn::new().graphs_quiet(Duration::from_millis(100));
     let settings = match mode {
-        "truth" => settings.whole_graphs(),
-        _ => settings.budget(1.0).rate(0.25).watch(Duration::ZERO).baseline(Duration::ZERO),
+        "truth" => AlwaysOn::new().whole_graphs(),
+        _ => AlwaysOn::new().budget(1.0).rate(0.25),
     };
     let session = Profiler::builder().build()?.always_on(&settings)?;
     // A step takes about 0.8 ms.
@@ -270,120 +247,6 @@ fn check_estimates(options: &Options) -> Result<ExitCode> {
     Ok(exit(has_failed))
 }
 
-// ---- A load that changes tenfold
-
-/// Runs one request: eight kernels of 100 us, then a wait.
-fn request(gpu: &Gpu, stream: Stream) {
-    (0..8).for_each(|_| gpu.launch_spin(stream, 100_000));
-    gpu.synchronize(stream);
-}
-
-fn load(mode: &str, time: Duration) -> Result<Sample> {
-    let gpu = Gpu::get();
-    let budget = mode.strip_prefix("budget").map(str::parse::<f64>).transpose()?;
-    let session = budget.map(|percent| -> Result<AlwaysOnSession> {
-        let settings = AlwaysOn::new().budget(percent / 100.0).watch(SECOND).baseline(SECOND);
-        let settings = settings.graphs_quiet(Duration::from_millis(100));
-        Ok(Profiler::builder().build()?.always_on(&settings)?)
-    });
-    let session = session.transpose()?;
-    let mut sample = Sample { mode: mode.to_owned(), ..Sample::default() };
-    let stream = gpu.stream();
-    // The usual time of a request determines the pause at low load.
-    let begun = Instant::now();
-    (0..50).for_each(|_| request(&gpu, stream));
-    let usual = begun.elapsed() / 50;
-    let start = Instant::now();
-    while start.elapsed() < time {
-        let is_low = (start.elapsed().as_nanos() / PHASE.as_nanos()) % 2 == 1;
-        let begun = Instant::now();
-        {
-            let _unit = session.as_ref().map(|session| session.unit("request"));
-            request(&gpu, stream);
-        }
-        let took = begun.elapsed();
-        if start.elapsed() > SETTLING {
-            let of_load = if is_low { &mut sample.low } else { &mut sample.high };
-            of_load[0] += took.as_nanos() as f64;
-            of_load[1] += 1.0;
-        }
-        if is_low {
-            std::thread::sleep((usual * TENFOLD).saturating_sub(begun.elapsed()));
-        }
-    }
-    sample.measured_ns = start.elapsed().saturating_sub(SETTLING).as_nanos() as f64;
-    for of_load in [&mut sample.high, &mut sample.low] {
-        of_load[0] /= of_load[1].max(1.0);
-    }
-    if let Some(session) = session {
-        describe(&mut sample, &session.stop()?);
-    }
-    gpu.destroy(stream);
-    Ok(sample)
-}
-
-impl Sample {
-    /// The additional time of requests, compared with `none` in the same round, as a share of the
-    /// measured time.
-    fn cost(&self, none: &Self) -> f64 {
-        let longer = |own: [f64; 2], other: [f64; 2]| (own[0] - other[0]) * own[1];
-        (longer(self.high, none.high) + longer(self.low, none.low)) / self.measured_ns
-    }
-}
-
-fn check_load(options: &Options) -> Result<ExitCode> {
-    let modes = ["none", "again", "budget1", "budget3", "budget10"];
-    let mut samples: Vec<Sample> = Vec::new();
-    let mut has_failed = false;
-    for (round, mode) in process_bench::turns(options.rounds(), &modes) {
-        let sample = process_bench::sample::<Sample>(&mut options.command(mode)?)?;
-        if let Some(lost) = &sample.lost {
-            println!("ERROR: round {}: {mode}: {lost}", round + 1);
-            has_failed = true;
-        }
-        samples.push(Sample { round, ..sample });
-    }
-    let of_mode = |mode: &str| -> Vec<&Sample> {
-        samples.iter().filter(|sample| sample.mode == mode).collect()
-    };
-    println!(
-        "| mode | requests longer, % of the time (95 %) | own account, %, most | windows, median | us a request, high load | low load |"
-    );
-    println!("| --- | --- | --- | --- | --- | --- |");
-    for mode in modes {
-        let own = of_mode(mode);
-        let cost = |sample: &&Sample| {
-            let none = samples.iter().find(|of| of.mode == "none" && of.round == sample.round)?;
-            Some(100.0 * sample.cost(none))
-        };
-        let costs: Vec<f64> = own.iter().filter_map(cost).collect();
-        let (low, high) = stats::bootstrap_median(&costs, 10_000, 23);
-        let accounts = own.iter().filter_map(|sample| sample.account);
-        let account = accounts.map(|[windows, fixed]| 100.0 * (windows + fixed)).reduce(f64::max);
-        let of = |value: fn(&Sample) -> f64| {
-            median(&own.iter().map(|sample| value(sample)).collect::<Vec<_>>())
-        };
-        println!(
-            "| {mode} | {:.2} ({low:.2} to {high:.2}) | {} | {} | {:.1} | {:.1} |",
-            median(&costs),
-            account.map_or_else(String::new, |account| format!("{account:.2}")),
-            of(|sample| sample.windows as f64),
-            of(|sample| sample.high[0] / 1e3),
-            of(|sample| sample.low[0] / 1e3),
-        );
-        if let Some(percent) = mode.strip_prefix("budget") {
-            let most = percent.parse::<f64>()? * (1.0 + TOLERANCE);
-            has_failed |= low > most || account.is_none_or(|account| account > most);
-        }
-    }
-    for mode in modes {
-        if let Some(report) = of_mode(mode).last().and_then(|sample| sample.report.as_ref()) {
-            println!("\n{mode}:\n{report}");
-        }
-    }
-    Ok(exit(has_failed))
-}
-
 // ---- Memory
 
 /// The resident memory of this process in bytes.
@@ -408,7 +271,7 @@ fn memory(mode: &str, options: &Options) -> Result<Sample> {
     let gpu = Gpu::get();
     let folder = env::temp_dir().join(format!("always_live-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let settings = AlwaysOn::new().graphs_quiet(SECOND).watch(SECOND).baseline(Duration::ZERO);
+    let settings = AlwaysOn::new();
     let settings = if with("windows") { settings } else { settings.calls_only() };
     let session = Profiler::builder().build()?.always_on(&settings)?;
     let keep = Profiler::builder().keep_last(Duration::from_secs(5)).build()?;

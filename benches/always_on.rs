@@ -1,8 +1,8 @@
 //! The cost of an always-on profiler for a service: throughput and latency, paired and interleaved.
 //!
 //! ```text
-//! always_on --bench [--rounds 5] [--seconds 1] [--modes none,again,dormant,calls,budget,declared,full,raw] [--nodes 500]
-//!                   [--only decode|service] [--settle 5] [--within]
+//! always_on --bench [--rounds 5] [--seconds 1] [--modes none,again,dormant,stopped,calls,windows,full,raw] [--nodes 500]
+//!                   [--only decode|service] [--settle 5] [--within] [--pace 1000]
 //! ```
 //!
 //! | mode | recorder |
@@ -10,10 +10,9 @@
 //! | `none` | nothing |
 //! | `again` | nothing, again: the interval of its ratio is the reference for the other modes |
 //! | `dormant` | a session that is paused from its start and never switched on; its ranges are recorded |
+//! | `stopped` | nothing: a session was started and stopped before, with 0.3 s of the service in it |
 //! | `calls` | `AlwaysOn::calls_only` |
-//! | `budget` | `AlwaysOn` with its budget of 3 % of the time, configured for a load of 500,000 launches per second; `budget1` and `budget10` with 1 and 10 % |
-//! | `declared` | the same budget, and a declared cost of 12 % for CUPTI's first call: CUPTI is never called |
-//! | `early` | the same budget with windows from the decode loop on, as if the load were unexpected: launches of the service are slower |
+//! | `windows` | `AlwaysOn` with its defaults |
 //! | `full` | `Profiler::start`, everything |
 //! | `raw` | CUPTI from C++ with the same callbacks and the kinds of the same records, including synchronisations: `raw_cupti.cpp` |
 //! | `subscribed`, `callbacks` | CUPTI from C++ without records: only a subscriber, or also empty callbacks of the same calls; only if named in `--modes` |
@@ -26,12 +25,11 @@
 //! - the same with two replays queued ahead, so that the GPU is the limit;
 //! - requests per second of a service at saturation, whose four threads launch 12 small kernels per
 //!   request;
-//! - the 99th percentile of the service's latency at 1,000 requests per second.
+//! - the median and the 99th percentile of the service's latency at `--pace` requests per second.
 //!
-//! Before the first quantity the same load runs for `--settle` seconds. In this time an always-on
-//! session compares units. With 25 s it has five seconds for each side, as in production. The other
-//! modes run for at most 5 s. Each round runs all modes, starting with a different mode, and only
-//! values of the same round are compared. The benchmark fails if a session is incomplete.
+//! Before the first quantity the same load runs for `--settle` seconds. Each round runs all modes,
+//! starting with a different mode, and only values of the same round are compared. The benchmark
+//! fails if a session is incomplete.
 //!
 //! Processes differ by several percent. `--within` measures only the service at saturation, before
 //! the session of each process begins and after its `--settle`, and prints the ratio of both. The
@@ -61,16 +59,8 @@ use raw::{Raw, raw_library_for};
 
 const THREADS: u64 = 4;
 const KERNELS: u64 = 12;
-const PACED_PER_SECOND: u64 = 1_000;
-/// Launches per second of the service at saturation, measured on an H100.
-const LOAD: f64 = 500_000.0;
 /// The number of replays queued before the oldest is waited for.
 const AHEAD: usize = 2;
-/// The cost of CUPTI's first call in a decode loop, measured on an H100 as a share of time.
-const DECLARED: f64 = 0.12;
-/// The number of sides in the first measurement's warm-up. In it the session compares units before
-/// and after CUPTI's first call, and with logged calls. Each side gets a fifth of it.
-const SIDES: f64 = 5.0;
 const DEFAULT_SETTLE: f64 = 5.0;
 /// The duration of a piece. Rates at saturation are means of pieces, each with its own threads and
 /// streams. The placement of the threads determines the rate of a piece.
@@ -91,12 +81,12 @@ struct Sample {
     /// The ratio to the rate before the session, if that is measured.
     #[serde(default)]
     within: f64,
+    p50_us: f64,
     p99_us: f64,
     /// The report of an always-on session.
     report: Option<String>,
-    /// The session's own measurement of its cost, as shares of time: of windows, and without
-    /// windows.
-    measured: Option<(f64, f64)>,
+    /// The session's own measurement of the cost of windows, as a share of time.
+    measured: Option<f64>,
     lost: Option<String>,
 }
 
@@ -110,6 +100,7 @@ struct Options {
     only: Option<String>,
     settle: f64,
     within: bool,
+    pace: u64,
 }
 
 impl Options {
@@ -118,20 +109,15 @@ impl Options {
         only.is_none_or(|only| only == part)
     }
 
-    /// The duration of the first load's warm-up. It is `--settle` for always-on sessions, which
-    /// compare units in it, and at most 5 s for others.
-    fn settle(&self, session: &Session) -> Duration {
-        let seconds = match session {
-            Session::AlwaysOn(_) => self.settle,
-            _ => self.settle.min(DEFAULT_SETTLE),
-        };
-        Duration::from_secs_f64(seconds)
+    /// The duration of the first load's warm-up.
+    fn settle(&self) -> Duration {
+        Duration::from_secs_f64(self.settle)
     }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        let modes = "none,again,dormant,calls,budget,declared,full,raw";
+        let modes = "none,again,dormant,stopped,calls,windows,full,raw";
         let modes = modes.split(',').map(str::to_owned).collect();
         Self {
             mode: None,
@@ -142,6 +128,7 @@ impl Default for Options {
             only: None,
             settle: DEFAULT_SETTLE,
             within: false,
+            pace: 1_000,
         }
     }
 }
@@ -158,6 +145,7 @@ impl Arguments for Options {
             "--only" => self.only = Some(value()?),
             "--settle" => self.settle = value()?.parse::<f64>()?.clamp(1.0, 120.0),
             "--within" => self.within = true,
+            "--pace" => self.pace = value()?.parse::<u64>()?.max(1),
             "--nodes" => self.nodes = value()?.parse::<u64>()?.max(1),
             _ => return Ok(false),
         }
@@ -187,11 +175,8 @@ enum Session {
 }
 
 impl Session {
-    fn start(mode: &str, settle: f64) -> Result<Self> {
+    fn start(mode: &str) -> Result<Self> {
         let always_on = |settings: AlwaysOn| -> Result<Self> {
-            // The measurement is shorter than the watch.
-            let settings = settings.graphs_quiet(Duration::from_millis(100)).watch(Duration::ZERO);
-            let settings = settings.baseline(Duration::from_secs_f64(settle / SIDES));
             Ok(Self::AlwaysOn(Profiler::builder().build()?.always_on(&settings)?))
         };
         Ok(match mode {
@@ -202,12 +187,18 @@ impl Session {
                 profiler.start()?;
                 Self::Dormant(profiler)
             }
+            "stopped" => {
+                let profiler = Profiler::builder().build()?;
+                profiler.start()?;
+                serve(&Gpu::get(), &Self::None, Duration::from_millis(300), None);
+                let health = profiler.stop()?.health().clone();
+                if !health.is_complete() {
+                    return Err(health.to_string().into());
+                }
+                Self::None
+            }
             "calls" => always_on(AlwaysOn::new().calls_only())?,
-            "budget" => always_on(AlwaysOn::new().peak_launches(LOAD))?,
-            "budget1" => always_on(AlwaysOn::new().budget(0.01).peak_launches(LOAD))?,
-            "budget10" => always_on(AlwaysOn::new().budget(0.1).peak_launches(LOAD))?,
-            "declared" => always_on(AlwaysOn::new().peak_launches(LOAD).attach_cost(DECLARED))?,
-            "early" => always_on(AlwaysOn::new())?,
+            "windows" => always_on(AlwaysOn::new())?,
             "full" => {
                 let profiler = Profiler::builder().build()?;
                 profiler.start()?;
@@ -240,7 +231,7 @@ impl Session {
                 let report = session.stop()?;
                 let health = report.recorded().health();
                 sample.lost = (!health.is_complete()).then(|| health.to_string());
-                sample.measured = Some((report.window_share(), report.fixed_share()));
+                sample.measured = Some(report.window_share());
                 sample.report = Some(report.to_string());
             }
             Self::Raw(raw) => {
@@ -269,6 +260,7 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
         queued_per_second: 0.0,
         requests_per_second: 0.0,
         within: 0.0,
+        p50_us: 0.0,
         p99_us: 0.0,
         report: None,
         measured: None,
@@ -277,26 +269,29 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
     let time = Duration::from_secs_f64(options.seconds);
     let before = options.within.then(|| {
         let none = Session::None;
-        serve(&gpu, &none, options.settle(&none), None);
+        serve(&gpu, &none, options.settle(), None);
         saturated(&gpu, &none, time)
     });
-    let session = Session::start(mode, options.settle)?;
+    let session = Session::start(mode)?;
     let is_first = !options.measures("decode");
     if !is_first {
         [sample.replays_per_second, sample.queued_per_second] =
             decode(&gpu, &session, options, time);
     }
     if options.measures("service") {
-        let warm_up = if is_first { options.settle(&session) } else { WARM_UP };
+        let warm_up = if is_first { options.settle() } else { WARM_UP };
         serve(&gpu, &session, warm_up, None);
         sample.requests_per_second = saturated(&gpu, &session, time);
         if let Some(before) = before {
             sample.within = sample.requests_per_second / before;
         } else {
-            let (_, mut latencies) = serve(&gpu, &session, time, Some(PACED_PER_SECOND));
+            let (_, mut latencies) = serve(&gpu, &session, time, Some(options.pace));
             latencies.sort_unstable();
-            let rank = (latencies.len() * 99 / 100).min(latencies.len().saturating_sub(1));
-            sample.p99_us = latencies.get(rank).map_or(f64::NAN, |ns| *ns as f64 / 1e3);
+            let percentile = |percent: usize| {
+                let rank = (latencies.len() * percent / 100).min(latencies.len().saturating_sub(1));
+                latencies.get(rank).map_or(f64::NAN, |ns| *ns as f64 / 1e3)
+            };
+            (sample.p50_us, sample.p99_us) = (percentile(50), percentile(99));
         }
     }
     session.stop(&mut sample)?;
@@ -325,7 +320,7 @@ fn decode(gpu: &Gpu, session: &Session, options: &Options, time: Duration) -> [f
         gpu.synchronize(stream);
         replays as f64 / start.elapsed().as_secs_f64()
     };
-    replay("decode", 0, options.settle(session));
+    replay("decode", 0, options.settle());
     let waited = replay("decode", 0, time);
     replay("queued", AHEAD, WARM_UP);
     let queued = replay("queued", AHEAD, time);
@@ -389,6 +384,7 @@ fn compare(options: &Options) -> Result<ExitCode> {
         command.args(["--mode", mode, "--seconds", &options.seconds.to_string()]);
         command.args(["--nodes", &options.nodes.to_string()]);
         command.args(["--settle", &options.settle.to_string()]);
+        command.args(["--pace", &options.pace.to_string()]);
         command.args(options.only.iter().flat_map(|only| ["--only", only]));
         command.args(options.within.then_some("--within"));
         if let Some(raw) = &raw {
@@ -416,12 +412,13 @@ fn compare(options: &Options) -> Result<ExitCode> {
 /// A compared quantity: its name and its value.
 type Quantity = (&'static str, fn(&Sample) -> f64);
 
-const QUANTITIES: [Quantity; 5] = [
+const QUANTITIES: [Quantity; 6] = [
     ("graph replays a second", |sample| sample.replays_per_second),
     ("queued replays a second", |sample| sample.queued_per_second),
     ("requests a second", |sample| sample.requests_per_second),
     ("requests a second by those before the session, %", |sample| 100.0 * sample.within),
-    ("p99 at 1,000 a second, us", |sample| sample.p99_us),
+    ("median latency at --pace, us", |sample| sample.p50_us),
+    ("p99 latency at --pace, us", |sample| sample.p99_us),
 ];
 
 fn print_tables(modes: &[String], samples: &[Sample]) {
@@ -441,17 +438,12 @@ fn print_tables(modes: &[String], samples: &[Sample]) {
     }
     for mode in modes {
         let own: Vec<&Sample> = samples.iter().filter(|sample| sample.mode == *mode).collect();
-        let shares: Vec<(f64, f64)> = own.iter().filter_map(|sample| sample.measured).collect();
+        let shares: Vec<f64> = own.iter().filter_map(|sample| sample.measured).collect();
         if shares.is_empty() {
             continue;
         }
-        let windows: Vec<f64> = shares.iter().map(|(windows, _)| 100.0 * windows).collect();
-        let fixed: Vec<f64> = shares.iter().map(|(_, fixed)| 100.0 * fixed).collect();
-        println!(
-            "\n{mode} measured of itself, medians: windows {:.2} %, calls and launches {:.2} % of the time",
-            median(&windows),
-            median(&fixed)
-        );
+        let share = 100.0 * median(&shares);
+        println!("\n{mode}: windows cost {share:.2} % of the units' time, the session's median");
         if let Some(report) = own.last().and_then(|sample| sample.report.as_ref()) {
             println!("{report}");
         }

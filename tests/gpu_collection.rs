@@ -297,7 +297,6 @@ fn a_pause_collects_nothing_and_loses_nothing() {
 type Turn = fn(&mut Collector);
 
 const PAUSES: [Turn; 2] = [|c| c.pause().unwrap(), |c| c.resume().unwrap()];
-const LOGGING: [Turn; 2] = [Collector::stop_logging, |c| c.log_calls().unwrap()];
 
 /// Four threads make requests of twelve launches while a collection is turned off and on, and each a hundred of them after it. Returns what was collected
 /// and the ids of each thread's launches in the latter.
@@ -358,13 +357,10 @@ fn launches_after_turns(
     (collected, ids)
 }
 
-/// Whenever callbacks are turned off, threads are in calls, nearly always waiting for the GPU.
+/// At each pause threads are in calls, nearly always waiting for the GPU.
 fn threads_that_were_in_calls_at_a_pause_are_seen_after_it() {
     const TURNS: (usize, Duration) = (10, Duration::from_millis(10));
-    let calls_alone = Config::new().start_paused(true).calls_in_pauses(true);
     let request = |gpu: &Gpu, stream| gpu.launch_spin(stream, 100_000);
-    // First: once records were enabled in a process, CUPTI hardly loses threads.
-    launches_after_turns(&calls_alone, LOGGING, TURNS, request);
     for config in [Config::new(), Config::new().on_profiler_switch(|_| {})] {
         let (collected, ids) = launches_after_turns(&config, PAUSES, TURNS, request);
         let recorded = kernels(&collected);
@@ -373,11 +369,10 @@ fn threads_that_were_in_calls_at_a_pause_are_seen_after_it() {
     }
 }
 
-/// Between its launches each thread does something else for up to 64 us, so that calls begin while callbacks are disabled.
+/// Between its launches each thread does something else for up to 64 us, so that calls begin while a pause begins.
 fn threads_that_begin_calls_at_a_pause_are_seen_after_it() {
     const TURNS: (usize, Duration) = (200, Duration::from_millis(1));
-    let calls_alone = Config::new().start_paused(true).calls_in_pauses(true);
-    launches_after_turns(&calls_alone, LOGGING, TURNS, |gpu, stream| {
+    launches_after_turns(&Config::new(), PAUSES, TURNS, |gpu, stream| {
         gpu.launch_empty(stream);
         let begin = Instant::now();
         let longest = Duration::from_micros(clock::now_ns() % 64);

@@ -105,7 +105,7 @@ fn estimates() {
     gpu.synchronize_context();
     let recorder = PrometheusBuilder::new().build_recorder();
     // With such a budget nothing is compared or watched first.
-    let settings = AlwaysOn::new().budget(1.0).rate(0.5).graphs_quiet(Duration::ZERO);
+    let settings = AlwaysOn::new().budget(1.0).rate(0.5);
     let service = Profiler::builder().build().unwrap().always_on(&settings).unwrap();
     let (mut requests, mut drawn, mut spun_ns) = (0_u64, 0_u64, 0_u64);
     let late = Instant::now() + Duration::from_secs(60);

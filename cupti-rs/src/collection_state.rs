@@ -27,14 +27,11 @@ pub(crate) const GATED: u64 = 1 << 6;
 pub(crate) const HELD: u64 = 1 << 7;
 /// Waits of calls are logged.
 pub(crate) const WAITS: u64 = 1 << 8;
-/// Calls wait in their return, and in their begin, because callbacks are being disabled.
-pub(crate) const RETURNS_HELD: u64 = 1 << 9;
-pub(crate) const BEGINS_HELD: u64 = 1 << 10;
 
-const FLAGS: u64 = 0x7ff;
-const STRETCH: u64 = 1 << 11;
-/// The bits of the segment.
-const STRETCHES: u64 = 0xffff_f800;
+const FLAGS: u64 = 0x1ff;
+/// One segment, and the bits of its number.
+const SEGMENT: u64 = 1 << 9;
+const SEGMENTS: u64 = 0xffff_fe00;
 const NUMBER: u32 = 32;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
@@ -59,18 +56,6 @@ impl State {
     #[inline]
     pub(crate) fn only_logs(self) -> bool {
         self.0 & (ON | HANDLER | SWITCH | GATED | HELD) == ON
-    }
-
-    /// True if there is a collection.
-    #[inline]
-    pub(crate) fn is_of_collection(self) -> bool {
-        self.0 != 0
-    }
-
-    /// The collection's number.
-    #[inline]
-    pub(crate) fn number(self) -> u32 {
-        (self.0 >> NUMBER) as u32
     }
 
     /// The collection and its segment.
@@ -104,9 +89,9 @@ pub(crate) fn begin(flags: u64) {
 /// Resumes the collection with a new segment.
 pub(crate) fn resume() {
     let next = |state: u64| {
-        // The segment wraps within its 21 bits and leaves the number unchanged.
-        let stretch = state.wrapping_add(STRETCH) & STRETCHES;
-        Some(state & !STRETCHES | stretch | ON)
+        // The segment wraps within its 23 bits and leaves the number unchanged.
+        let segment = state.wrapping_add(SEGMENT) & SEGMENTS;
+        Some(state & !SEGMENTS | segment | ON)
     };
     graph_gate::begin();
     let _ = STATE.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
@@ -120,16 +105,6 @@ pub(crate) fn hold() {
 /// Releases held launches and continues: those that waited are logged.
 pub(crate) fn release() {
     STATE.fetch_and(!HELD, Ordering::AcqRel);
-}
-
-/// Holds calls back, in their return or their begin.
-pub(crate) fn hold_calls(flag: u64) {
-    STATE.fetch_or(flag, Ordering::SeqCst);
-}
-
-/// Releases held calls.
-pub(crate) fn release_calls() {
-    STATE.fetch_and(!(RETURNS_HELD | BEGINS_HELD), Ordering::AcqRel);
 }
 
 /// Records that the switch has been on: from here on records are retained.

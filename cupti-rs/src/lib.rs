@@ -47,7 +47,6 @@ mod accessors;
 mod attribute;
 mod buffer;
 mod call_class;
-mod call_hold;
 mod call_log;
 mod callback_handler;
 mod callback_panics;

@@ -19,13 +19,6 @@ fn start(fake: &Fake, config: &Config) -> Collector {
     Collector::start(&fake.library().unwrap(), config).unwrap()
 }
 
-/// Waits until callbacks are disabled: at once, or by a later try where a thread did not get to run.
-fn wait_until_disabled(fake: &Fake) {
-    while !fake.enabled_callbacks().is_empty() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 fn kernels(collected: &Collected) -> Vec<cupti::Kernel> {
     let kernel = |record| {
         if let Record::Kernel(kernel) = record { Some(*kernel) } else { None }
@@ -334,7 +327,6 @@ fn a_pause_collects_nothing_and_loses_nothing() {
     collector.pause().unwrap();
     collector.pause().unwrap();
     assert!(collector.is_paused() && fake.enabled_kinds().is_empty() && fake.is_subscribed());
-    wait_until_disabled(&fake);
     let between = clock::now_ns();
     fake.launch(Work::kernel(c"paused"));
     collector.resume().unwrap();
@@ -411,28 +403,6 @@ fn cupti_may_be_attached_on_request_before_calls_are_logged() {
     assert_eq!((ids, kernels(&collected).len()), (vec![logged, within], 1));
     assert!(nothing_lost(&collected.losses));
 
-    // Logging ends and begins again, in pauses alone.
-    let mut collector = start(&fake, &config);
-    collector.log_calls().unwrap();
-    let mut logged = vec![fake.launch(Work::kernel(c"logged"))];
-    collector.stop_logging();
-    assert!(!collector.logs_calls());
-    wait_until_disabled(&fake);
-    assert!(collector.is_attached() && fake.is_subscribed());
-    fake.launch(Work::kernel(c"not logged"));
-    collector.log_calls().unwrap();
-    assert!(collector.logs_calls() && fake.enabled_callbacks().len() == callbacks);
-    logged.push(fake.launch(Work::kernel(c"logged again")));
-    collector.stop_logging();
-    collector.resume().unwrap();
-    collector.stop_logging();
-    assert!(collector.logs_calls(), "a window logs its calls");
-    logged.push(fake.launch(Work::kernel(c"within")));
-    let collected = collector.stop().unwrap();
-    let ids: Vec<u32> = calls(&collected).iter().map(|call| call.correlation_id).collect();
-    assert_eq!((ids, kernels(&collected).len()), (logged, 1));
-    assert!(nothing_lost(&collected.losses));
-
     // The first resume attaches and logs, too; a stop needs neither.
     let mut collector = start(&fake, &config);
     collector.resume().unwrap();
@@ -467,7 +437,6 @@ fn a_failed_resume_leaves_it_paused() {
     fake.fail("cuptiActivityEnable", CuptiResult::OUT_OF_MEMORY, When::Nth(3));
     assert!(collector.resume().unwrap_err().to_string().contains("cuptiActivityEnable"));
     assert!(collector.is_paused() && fake.enabled_kinds().is_empty());
-    wait_until_disabled(&fake);
     fake.launch(Work::kernel(c"paused"));
     collector.resume().unwrap();
     fake.launch(Work::kernel(c"k"));
@@ -607,21 +576,16 @@ fn turn_within_a_call(fake: &Fake, collector: &mut Collector, [off, on]: [fn(&mu
     on(collector);
 }
 
-/// CUPTI takes a call whose function is disabled before it returns for one that goes on: the calls after it get its correlation
-/// id, and after three of them none of that thread is called back.
+/// CUPTI 13 never sees a call return if its callback is disabled meanwhile: the calls after it get its correlation id, and after
+/// three of them none of that thread is called back. So callbacks stay enabled.
 #[test]
 fn threads_that_are_in_calls_at_a_pause_are_seen_after_it() {
     let pauses: [fn(&mut Collector); 2] = [|c| c.pause().unwrap(), |c| c.resume().unwrap()];
-    let logging: [fn(&mut Collector); 2] = [Collector::stop_logging, |c| c.log_calls().unwrap()];
-    let calls_alone = Config::new().calls_in_pauses(true).start_paused(true);
-    let switched = Config::new().on_profiler_switch(|_| {});
-    let cases = [(Config::new(), pauses), (calls_alone, logging), (switched, pauses)];
-    for (config, turns) in cases {
+    for config in [Config::new(), Config::new().on_profiler_switch(|_| {})] {
         let fake = Fake::new();
         let mut collector = start(&fake, &config);
-        turns[1](&mut collector);
         for _ in 0..5 {
-            turn_within_a_call(&fake, &mut collector, turns);
+            turn_within_a_call(&fake, &mut collector, pauses);
         }
         let launched: Vec<u32> = (0..3).map(|_| fake.launch(Work::kernel(c"k"))).collect();
         let collected = collector.stop().unwrap();
@@ -634,24 +598,13 @@ fn threads_that_are_in_calls_at_a_pause_are_seen_after_it() {
     }
 }
 
-/// Threads that make calls all the time, while callbacks are turned off and on beside them.
+/// Pauses begin and end beside threads that launch all the time.
 #[test]
-fn calls_beside_disabled_callbacks_are_logged_whole() {
-    calls_beside_pauses(100, 0);
-}
-
-#[test]
-#[ignore = "needs the clock: bash .ci/run thorough"]
-fn callbacks_are_disabled_while_no_thread_is_in_a_call() {
-    calls_beside_pauses(100, 50);
-}
-
-/// Logging begins and stops beside threads that launch, at least so often, and until callbacks were disabled so many times at once.
-fn calls_beside_pauses(periods: u32, least_disabled: u32) {
+fn calls_beside_pauses_are_logged_whole() {
+    const PERIODS: u32 = 100;
     const THREADS: usize = 4;
     let fake = Fake::new();
-    let config = Config::new().calls_in_pauses(true).start_paused(true);
-    let mut collector = start(&fake, &config);
+    let mut collector = start(&fake, &Config::new().start_paused(true));
     let is_over = AtomicBool::new(false);
     // The number of the time in which calls are logged for sure, or 0.
     let counted = AtomicU32::new(0);
@@ -670,18 +623,13 @@ fn calls_beside_pauses(periods: u32, least_disabled: u32) {
             launched
         };
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(serve)).collect();
-        let mut disabled = 0;
-        for period in 1.. {
-            if period > periods && disabled >= least_disabled {
-                break;
-            }
-            collector.log_calls().unwrap();
+        for period in 1..=PERIODS {
+            collector.resume().unwrap();
             std::thread::sleep(Duration::from_micros(300));
             counted.store(period, Ordering::Release);
             std::thread::sleep(Duration::from_millis(1));
             counted.store(0, Ordering::Release);
-            collector.stop_logging();
-            disabled += u32::from(fake.enabled_callbacks().is_empty());
+            collector.pause().unwrap();
         }
         is_over.store(true, Ordering::Release);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -693,43 +641,21 @@ fn calls_beside_pauses(periods: u32, least_disabled: u32) {
         let missing = launched.iter().filter(|id| !logged.contains(id)).count();
         assert_eq!(missing, 0, "of {}", launched.len());
     }
-    assert!(fake.hooked_callbacks().is_empty(), "{:?}", fake.hooked_callbacks());
 }
 
 #[test]
-fn callbacks_stay_on_while_a_call_does_not_return() {
+fn call_that_outlives_its_collection_hides_no_call_of_the_next() {
     let fake = Fake::new();
-    let mut collector = start(&fake, &Config::new().calls_in_pauses(true).start_paused(true));
-    FakeCall::driver("cuStreamSynchronize", None).run(|_| {
-        collector.stop_logging();
-        assert!(!fake.enabled_callbacks().is_empty() && !collector.logs_calls());
-        0
-    });
-    let unlogged = fake.launch(Work::kernel(c"k"));
-    wait_until_disabled(&fake);
-    assert!(fake.hooked_callbacks().is_empty());
-    collector.log_calls().unwrap();
-    let logged = fake.launch(Work::kernel(c"k"));
-    let calls = calls(&collector.stop().unwrap());
-    let launches = calls.iter().filter(|call| call.function.class() == CallClass::KernelLaunch);
-    assert_eq!(launches.map(|call| call.correlation_id).collect::<Vec<_>>(), [logged]);
-    assert_eq!(logged, unlogged + 1);
-}
-
-#[test]
-fn a_call_that_outlives_its_collection_keeps_callbacks_of_the_next_on() {
-    let fake = Fake::new();
-    let config = Config::new().calls_in_pauses(true).start_paused(true);
+    let config = Config::new();
     let mut first = Some(start(&fake, &config));
     let mut second = None;
     FakeCall::driver("cuStreamSynchronize", None).run(|_| {
         first.take().unwrap().stop().unwrap();
-        second.insert(start(&fake, &config)).stop_logging();
-        assert!(!fake.enabled_callbacks().is_empty());
+        second.insert(start(&fake, &config)).pause().unwrap();
         0
     });
     let mut second = second.unwrap();
-    second.log_calls().unwrap();
+    second.resume().unwrap();
     let launched: Vec<u32> = (0..3).map(|_| fake.launch(Work::kernel(c"k"))).collect();
     let calls = calls(&second.stop().unwrap());
     let launches = calls.iter().filter(|call| call.function.class() == CallClass::KernelLaunch);
@@ -740,13 +666,12 @@ fn a_call_that_outlives_its_collection_keeps_callbacks_of_the_next_on() {
 #[test]
 fn calls_that_cannot_be_logged_are_not_said_to_be() {
     let fake = Fake::new();
-    let config = Config::new().calls_in_pauses(true).start_paused(true);
+    let config = Config::new().calls_in_pauses(true).start_paused(true).attach_on_request(true);
     let mut collector = start(&fake, &config);
-    collector.stop_logging();
+    collector.attach().unwrap();
     fake.fail("cuptiEnableCallback", CuptiResult::INSUFFICIENT_PRIVILEGES, When::Once);
     assert!(collector.log_calls().unwrap_err().is_permission());
     assert!(!collector.logs_calls());
-    wait_until_disabled(&fake);
     collector.log_calls().unwrap();
     assert!(collector.logs_calls());
 }

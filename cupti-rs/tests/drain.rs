@@ -292,11 +292,11 @@ fn a_drain_in_a_pause_ends_at_the_pause() {
 #[test]
 fn calls_that_return_in_pauses_do_not_pile_up() {
     let fake = Fake::new();
-    let mut collector = start(&fake, &Config::new().calls_in_pauses(true).start_paused(true));
+    let mut collector = start(&fake, &Config::new().start_paused(true));
     let mut drained = 0;
     for _ in 0..100 {
-        collector.log_calls().unwrap();
-        fake.call_around("cuStreamSynchronize", || collector.stop_logging());
+        collector.resume().unwrap();
+        fake.call_around("cuStreamSynchronize", || collector.pause().unwrap());
         let read = collector.drain().unwrap();
         assert!(read.calls.iter().flat_map(|t| &t.calls).all(|call| call.end_ns.is_none()));
         drained += ids(&read.calls).len();

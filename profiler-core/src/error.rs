@@ -115,11 +115,6 @@ impl Error {
         }
     }
 
-    /// True if CUPTI was not called.
-    pub(crate) fn is_before_cupti(&self) -> bool {
-        matches!(&*self.0, Kind::LockedFor(_) | Kind::NotRunning | Kind::Forked)
-    }
-
     /// True if CUPTI refused for lack of privileges.
     pub fn is_permission(&self) -> bool {
         matches!(&*self.0, Kind::Cupti(error) if error.is_permission())

@@ -51,7 +51,7 @@ fn memory_is_flat(is_recorded: bool) {
     let part = Duration::from_secs(60) / PARTS as u32;
     let fake = Fake::new();
     let builder = || Profiler::builder().library(fake.library().unwrap());
-    let settings = AlwaysOn::new().budget(0.1).watch(Duration::ZERO).baseline(Duration::ZERO);
+    let settings = AlwaysOn::new().budget(0.1).rate(0.1);
     let service = builder().build().unwrap().always_on(&settings).unwrap();
     // A number, not a time: a busy machine changes how many there are in a second.
     let keep = builder().keep_last_operations(10_000).build().unwrap();

@@ -56,7 +56,7 @@ fn serve(recorder: &PrometheusRecorder, mut goes_on: impl FnMut() -> bool) {
     let fake = Fake::new();
     let profiler = || Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let (sums, sampled) = (profiler(), profiler());
-    let settings = AlwaysOn::new().budget(1.0).graphs_quiet(Duration::ZERO);
+    let settings = AlwaysOn::new().budget(1.0).rate(1.0);
     let sampled = sampled.always_on(&settings).unwrap();
     let sums = sums.summarize().unwrap();
     let (mut of_sums, mut of_sampled) = (RangeMetrics::new(), RangeMetrics::new());

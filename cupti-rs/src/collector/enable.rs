@@ -1,11 +1,10 @@
 //! CUPTI's settings, activity kinds and callbacks: enabled for a collection, disabled in pauses,
 //! restored at the end.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use super::Collector;
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
-use crate::call_hold;
 use crate::call_log::{self, Function};
 use crate::callback_handler::{self, Enabled, SWITCH};
 use crate::clock;
@@ -62,14 +61,11 @@ impl Collector {
 
     /// Unsubscribes, restores the settings and returns the switch's marks.
     pub(super) fn detach(&mut self) -> Vec<(u64, bool)> {
-        // Callbacks that a subscription leaves enabled cost time in CUPTI until the process ends.
-        if self.callbacks_on || call_hold::has_left() {
-            self.turn_callbacks_off(true);
-        }
-        call_hold::forget();
+        // Callbacks stay enabled: CUPTI 13 loses threads whose callback is disabled during a call.
         if let Some(subscription) = self.subscription.take() {
             subscription.end();
         }
+        self.callbacks_on = false;
         self.flusher.detach();
         while let Some(undo) = self.undo.pop() {
             self.restore(undo);
@@ -174,7 +170,7 @@ impl Collector {
         self.subscription.as_ref().map_or(Ok(false), |subscription| subscription.enable(id, on))
     }
 
-    /// Collects the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enables.
+    /// Collects the callbacks that [`log_calls_and_events`](Self::log_calls_and_events) enables.
     fn choose_callbacks(&mut self) -> Result<(), Error> {
         use GraphEventKind::{DependencyCreated, DependencyDestroyed, NodeCreated};
         let driver = DRIVER_CALLS.iter().map(|call| Enabled::Id(DOMAIN_DRIVER_API, call.id));
@@ -210,12 +206,14 @@ impl Collector {
         Ok(())
     }
 
-    /// Logs calls and graph events from now on.
-    pub(super) fn turn_callbacks_on(&mut self) -> Result<(), Error> {
+    /// Logs calls and graph events from now on. Callbacks are enabled once: they stay enabled until
+    /// the subscription ends.
+    pub(super) fn log_calls_and_events(&mut self) -> Result<(), Error> {
         self.logged_from_ns = clock::now_ns();
-        self.callbacks_on = true;
-        call_hold::keep();
         collection_state::resume();
+        if self.callbacks_on {
+            return Ok(());
+        }
         for &id in &self.callbacks {
             // A function that the library lacks is never called.
             let known = self.enable_callback(id, true)?;
@@ -225,14 +223,14 @@ impl Collector {
                 return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
             }
         }
-        call_hold::forget();
+        self.callbacks_on = true;
         Ok(())
     }
 
     pub(super) fn turn_on(&mut self) -> Result<(), Error> {
         self.turned_on_ns = clock::now_ns();
         if !collection_state::State::load().has(collection_state::ON) {
-            self.turn_callbacks_on()?;
+            self.log_calls_and_events()?;
         }
         self.missing_kinds.clear();
         for &(kind, required) in
@@ -334,31 +332,6 @@ impl Collector {
         if !self.library.version().hangs_over_graphs() || graph_gate::apart(&work).is_none() {
             work();
         }
-    }
-
-    /// Disables the callbacks that [`turn_callbacks_on`](Self::turn_callbacks_on) enabled, except
-    /// those of the switch, while no thread is in a call.
-    pub(super) fn turn_callbacks_off(&mut self, is_end: bool) {
-        let Some(subscription) = self.subscription else { return };
-        let watches_switch = self.config.watches_switch();
-        let has_domain = |domain| self.callbacks.contains(&Enabled::Domain(domain));
-        if watches_switch && (has_domain(DOMAIN_DRIVER_API) || has_domain(DOMAIN_RUNTIME_API)) {
-            // Disabling a whole domain also disables the callbacks of the switch.
-            return;
-        }
-        let callbacks = self.callbacks.iter().copied();
-        let callbacks = callbacks.filter(|id| !(watches_switch && SWITCH.contains(id)));
-        let enable = move |callback, is_on| {
-            let _ = subscription.enable(callback, is_on);
-        };
-        let (enable, callbacks): (call_hold::Enable, Vec<_>) =
-            (Arc::new(enable), callbacks.collect());
-        if is_end {
-            call_hold::disable_at_end(&enable, &callbacks);
-        } else {
-            call_hold::disable(enable, callbacks);
-        }
-        self.callbacks_on = false;
     }
 
     pub(super) fn restore(&self, undo: Undo) {

@@ -200,15 +200,8 @@ impl Collector {
         self.flusher.flush()
     }
 
-    /// Disables records and callbacks until [`resume`](Self::resume); retains the collected data.
-    /// Does nothing in a pause.
-    ///
-    /// Threads wait in their calls until callbacks are disabled: 0.1 to 0.6 ms on an H200. The wait
-    /// is 1 ms if one thread does not return, and some 20 ms if one does not get to run on busy
-    /// processors. If a thread stays in its call or does not run, callbacks stay enabled, and a
-    /// thread retries after a second, two, four, ... , at most 64. Before the hold, the caller
-    /// examines all threads of the process. This takes up to 20 us for each that ran since the last
-    /// pause, and 1 us for others; calls wait for 1 us a thread.
+    /// Disables records until [`resume`](Self::resume) and logs no calls; retains the collected
+    /// data. Does nothing in a pause. Callbacks stay enabled, and return at once.
     ///
     /// Waits for the GPU as [`stop`](Self::stop) does: work that is unfinished when its kind is
     /// disabled may get its end only when the kind is enabled again. A call that another thread is
@@ -225,9 +218,6 @@ impl Collector {
         let held = self.wait_idle();
         self.windows.push((since, self.waited_until(&held).max(since)));
         self.disable();
-        if !self.config.calls_in_pauses {
-            self.turn_callbacks_off(false);
-        }
         self.enabled.push((self.turned_on_ns, clock::now_ns()));
         self.unfinished = self.unfinished.saturating_add(held?);
         Ok(())
@@ -248,9 +238,6 @@ impl Collector {
         let on = self.turn_on();
         if on.is_err() {
             self.disable();
-            if !self.config.calls_in_pauses {
-                self.turn_callbacks_off(false);
-            }
             self.enabled.push((self.turned_on_ns, clock::now_ns()));
         }
         on
@@ -274,24 +261,9 @@ impl Collector {
             && self.config.start_paused
             && !collection_state::State::load().has(collection_state::ON)
         {
-            let on = self.turn_callbacks_on();
-            if on.is_err() {
-                self.stop_logging();
-            }
-            return on;
+            return self.log_calls_and_events().inspect_err(|_| collection_state::pause());
         }
         Ok(())
-    }
-
-    /// Stops logging calls until [`log_calls`](Self::log_calls) or the next
-    /// [`resume`](Self::resume). Does nothing outside a pause. CUPTI stays attached.
-    ///
-    /// Threads wait in their calls as in a [pause](Self::pause).
-    pub fn stop_logging(&mut self) {
-        if self.is_paused() && collection_state::State::load().has(collection_state::ON) {
-            collection_state::pause();
-            self.turn_callbacks_off(false);
-        }
     }
 
     /// True if calls are logged now.
@@ -309,8 +281,7 @@ impl Collector {
     /// Waits until the GPU has finished the launched work, as [`wait_idle`](Self::wait_idle) does,
     /// and at most 1 s for a last flush. If other threads launch meanwhile,
     /// [`Collected::window_ns`] ends at the time up to which all records have arrived. Their
-    /// launches wait while the kinds are disabled: until the GPU is idle, at most 100 ms. Calls
-    /// wait as in a [pause](Self::pause), on busy processors at most some 50 ms.
+    /// launches wait while the kinds are disabled: until the GPU is idle, at most 100 ms.
     ///
     /// # Errors
     ///

@@ -485,12 +485,6 @@ impl Fake {
         STATE.lock().enabled.all()
     }
 
-    /// The functions whose calls go through the library, even if no subscription may have enabled
-    /// their callbacks.
-    pub fn hooked_callbacks(&self) -> Vec<(u32, u32)> {
-        STATE.lock().hooks.all()
-    }
-
     /// True if calls of this driver function have activity records.
     pub fn has_driver_records(&self, function: DriverFunction) -> bool {
         self.has_records(ActivityKind::DRIVER, (DOMAIN_DRIVER_API, function.0))

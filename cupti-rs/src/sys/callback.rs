@@ -11,7 +11,6 @@ use super::abi::*;
 use super::functions::*;
 use crate::buffer::POOL;
 use crate::call_class::CallClass;
-use crate::call_hold;
 use crate::call_log::{self, DriverFunction, RuntimeFunction};
 use crate::callback_handler::{
     self, ApiCall, Callback, GraphIds, Module, NvtxCall, Resource, ResourceKind, Site, StateNotice,
@@ -19,7 +18,7 @@ use crate::callback_handler::{
 };
 use crate::callback_panics;
 use crate::collection_state::{
-    BEGINS_HELD, GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS,
+    GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS,
 };
 use crate::graph_gate;
 use crate::graphs::{self, GraphEvent, GraphEventKind};
@@ -41,40 +40,24 @@ pub(crate) unsafe extern "C" fn callback(
     data: *const c_void,
 ) {
     let state = State::load();
+    // Callbacks stay enabled in pauses, where nothing else happens here.
+    if !state.has(ON | SWITCH) {
+        return;
+    }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: CUPTI passed `data` to this call for this domain and id, and the value is dropped
         // before we return.
         let Some(payload) = (unsafe { Payload::new(domain, id, data) }) else { return };
         match payload.api_call() {
-            Some(call) if state.is_of_collection() => api_call(state, call),
+            Some(call) if call.domain == DOMAIN_DRIVER_API && state.only_logs() => {
+                log_driver_call(state, call);
+            }
+            Some(call) => other(state, call),
             None if state.has(ON) => event(state, &payload),
-            _ => {}
+            None => {}
         }
     }));
     outcome.unwrap_or_else(callback_panics::caught);
-}
-
-#[inline(always)] // into the one hot callback
-fn api_call(mut state: State, call: ApiData<'_>) {
-    let is_entering = call.is_entering();
-    if is_entering {
-        state = call_hold::begin(state, call.domain, call.id);
-        if state.has(BEGINS_HELD) {
-            call_hold::wait_at_begin();
-            state = State::load();
-        }
-        if call_hold::is_disabled(call.domain, call.id) {
-            call_hold::enable_again(call.domain, call.id);
-        }
-    }
-    if call.domain == DOMAIN_DRIVER_API && state.only_logs() {
-        log_driver_call(state, call);
-    } else if state.has(ON | SWITCH) {
-        other(state, call);
-    }
-    if !is_entering {
-        call_hold::end(state);
-    }
 }
 
 /// CUPTI's structure for the current callback. It is a local of [`callback`] and of its callees:

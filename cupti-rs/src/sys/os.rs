@@ -86,32 +86,6 @@ pub(crate) fn thread_name() -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// The ids of all threads of this process.
-pub(crate) fn threads() -> Vec<u32> {
-    // Miri has no such folder.
-    let folder = (!cfg!(miri)).then(|| std::fs::read_dir("/proc/self/task"));
-    let threads = folder.into_iter().flatten().flatten().flatten();
-    threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// The run time of a thread of this process; `None` if it has ended.
-pub(crate) fn cpu_time(thread: u32) -> Option<Duration> {
-    // The clock of a thread by its id, in the kernel's encoding.
-    let clock = !thread.cast_signed() << 3 | 6;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the target is a live timespec; an unknown clock is refused.
-    let outcome = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    (outcome == 0).then(|| Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32))
-}
-
-/// True if a thread of this process runs or waits for a processor.
-pub(crate) fn is_runnable(thread: u32) -> bool {
-    // The thread's name stands in parentheses and may itself contain parentheses.
-    let stat = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-    let after_name = stat.rsplit(|&byte| byte == b')').next();
-    after_name.is_some_and(|fields| fields.starts_with(b" R"))
-}
-
 /// Prepares [`fence_all_threads`], which takes milliseconds the first time. False if the kernel
 /// lacks it.
 pub(crate) fn can_fence_all_threads() -> bool {

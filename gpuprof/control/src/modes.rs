@@ -40,53 +40,32 @@ impl fmt::Display for Budget {
 }
 
 /// Records calls continuously, and GPU work in windows within a budget. As text, separated by
-/// commas: the budget or `calls-only`, then `rate=SHARE`, `slow=SECONDS`, `watch=SECONDS`,
-/// `peak-launches=COUNT`, `attach-cost=SHARE`, `baseline=SECONDS`.
+/// commas: the budget or `calls-only`, then `rate=SHARE`, `slow=SECONDS`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct AlwaysOn {
-    /// The maximum share of the program's time that recording may take; `None` records calls only.
+    /// The maximum share of the units' time that windows may cost; `None` records calls only.
     pub budget: Option<Budget>,
-    /// The maximum share of units that is drawn.
+    /// The share of units that is drawn.
     pub rate: Option<f64>,
     /// Duration above which a unit triggers recording of the next unit.
     pub slow: Option<Duration>,
-    /// The time for which launches are counted before the first window.
-    pub watch: Option<Duration>,
-    /// The number of launches per second under the highest load.
-    pub peak_launches: Option<f64>,
-    /// The share of the program's time that CUPTI's first call costs. Above the budget CUPTI is
-    /// never called.
-    pub attach_cost: Option<f64>,
-    /// The time for which ranges are timed before and after CUPTI's first call. Without it CUPTI is
-    /// called at the start.
-    pub baseline: Option<Duration>,
 }
 
 impl AlwaysOn {
     /// Creates the mode with windows within this budget, or with calls only for `None`.
     pub fn new(budget: Option<Budget>) -> Self {
-        let (rate, slow, watch) = (None, None, None);
-        let (peak_launches, attach_cost, baseline) = (None, None, None);
-        Self { budget, rate, slow, watch, peak_launches, attach_cost, baseline }
+        Self { budget, rate: None, slow: None }
     }
 
     /// True if a setting of windows beside the budget is set.
     pub fn has_settings_of_windows(&self) -> bool {
-        let Self { rate, slow, watch, peak_launches, .. } = self;
-        rate.is_some() || slow.is_some() || watch.is_some() || peak_launches.is_some()
-    }
-
-    /// True if CUPTI is not called at the start.
-    pub fn attaches_later(&self) -> bool {
-        // The library uses this default if only calls are recorded.
-        let budget = self.budget.map_or(0.03, |budget| budget.share());
-        self.baseline.is_some() || self.attach_cost.is_some_and(|share| share > budget)
+        self.rate.is_some() || self.slow.is_some()
     }
 }
 
 const ALWAYS_ON: &str = "give a share of time from 0% to 100%, as 3%, or calls-only; then with commas \
-                         rate=SHARE, slow=SECONDS, watch=SECONDS, peak-launches=COUNT, attach-cost=SHARE, baseline=SECONDS";
+                         rate=SHARE, slow=SECONDS";
 
 impl FromStr for AlwaysOn {
     type Err = String;
@@ -104,10 +83,6 @@ impl FromStr for AlwaysOn {
             match key {
                 "rate" => settings.rate = Some(share(number()?)?),
                 "slow" => settings.slow = Some(seconds(value)?),
-                "watch" => settings.watch = Some(seconds(value)?),
-                "attach-cost" => settings.attach_cost = Some(share(number()?)?),
-                "baseline" => settings.baseline = Some(seconds(value)?),
-                "peak-launches" => settings.peak_launches = Some(launches(number()?)?),
                 _ => return Err(ALWAYS_ON.to_owned()),
             }
         }
@@ -120,11 +95,6 @@ fn share(share: f64) -> Result<f64, String> {
     is_share.then_some(share).ok_or_else(|| format!("{share} is no share from 0 to 1"))
 }
 
-fn launches(count: f64) -> Result<f64, String> {
-    let is_count = (0.0..=1e12).contains(&count);
-    is_count.then_some(count).ok_or_else(|| format!("{count} is no number of launches a second"))
-}
-
 impl fmt::Display for AlwaysOn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.budget {
@@ -132,14 +102,7 @@ impl fmt::Display for AlwaysOn {
             None => f.write_str("calls-only")?,
         }
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        for (key, value) in [
-            ("rate", self.rate),
-            ("slow", seconds(self.slow)),
-            ("watch", seconds(self.watch)),
-            ("peak-launches", self.peak_launches),
-            ("attach-cost", self.attach_cost),
-            ("baseline", seconds(self.baseline)),
-        ] {
+        for (key, value) in [("rate", self.rate), ("slow", seconds(self.slow))] {
             if let Some(value) = value {
                 write!(f, ",{key}={value}")?;
             }
@@ -244,8 +207,7 @@ mod tests {
 
     #[test]
     fn texts_round_trip() {
-        let text =
-            "0.5%,rate=0.1,slow=0.2,watch=5,peak-launches=50000,attach-cost=0.004,baseline=2";
+        let text = "0.5%,rate=0.1,slow=0.2";
         let settings: AlwaysOn = text.parse().unwrap();
         assert_eq!((settings.rate, settings.slow), (Some(0.1), Some(Duration::from_millis(200))));
         assert_eq!(
@@ -254,16 +216,9 @@ mod tests {
         );
         let plain: AlwaysOn = "calls-only".parse().unwrap();
         assert_eq!(plain.to_string(), "calls-only");
-        for (text, of_windows, later) in [
-            ("calls-only", false, false),
-            ("calls-only,attach-cost=0.2", false, true),
-            ("1%,attach-cost=0.005", false, false),
-            ("1%,attach-cost=0.02,watch=1", true, true),
-            ("3%,baseline=1", false, true),
-        ] {
+        for (text, of_windows) in [("calls-only", false), ("1%", false), ("1%,slow=1", true)] {
             let settings: AlwaysOn = text.parse().unwrap();
             assert_eq!(settings.has_settings_of_windows(), of_windows, "{text}");
-            assert_eq!(settings.attaches_later(), later, "{text}");
         }
         assert_eq!((Budget::default().share(), Budget::default().to_string()), (0.03, "3%".into()));
         for text in ["seconds=0.5", "operations=100000"] {
@@ -287,10 +242,7 @@ mod tests {
             ("3%,rate", "rate=SHARE"),
             ("3%,often", "rate=SHARE"),
             ("3%,slow=soon", "not a number of seconds"),
-            ("3%,peak-launches=-1", "launches a second"),
-            ("3%,peak-launches=NaN", "launches a second"),
-            ("3%,attach-cost=3", "no share"),
-            ("3%,baseline=soon", "not a number of seconds"),
+            ("3%,watch=1", "rate=SHARE"),
         ] {
             assert!(always_on(text).contains(why), "{text}: {}", always_on(text));
         }

@@ -43,8 +43,7 @@ const REPLACED: [(&str, &str); 9] = [
     ("GPUPROF_LOG", "log"),
 ];
 /// Keys of [`AlwaysOn`] beside the budget.
-const ALWAYS_ON_KEYS: [&str; 6] =
-    ["rate", "slow", "watch", "peak-launches", "attach-cost", "baseline"];
+const ALWAYS_ON_KEYS: [&str; 2] = ["rate", "slow"];
 
 /// The options of a run. Its processes inherit them as environment variables.
 ///
@@ -263,13 +262,8 @@ impl Options {
             if settings.slow.is_some() && !matches!(self.start, Start::Range(_)) {
                 return of("slow units are ranges: name them with start=range=NAME");
             }
-            if settings.baseline.is_some() && !matches!(self.start, Start::Range(_)) {
-                return of("what is timed are ranges: name them with start=range=NAME");
-            }
             if settings.budget.is_none() && settings.has_settings_of_windows() {
-                return of(
-                    "without windows there is nothing to draw: leave out rate, slow, watch and peak-launches",
-                );
+                return of("without windows no unit is drawn: leave out rate and slow");
             }
         }
         if let Some(part) = self.keep_last {
@@ -296,8 +290,8 @@ impl Options {
     }
 }
 
-const KEYS: &str = "give KEY=VALUE, with commas between; keys are start, stop, always-on, rate, slow, watch, \
-                    peak-launches, attach-cost, baseline, keep-last, trigger, graphs, stacks, host-samples and log";
+const KEYS: &str = "give KEY=VALUE, with commas between; keys are start, stop, always-on, rate, slow, \
+                    keep-last, trigger, graphs, stacks, host-samples and log";
 
 fn parsed<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, Error> {
     value.parse().map_err(|why: String| option(key, value, &why))
@@ -417,11 +411,11 @@ mod tests {
             assert_eq!(Options::from_variables(get).unwrap(), Some(options));
         }
         let mut sampled = Options::new("/r");
-        sampled.always_on = Some("0.5 %,watch=1".parse().unwrap());
+        sampled.always_on = Some("0.5 %,rate=0.2".parse().unwrap());
         sampled.stacks = Some(Duration::from_micros(20));
         sampled.host_samples = Some(HostSamples::Timers);
         let variables = sampled.variables().unwrap();
-        let text = "start=now,always-on=0.5%,watch=1,stacks=0.00002,host-samples=timers";
+        let text = "start=now,always-on=0.5%,rate=0.2,stacks=0.00002,host-samples=timers";
         assert!(variables.contains(&(OPTIONS_VARIABLE, Some(text.into()))), "{variables:?}");
         let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
         assert_eq!(Options::from_variables(get).unwrap(), Some(sampled));
@@ -520,8 +514,8 @@ mod tests {
         }
         for (options, why) in [
             ("always-on=3%,slow=1", "slow units are ranges"),
-            ("always-on=calls-only,rate=0.1", "nothing to draw"),
-            ("always-on=3%,baseline=1", "what is timed are ranges"),
+            ("always-on=calls-only,rate=0.1", "no unit is drawn"),
+            ("always-on=3%,baseline=1", "keys are start"),
             ("keep-last=seconds=1,always-on=3%", "the last part"),
             ("keep-last=seconds=1,start=range=a", "the last part"),
             ("graphs=whole,always-on=3%", "for a whole run"),

@@ -3,6 +3,7 @@
 //! A sampling session of `profiler-core` runs beside the recording. Its units are the ranges with
 //! one name, or time slices. The recording has the same windows.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -47,7 +48,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A sampling session and its open unit.
+/// A sampling session and its open units.
 struct Sampling {
     /// `None` after the session has ended.
     session: Mutex<Option<Arc<AlwaysOnSession>>>,
@@ -63,11 +64,13 @@ struct Sampling {
     ended: Condvar,
 }
 
-/// The open unit; at most one is open.
+/// The open units by number.
 #[derive(Default)]
 struct Open {
-    number: u64,
-    unit: Option<UnitToken>,
+    last: u64,
+    units: BTreeMap<u64, UnitToken>,
+    /// Those of them that are recorded: they share a window of the recording.
+    recorded: u32,
 }
 
 /// Starts sampling beside a paused recording.
@@ -84,19 +87,13 @@ pub(crate) fn start(
 
 /// Converts the options to the settings of the session.
 fn of(settings: &Settings) -> AlwaysOn {
-    let Settings { budget, rate, slow, watch, peak_launches, attach_cost, baseline, .. } =
-        *settings;
-    // An unmodified program may capture its graphs at the start, so the default baseline is zero.
-    let mut all = AlwaysOn::new().baseline(baseline.unwrap_or_default());
-    all = attach_cost.into_iter().fold(all, AlwaysOn::attach_cost);
-    all = match budget {
-        Some(budget) => all.budget(budget.share()),
-        None => all.calls_only(),
+    let Settings { budget, rate, slow, .. } = *settings;
+    let all = match budget {
+        Some(budget) => AlwaysOn::new().budget(budget.share()),
+        None => AlwaysOn::new().calls_only(),
     };
-    all = rate.into_iter().fold(all, AlwaysOn::rate);
-    all = slow.into_iter().fold(all, AlwaysOn::slow);
-    all = watch.into_iter().fold(all, AlwaysOn::watch);
-    peak_launches.into_iter().fold(all, AlwaysOn::peak_launches)
+    let all = rate.into_iter().fold(all, AlwaysOn::rate);
+    slow.into_iter().fold(all, AlwaysOn::slow)
 }
 
 /// True if the process is sampled in time slices.
@@ -147,8 +144,8 @@ pub(crate) fn finish() -> Option<Result<Report, Error>> {
     let sampling = SAMPLING.get()?;
     *sampling.is_over.lock() = true;
     sampling.ended.notify_all();
-    let unit = sampling.open.lock().number;
-    sampling.end(unit);
+    let open: Vec<u64> = sampling.open.lock().units.keys().copied().collect();
+    open.into_iter().for_each(|unit| sampling.end(unit));
     let session = sampling.session.lock().take()?;
     // A thread that begins a range may briefly hold another reference.
     let report = match Arc::try_unwrap(session) {
@@ -185,24 +182,28 @@ impl Sampling {
         let unit = self.session()?.begin_unit(name)?;
         let is_recorded = unit.is_recorded();
         let mut open = self.open.lock();
-        open.number += 1;
-        open.unit = Some(unit);
+        open.last += 1;
+        let number = open.last;
+        open.units.insert(number, unit);
         if is_recorded {
-            self.count.fetch_add(1, Ordering::Relaxed);
-            let is_written = (self.windows.begin)();
-            self.unwritten.fetch_add(u64::from(!is_written), Ordering::Relaxed);
+            open.recorded += 1;
+            if open.recorded == 1 {
+                self.count.fetch_add(1, Ordering::Relaxed);
+                let is_written = (self.windows.begin)();
+                self.unwritten.fetch_add(u64::from(!is_written), Ordering::Relaxed);
+            }
         }
-        Some(open.number)
+        Some(number)
     }
 
     fn end(&self, number: u64) {
         let mut open = self.open.lock();
-        if open.number != number {
-            return;
-        }
-        let Some(unit) = open.unit.take() else { return };
+        let Some(unit) = open.units.remove(&number) else { return };
         if unit.is_recorded() {
-            (self.windows.end)();
+            open.recorded -= 1;
+            if open.recorded == 0 {
+                (self.windows.end)();
+            }
         }
         drop(open);
         if let Some(session) = self.session() {
@@ -221,7 +222,7 @@ mod tests {
     fn windows_that_the_recording_refuses_are_in_the_report() {
         let fake = Fake::new();
         let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-        let session = profiler.always_on(&AlwaysOn::new().budget(1.0)).unwrap();
+        let session = profiler.always_on(&AlwaysOn::new().budget(1.0).rate(1.0)).unwrap();
         let windows = Windows { begin: || false, end: || {} };
         let sampling = Sampling::new(session, Some("step"), windows);
         let report = || sampling.described(sampling.session().unwrap().snapshot().unwrap());
@@ -237,6 +238,6 @@ mod tests {
             text.starts_with("1 windows are in the sums below, and not in the recording"),
             "{text}"
         );
-        assert!(text.contains("Always on:"), "{text}");
+        assert!(text.contains("by range"), "{text}");
     }
 }

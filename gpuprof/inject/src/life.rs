@@ -269,8 +269,8 @@ impl Life {
         let library = cupti::Library::open_within_initialisation().map_err(text)?;
         self.find_devices(library.clone());
         let mut config = Config::new().drain_timeout(GPU_AT_EXIT).start_paused(!is_on);
-        if let Some(settings) = &self.options.always_on {
-            config = config.calls_in_pauses(true).attach_on_request(settings.attaches_later());
+        if self.options.always_on.is_some() {
+            config = config.calls_in_pauses(true);
         }
         if self.options.start == Start::CudaProfilerApi {
             config = config.on_profiler_switch(|on| {

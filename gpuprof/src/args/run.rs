@@ -41,32 +41,14 @@ pub(crate) struct RunArgs {
     /// Stop recording after this many instances of the range of --range; the program goes on
     #[arg(long, value_name = "COUNT", value_parser = ranges)]
     pub(crate) ranges: Option<Stop>,
-    /// Record calls all the time, and GPU work in windows drawn at random that cost at most this
-    /// share of the time [default: 3%]; with --range NAME a window is one such range; `calls-only`
-    /// opens none
+    /// Record calls all the time, and GPU work in windows drawn at random that make the program slower by at most this
+    /// share [default: 3%]; with --range NAME a window is one such range; `calls-only` opens none
     #[arg(long, value_name = "BUDGET", num_args = 0..=1, require_equals = true, default_missing_value = "3%",
           conflicts_with_all = ["delay", "duration", "ranges"], value_parser = always_on)]
     pub(crate) always_on: Option<AlwaysOn>,
-    /// With --always-on, the largest share of ranges or slices that is drawn, from 0 to 1
+    /// With --always-on, the share of ranges or slices that is drawn, from 0 to 1 [default: 0.01, and at least one in 20 s]
     #[arg(long, value_name = "SHARE", requires = "always_on", value_parser = share)]
     pub(crate) rate: Option<f64>,
-    /// With --always-on, watch launches for this long before the first window, which makes later launches dearer
-    /// [default: 30s]
-    #[arg(long, value_name = "TIME", requires = "always_on", value_parser = humantime::parse_duration)]
-    pub(crate) watch: Option<Duration>,
-    /// With --always-on, the launches a second of the program's highest load: no window opens if dearer launches would
-    /// exceed the budget there [default: the most while they are watched]
-    #[arg(long, value_name = "COUNT", requires = "always_on", value_parser = at_least_zero)]
-    pub(crate) peak_launches: Option<f64>,
-    /// With --always-on, the share of the program's time that CUPTI's first call costs, from 0 to 1, as a report of another run
-    /// has it: above the budget CUPTI is never called, and ranges alone are recorded
-    #[arg(long, value_name = "SHARE", requires = "always_on", value_parser = share)]
-    pub(crate) attach_cost: Option<f64>,
-    /// With --always-on and --range, time the ranges for this long before CUPTI's first call, and again after it: the report has
-    /// what it costs. Graphs that are captured before have no ranges by node [default: CUPTI is
-    /// called at the start, and this is not measured]
-    #[arg(long, value_name = "TIME", requires = "always_on", value_parser = humantime::parse_duration)]
-    pub(crate) baseline: Option<Duration>,
     /// Keep only the last part, in memory: a time, as 10s, or a number of GPU operations, as 100000. It is written at the
     /// end, by `gpuprof snapshot`, and by --slow and --on-error
     #[arg(long, value_name = "TIME|COUNT", conflicts_with_all = ["always_on", "range", "duration", "ranges"], value_parser = keep_last)]

@@ -155,9 +155,7 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
     }
     match (&mut options.always_on, &slow[..]) {
         (Some(settings), _) => {
-            (settings.rate, settings.watch) = (args.rate, args.watch);
-            settings.peak_launches = args.peak_launches;
-            (settings.attach_cost, settings.baseline) = (args.attach_cost, args.baseline);
+            settings.rate = args.rate;
             settings.slow = slow.first().map(|(_, time)| *time);
             if !matches!(options.start, Start::Now | Start::Range(_)) {
                 return usage(
@@ -169,12 +167,9 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
                     "with --always-on, --slow NAME=TIME is of the range of --range NAME: give both, once",
                 );
             }
-            if settings.baseline.is_some() && range.is_none() {
-                return usage("--baseline times the ranges of --range NAME: give both");
-            }
             if settings.budget.is_none() && settings.has_settings_of_windows() {
                 return usage(
-                    "--always-on=calls-only opens no window: leave out --rate, --watch, --peak-launches and --slow",
+                    "--always-on=calls-only opens no window: leave out --rate and --slow",
                 );
             }
         }

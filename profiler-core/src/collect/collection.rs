@@ -224,9 +224,6 @@ impl Collection {
             carried_over,
             panics_before: self.observing.switch.panics(),
             sink: request.sink.clone(),
-            reads_pauses: request.config.logs_calls_in_pauses()
-                && (request.keep != Retention::Nothing
-                    || request.sink.as_ref().is_some_and(|sink| sink.lock().reads_pauses())),
         });
         if let (Some(sink), Some(view)) = (&request.sink, self.views.last_mut()) {
             sink.lock().begin(&SessionStart {
@@ -298,16 +295,6 @@ impl Collection {
             return Ok(());
         }
         Ok(self.collector.pause()?)
-    }
-
-    /// Stops logging calls if at most one session needs them and no session is in a window. Returns
-    /// true if calls are not logged now.
-    pub(super) fn stop_logging(&mut self) -> bool {
-        let readers = self.views.iter().filter(|view| view.reads_pauses).count();
-        if readers <= 1 && !self.is_on() {
-            self.collector.stop_logging();
-        }
-        !self.collector.logs_calls()
     }
 
     /// Marks the session's end. The returned waiter is used without the collection's lock.

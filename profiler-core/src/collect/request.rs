@@ -50,11 +50,6 @@ pub(crate) trait Sink: std::fmt::Debug + Send {
 
     /// The return time of the call that has waited longest for its record.
     fn waits_since_ns(&self) -> Option<u64>;
-
-    /// True if it uses calls that are logged in pauses.
-    fn reads_pauses(&self) -> bool {
-        false
-    }
 }
 
 pub(crate) type Then = Arc<dyn Fn() + Send + Sync>;

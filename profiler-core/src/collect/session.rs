@@ -37,17 +37,6 @@ pub(crate) struct Session {
     stacks: SessionStacks,
 }
 
-/// The current use of CUPTI.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct CuptiUse {
-    /// True if CUPTI was called.
-    pub(crate) is_attached: bool,
-    /// True if CUPTI collects.
-    pub(crate) is_on: bool,
-    /// True if calls are logged.
-    pub(crate) logs: bool,
-}
-
 /// The stacks of a session, if it takes any.
 #[derive(Debug, Default)]
 struct SessionStacks {
@@ -177,35 +166,6 @@ impl Session {
         self.with(paused).unwrap_or(false)
     }
 
-    /// The current use of CUPTI.
-    pub(crate) fn cupti_use(&self) -> Result<CuptiUse, Error> {
-        let of = |running: &mut Collection| {
-            let collector = &running.collector;
-            Ok(CuptiUse {
-                is_attached: collector.is_attached(),
-                is_on: !collector.is_paused(),
-                logs: collector.logs_calls(),
-            })
-        };
-        self.with(of)
-    }
-
-    /// Makes the first call into CUPTI, which enables nothing.
-    pub(crate) fn attach(&self) -> Result<(), Error> {
-        self.with(|running| Ok(running.collector.attach()?))
-    }
-
-    /// Logs calls from now on, by its settings.
-    pub(crate) fn log_calls(&self) -> Result<(), Error> {
-        self.with(|running| Ok(running.collector.log_calls()?))
-    }
-
-    /// Stops logging calls, if no other session reads them and none is in a window. Returns true if
-    /// calls are not logged now.
-    pub(crate) fn stop_logging(&self) -> Result<bool, Error> {
-        self.with(|running| Ok(running.stop_logging()))
-    }
-
     /// Begins a window now. While CUPTI collects, it takes no lock that is held for long. Otherwise
     /// it waits for the collection's lock up to `patience`, and turns CUPTI on.
     pub(crate) fn begin_window(&self, patience: Duration) -> Result<(), Error> {
@@ -225,20 +185,17 @@ impl Session {
         self.signals.bound(false);
     }
 
-    /// Turns CUPTI off after a wait for the GPU, unless a session is in a window. Returns the time
-    /// to turn it off, in which launches wait.
-    pub(crate) fn rest(&self) -> Result<Duration, Error> {
+    /// Turns CUPTI off after a wait for the GPU, unless a session is in a window. Launches wait
+    /// while it is turned off.
+    pub(crate) fn rest(&self) -> Result<(), Error> {
         let waiter = |running: &mut Collection| {
             let is_done = running.is_on() || running.collector.is_paused();
             Ok((!is_done).then(|| running.waiter()))
         };
-        let Some(waiter) = self.with(waiter)? else { return Ok(Duration::ZERO) };
+        let Some(waiter) = self.with(waiter)? else { return Ok(()) };
         let waited = waiter.wait();
-        let paused = self.with(|running| {
-            let begun = Instant::now();
-            running.pause().map(|()| begun.elapsed())
-        })?;
-        waited.map(|_| paused)
+        self.with(Collection::pause)?;
+        waited.map(drop)
     }
 
     /// Discards its data so far.

@@ -58,9 +58,6 @@ pub(super) struct View {
     pub(super) carried_over: CarriedOver,
     pub(super) panics_before: u64,
     pub(super) sink: Option<Arc<Mutex<dyn Sink>>>,
-    /// True if it includes calls that are logged in pauses; a file includes only calls of its
-    /// windows.
-    pub(super) reads_pauses: bool,
 }
 
 impl View {

@@ -17,8 +17,8 @@ const MOST_WINDOWS: usize = 1024;
 /// A bound of a drawn window.
 #[derive(Debug, Clone, Copy)]
 enum Bound {
-    Begin { at_ns: u64, probability: f64 },
-    End { at_ns: u64 },
+    Begin { at_ns: u64 },
+    End { at_ns: u64, probability: f64 },
 }
 
 /// The bounds of drawn windows, from the threads that open and close them.
@@ -28,15 +28,15 @@ pub(crate) struct WindowBounds(Mutex<Vec<Bound>>);
 impl WindowBounds {
     /// Begins a drawn window. The time is read under the lock: no segment that is taken before has
     /// a later call.
-    pub(crate) fn begin(&self, probability: f64) {
+    pub(crate) fn begin(&self) {
         let mut bounds = self.0.lock();
-        bounds.push(Bound::Begin { at_ns: now_ns(), probability });
+        bounds.push(Bound::Begin { at_ns: now_ns() });
     }
 
-    /// Ends the window.
-    pub(crate) fn end(&self) {
+    /// Ends the window, which was recorded with this probability.
+    pub(crate) fn end(&self, probability: f64) {
         let mut bounds = self.0.lock();
-        bounds.push(Bound::End { at_ns: now_ns() });
+        bounds.push(Bound::End { at_ns: now_ns(), probability });
     }
 }
 
@@ -50,8 +50,8 @@ struct Amounts {
 #[derive(Debug)]
 struct Window {
     start_ns: u64,
-    end_ns: Option<u64>,
-    probability: f64,
+    /// Its end, and the probability with which it was recorded.
+    end: Option<(u64, f64)>,
     /// Calls whose records have not arrived.
     waits_for: u64,
     paths: FxHashMap<Option<PathId>, Amounts>,
@@ -78,9 +78,8 @@ pub(crate) struct WindowSums {
     all: RatioEstimator,
     /// Windows that were dropped at the bound.
     pub(crate) dropped: u64,
-    /// The windows in the estimates, with or without work, and their submissions.
+    /// The windows in the estimates, with or without work.
     settled: u64,
-    seen: u64,
 }
 
 /// GPU times estimated for a whole session.
@@ -107,19 +106,18 @@ impl WindowSums {
     pub(crate) fn see_bounds(&mut self) {
         for bound in std::mem::take(&mut *self.bounds.0.lock()) {
             match bound {
-                Bound::Begin { at_ns, probability } => {
+                Bound::Begin { at_ns } => {
                     self.windows.push_back(Window {
                         start_ns: at_ns,
-                        end_ns: None,
-                        probability,
+                        end: None,
                         waits_for: 0,
                         paths: FxHashMap::default(),
                         late: Vec::new(),
                     });
                 }
-                Bound::End { at_ns } => {
+                Bound::End { at_ns, probability } => {
                     if let Some(last) = self.windows.back_mut() {
-                        last.end_ns.get_or_insert(at_ns);
+                        last.end.get_or_insert((at_ns, probability));
                     }
                 }
             }
@@ -150,7 +148,7 @@ impl WindowSums {
         let after = self.windows.partition_point(|window| window.start_ns <= at_ns);
         let place = after.checked_sub(1)?;
         let window = &mut self.windows[place];
-        if window.end_ns.is_some_and(|end_ns| at_ns >= end_ns) {
+        if window.end.is_some_and(|(end_ns, _)| at_ns >= end_ns) {
             return None;
         }
         window.add(rows, Amounts { submissions: 1, gpu_ns: 0 });
@@ -187,7 +185,8 @@ impl WindowSums {
     pub(crate) fn settle(&mut self, until_ns: u64, tables: &SumTables) {
         while let Some(window) = self.windows.front()
             && window.waits_for == 0
-            && window.end_ns.is_some_and(|end_ns| end_ns < until_ns)
+            && let Some((end_ns, probability)) = window.end
+            && end_ns < until_ns
             && let Some(window) = self.windows.pop_front()
         {
             self.first += 1;
@@ -207,20 +206,14 @@ impl WindowSums {
                 }
             }
             self.settled += 1;
-            self.seen += of_all.submissions;
             let amounts = |of: Amounts| (of.submissions as f64, of.gpu_ns as f64);
             for (path, of_path) in inclusive {
                 let (size, amount) = amounts(of_path);
-                self.estimators[path as usize].add(window.probability, size, amount);
+                self.estimators[path as usize].add(probability, size, amount);
             }
             let (size, amount) = amounts(of_all);
-            self.all.add(window.probability, size, amount);
+            self.all.add(probability, size, amount);
         }
-    }
-
-    /// The mean number of submissions of a window.
-    pub(crate) fn mean_submissions(&self) -> f64 {
-        self.seen as f64 / self.settled.max(1) as f64
     }
 
     /// The estimates so far.

@@ -188,10 +188,6 @@ impl Sink for Watcher {
     fn waits_since_ns(&self) -> Option<u64> {
         None
     }
-
-    fn reads_pauses(&self) -> bool {
-        true
-    }
 }
 
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use profiler_base::units::nanoseconds;
 use profiler_base::{order, setters};
 use rustc_hash::FxHashMap;
 
-use super::always_on::{AlwaysOnReport, State};
+use super::always_on::AlwaysOnReport;
 use crate::join::health::Health;
 use crate::join::totals::Totals;
 use crate::profile::summary::{PathSummary, Summary};
@@ -133,26 +133,15 @@ impl RangeMetrics {
                     .set(ns / 1e9);
             }
         }
-        // A declared cost is 0 while CUPTI is not called.
-        let attached =
-            report.attach_cost().share().filter(|_| report.state() != State::NotAttached);
-        let attached = attached.map(|share| ("attach", share));
-        let shares = [
-            ("windows", report.window_share()),
-            ("calls", report.fixed_share()),
-            ("budget", report.budget()),
-            ("lasting", report.lasting_share()),
-        ];
-        for (part, share) in shares.into_iter().chain(attached) {
+        for (part, share) in [("windows", report.window_share()), ("budget", report.budget())] {
             gauge!("gpu_profiler_cost_ratio", "part" => part).set(share);
         }
-        gauge!("gpu_profiler_logged_ratio").set(report.logged_share());
         let counts = report.counts();
         let now = [
             ("drawn", counts.drawn),
             ("after_slow", counts.after_slow),
             ("refused", counts.refused),
-            ("over_budget", counts.over_budget),
+            ("closing", counts.while_closing),
             ("graphs", counts.while_graphs_were_made),
         ];
         for ((outcome, count), last) in now.into_iter().zip(&mut self.sampling) {

@@ -313,16 +313,14 @@ impl Profiler {
         self.settings.config.clone().add_kind(ActivityKind::GRAPH_TRACE)
     }
 
-    /// The configuration for windows: records only in windows. Calls are logged all the time, or
-    /// from the time CUPTI is attached on request.
-    pub(crate) fn in_windows(&self, attach_on_request: bool) -> Result<Config, Error> {
+    /// The configuration for windows: records only in windows. Calls are logged all the time.
+    pub(crate) fn in_windows(&self) -> Result<Config, Error> {
         if self.settings.config.asks_for(ActivityKind::GRAPH_TRACE) {
             let why = "the profiler collects graphs as intervals (GRAPH_TRACE), and CUPTI 13 loses records or \
                        crashes where that takes turns with kernels: use `whole_graphs` for the whole run, or remove the kind";
             return Err(Error::new(Kind::AlwaysOn { why: why.to_owned() }));
         }
-        let config = self.settings.config.clone().calls_in_pauses(true).start_paused(true);
-        Ok(config.attach_on_request(attach_on_request))
+        Ok(self.settings.config.clone().calls_in_pauses(true).start_paused(true))
     }
 
     /// A streaming join with this profiler's bounds.

@@ -137,7 +137,7 @@ impl RecordingFile {
     /// # Errors
     /// Same as [`pause`](Self::pause).
     pub fn rest(&self) -> Result<(), Error> {
-        self.session.rest().map(drop)
+        self.session.rest()
     }
 
     /// True between a pause and the next resume, and after a [paused

@@ -1,88 +1,122 @@
-//! The open step or request, and the times of others.
+//! The open units, and the window that records those that were drawn.
 
 use std::time::Duration;
 
 use cupti::clock::now_ns;
-use parking_lot::{Condvar, Mutex};
-use rustc_hash::FxHashMap;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::comparison::{Charged, Comparison, Step, TimedCost};
-use super::controller::{Controller, Decision};
+use super::controller::Controller;
 use super::report::UnitCounts;
 use crate::error::Error;
-
-/// The maximum wait of a unit for the profiler's own threads; then it opens no window.
-pub(super) const PATIENCE: Duration = Duration::from_millis(1);
-/// The maximum number of unit names with their own mean time; others share one.
-const MOST_NAMES: usize = 64;
-/// The minimum weight of the latest time in a mean is one divided by this; a mean is known from
-/// this many values on.
-const MEAN_OF: u64 = 16;
-const ENOUGH: u64 = 8;
 
 /// A unit that has begun.
 #[derive(Debug)]
 pub(super) struct Begun {
-    pub(super) start_ns: u64,
-    pub(super) window: Option<OpenWindow>,
+    start_ns: u64,
     /// The row of its name.
     name: usize,
+    /// The probability with which it was drawn; 0 if it could not be drawn.
+    probability: f64,
+    pub(super) recorded: Option<Recorded>,
+    /// The number of windows that had begun or were open when the unit began.
+    windows: u64,
 }
 
-/// The window of a unit.
-#[derive(Debug)]
-pub(super) struct OpenWindow {
-    /// The probability with which it was drawn; `None` for a unit after a slow one.
-    pub(super) probability: Option<f64>,
-    /// The time to turn CUPTI on.
-    pub(super) begin_ns: u64,
+/// The reason why a unit is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recorded {
+    /// It was drawn at random.
+    Drawn,
+    /// The unit before it was slow. It is excluded from estimates.
+    AfterSlow,
 }
 
-/// A window that waits for its end, and the known part of its cost.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Closing {
-    pub(super) begin_ns: u64,
-    /// The mean increase of a unit's time in windows.
-    pub(super) longer_ns: f64,
-}
-
-/// An exponentially weighted mean.
-#[derive(Debug, Default, Clone, Copy)]
-struct Mean {
-    count: u64,
-    value: f64,
-}
-
-impl Mean {
-    fn add(&mut self, value: f64) {
-        self.count += 1;
-        self.value += (value - self.value) / self.count.min(MEAN_OF) as f64;
-    }
-}
-
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     #[default]
     Idle,
+    /// CUPTI is being turned on.
+    Opening,
     Open,
-    /// Its window waits for its end, or is being closed.
-    Waiting(Closing),
+    /// The window waits for its end.
+    Waiting,
+    /// CUPTI is being turned off.
     Closing,
 }
 
+/// The probability that a moment is recorded: that any of the open units is drawn.
 #[derive(Debug, Default)]
-struct Inner {
+struct Chance {
+    /// Open units that could be drawn, and those of them that were certain to be.
+    units: u32,
+    certain: u32,
+    /// The sum of `-ln(1 - p)` of the others.
+    hazard: f64,
+    /// Since the first drawn unit began: the time, and the integral of one divided by the chance.
+    since_ns: u64,
+    changed_ns: u64,
+    weight: f64,
+}
+
+impl Chance {
+    fn now(&self) -> f64 {
+        if self.certain > 0 { 1.0 } else { -(-self.hazard).exp_m1() }
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        let ns = now_ns.saturating_sub(self.changed_ns) as f64;
+        self.changed_ns = self.changed_ns.max(now_ns);
+        let chance = self.now();
+        if chance > 0.0 {
+            self.weight += ns / chance;
+        }
+    }
+
+    fn change(&mut self, now_ns: u64, probability: f64, begins: bool) {
+        self.advance(now_ns);
+        if probability <= 0.0 {
+            return;
+        }
+        let (units, certain) = (&mut self.units, &mut self.certain);
+        let hazard = if probability < 1.0 { -(-probability).ln_1p() } else { 0.0 };
+        let is_certain = u32::from(probability >= 1.0);
+        if begins {
+            (*units, *certain) = (*units + 1, *certain + is_certain);
+            self.hazard += hazard;
+        } else {
+            (*units, *certain) = (units.saturating_sub(1), certain.saturating_sub(is_certain));
+            // Differences leave a residue.
+            self.hazard = if self.units == 0 { 0.0 } else { (self.hazard - hazard).max(0.0) };
+        }
+    }
+
+    fn begin_window(&mut self, now_ns: u64) {
+        (self.since_ns, self.changed_ns, self.weight) = (now_ns, now_ns, 0.0);
+    }
+
+    /// The harmonic mean of the chance since the window began.
+    fn of_window(&mut self, now_ns: u64) -> f64 {
+        self.advance(now_ns);
+        let ns = now_ns.saturating_sub(self.since_ns) as f64;
+        if self.weight > 0.0 && ns > 0.0 { (ns / self.weight).min(1.0) } else { self.now() }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inner {
     phase: Phase,
     is_over: bool,
-    counts: UnitCounts,
+    pub(super) counts: UnitCounts,
     last_error: Option<Error>,
     is_after_slow: bool,
     random: u64,
-    comparison: Comparison,
-    names: FxHashMap<String, usize>,
-    means: Vec<Mean>,
-    /// The increase of a unit's time in windows over the mean of other units.
-    longer: Mean,
+    chance: Chance,
+    /// Open units that were drawn, and all that are recorded.
+    drawn: u32,
+    recorded: u32,
+    /// Windows so far.
+    windows: u64,
+    pub(super) controller: Controller,
 }
 
 /// The units of a session.
@@ -92,27 +126,15 @@ pub(super) struct Units {
     changed: Condvar,
 }
 
-/// Decides whether a unit is recorded.
-pub(super) fn decide(
-    controller: &mut Controller,
-    now_ns: u64,
-    is_after_slow: bool,
-    random: f64,
-    counts: &mut UnitCounts,
-) -> Option<OpenWindow> {
-    match controller.offer(now_ns, random) {
-        Decision::Open { probability } => {
-            Some(OpenWindow { probability: Some(probability), begin_ns: 0 })
-        }
-        Decision::Skip if is_after_slow && controller.may_open(now_ns) => {
-            Some(OpenWindow { probability: None, begin_ns: 0 })
-        }
-        Decision::Skip => None,
-        Decision::ExceedsBudget => {
-            counts.over_budget += 1;
-            None
-        }
-    }
+/// Opens and closes windows.
+pub(super) trait Window {
+    /// Turns CUPTI on.
+    fn open(&self) -> Result<(), Error>;
+    /// Ends the recorded time. CUPTI stays on.
+    fn end(&self);
+    /// The time that estimates use begins, and ends with the probability of its window.
+    fn begin_estimate(&self);
+    fn end_estimate(&self, probability: f64);
 }
 
 /// The next number of splitmix64 (Steele, Lea and Flood 2014), uniform in [0, 1).
@@ -126,187 +148,170 @@ fn draw(state: &mut u64) -> f64 {
 }
 
 impl Units {
-    /// Begins a unit if none is open. `decide` receives whether the last unit was slow, and a
-    /// random number.
+    pub(super) fn new(controller: Controller) -> Self {
+        let random = now_ns() ^ (u64::from(std::process::id()) << 32);
+        let inner = Inner { controller, random, ..Inner::default() };
+        Self { inner: Mutex::new(inner), changed: Condvar::new() }
+    }
+
+    /// Begins a unit, and opens a window if the unit is drawn and none is open. No unit is drawn
+    /// while a window opens or closes, nor while graphs are made: `are_graphs_quiet` is false then,
+    /// and `None` if units are never drawn.
     pub(super) fn begin(
         &self,
         name: &str,
-        decide: impl FnOnce(bool, f64, &mut UnitCounts) -> Option<OpenWindow>,
+        are_graphs_quiet: Option<bool>,
+        window: &impl Window,
     ) -> Option<Begun> {
         let mut inner = self.inner.lock();
-        let inner = &mut *inner;
-        if !matches!(inner.phase, Phase::Idle) || inner.is_over {
-            inner.counts.overlapping += 1;
+        if inner.is_over {
             return None;
         }
-        inner.phase = Phase::Open;
         inner.counts.units += 1;
-        if inner.random == 0 {
-            inner.random = now_ns() ^ (u64::from(std::process::id()) << 32) | 1;
-        }
-        let random = draw(&mut inner.random);
-        let window = match inner.comparison.is_comparing() {
-            true => None,
-            false => decide(inner.is_after_slow, random, &mut inner.counts),
+        let start_ns = now_ns();
+        let name = inner.controller.row(name);
+        let wanted = inner.controller.begin(start_ns);
+        let is_free = matches!(inner.phase, Phase::Idle | Phase::Open);
+        inner.counts.while_graphs_were_made += u64::from(are_graphs_quiet == Some(false));
+        inner.counts.while_closing += u64::from(are_graphs_quiet == Some(true) && !is_free);
+        let can_be_drawn = are_graphs_quiet == Some(true) && is_free;
+        let probability = if can_be_drawn { wanted } else { 0.0 };
+        let windows = inner.windows;
+        let mut begun = Begun { start_ns, name, probability, recorded: None, windows };
+        let is_drawn = probability > 0.0 && draw(&mut inner.random) < probability;
+        let follows = inner.is_after_slow && can_be_drawn && inner.controller.may_open();
+        inner.chance.change(start_ns, probability, true);
+        let why = match (is_drawn, follows) {
+            (true, _) => Recorded::Drawn,
+            (false, true) => Recorded::AfterSlow,
+            (false, false) => return Some(begun),
         };
-        if window.is_some() {
-            inner.is_after_slow = false;
+        inner.is_after_slow = false;
+        if self.join_window(inner, why, window) {
+            begun.recorded = Some(why);
         }
-        let name = inner.row(name);
-        Some(Begun { start_ns: 0, window, name })
+        Some(begun)
     }
 
-    /// Ends the unit, with its time.
-    pub(super) fn end_unit(&self, begun: &Begun, ns: u64, slow: Option<Duration>) {
+    /// Makes the unit part of the open window, or opens one. False if it could not be opened.
+    fn join_window<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        why: Recorded,
+        window: &impl Window,
+    ) -> bool {
+        if inner.phase == Phase::Idle {
+            inner.phase = Phase::Opening;
+            inner.windows += 1;
+            // Other units begin meanwhile.
+            drop(inner);
+            let opened = window.open();
+            inner = self.inner.lock();
+            if let Err(error) = opened {
+                inner.phase = Phase::Idle;
+                inner.windows += 1;
+                inner.counts.refused += 1;
+                inner.last_error = Some(error);
+                return false;
+            }
+            inner.phase = Phase::Open;
+        }
+        inner.recorded += 1;
+        match why {
+            Recorded::AfterSlow => inner.counts.after_slow += 1,
+            Recorded::Drawn => {
+                inner.counts.drawn += 1;
+                inner.drawn += 1;
+                if inner.drawn == 1 {
+                    inner.chance.begin_window(now_ns());
+                    window.begin_estimate();
+                }
+            }
+        }
+        true
+    }
+
+    /// Ends a unit, and the window with the last one that is recorded.
+    pub(super) fn end(&self, begun: &Begun, slow: Option<Duration>, window: &impl Window) {
         let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let now_ns = now_ns();
+        let is_drawn = begun.recorded == Some(Recorded::Drawn);
+        if is_drawn {
+            inner.drawn = inner.drawn.saturating_sub(1);
+            if inner.drawn == 0 {
+                window.end_estimate(inner.chance.of_window(now_ns));
+            }
+        }
+        inner.chance.change(now_ns, begun.probability, false);
+        let ns = now_ns.saturating_sub(begun.start_ns);
+        let overlaps = begun.windows % 2 == 1 || inner.windows != begun.windows;
+        inner.controller.end(begun.name, ns, overlaps);
+        if is_drawn {
+            inner.controller.drawn();
+        }
         if slow.is_some_and(|slow| u128::from(ns) > slow.as_nanos()) {
             inner.counts.slow += 1;
             inner.is_after_slow = true;
         }
-        inner.comparison.add(begun.name, begun.start_ns, ns);
-        let mean = inner.means.get(begun.name).copied().unwrap_or_default();
-        match &begun.window {
-            Some(window) => {
-                if mean.count >= ENOUGH {
-                    inner.longer.add(ns as f64 - mean.value);
-                }
-                let longer_ns = inner.longer.value;
-                inner.phase = Phase::Waiting(Closing { begin_ns: window.begin_ns, longer_ns });
+        if begun.recorded.is_some() {
+            inner.recorded = inner.recorded.saturating_sub(1);
+            if inner.recorded == 0 {
+                window.end();
+                inner.phase = Phase::Waiting;
                 self.changed.notify_all();
             }
-            None => {
-                if let Some(mean) = inner.means.get_mut(begun.name) {
-                    mean.add(ns as f64);
-                }
-                inner.phase = Phase::Idle;
-            }
         }
     }
 
-    /// Sets the comparison of units.
-    pub(super) fn compare(&self, comparison: Comparison) {
-        self.inner.lock().comparison = comparison;
-    }
-
-    /// Returns the next action for CUPTI.
-    pub(super) fn next_step(&self, now_ns: u64) -> Step {
-        self.inner.lock().comparison.tick(now_ns)
-    }
-
-    /// CUPTI has been attached.
-    pub(super) fn attached(&self, now_ns: u64) {
-        self.inner.lock().comparison.attached(now_ns);
-    }
-
-    /// Calls are logged.
-    pub(super) fn logging(&self, now_ns: u64) {
-        self.inner.lock().comparison.logging(now_ns);
-    }
-
-    /// Calls are not logged for one block.
-    pub(super) fn silent(&self, now_ns: u64) {
-        self.inner.lock().comparison.silent(now_ns);
-    }
-
-    /// Ends the comparison: units may be drawn.
-    pub(super) fn conclude(&self, now_ns: u64) {
-        self.inner.lock().comparison.conclude(now_ns);
-    }
-
-    /// Calls are logged. Restarts the comparison with and without logging.
-    pub(super) fn compare_again(&self, now_ns: u64) {
-        self.inner.lock().comparison.again(now_ns);
-    }
-
-    /// Ends the comparison without a result.
-    pub(super) fn give_up_comparison(&self, why: &'static str, error: Option<Error>) {
-        let mut inner = self.inner.lock();
-        inner.comparison.give_up(why);
-        inner.last_error = error.or(inner.last_error.take());
-    }
-
-    /// Returns whether units are compared, and whether CUPTI was not called yet.
-    pub(super) fn is_comparing(&self) -> (bool, bool) {
-        let comparison = &self.inner.lock().comparison;
-        (comparison.is_comparing(), comparison.is_before())
-    }
-
-    /// The costs of CUPTI's first call and of logging calls.
-    pub(super) fn costs(&self) -> [TimedCost; 2] {
-        let comparison = &self.inner.lock().comparison;
-        [comparison.attach_cost(), comparison.logging_cost()]
-    }
-
-    /// Returns both costs for the `elapsed_ns` since the last call.
-    pub(super) fn take_cost(&self, elapsed_ns: u64) -> Charged {
-        self.inner.lock().comparison.take_cost(elapsed_ns as f64)
-    }
-
-    /// Counts a window that is open.
-    pub(super) fn opened(&self, window: &OpenWindow) {
-        let counts = &mut self.inner.lock().counts;
-        match window.probability {
-            Some(_) => counts.drawn += 1,
-            None => counts.after_slow += 1,
-        }
-    }
-
-    /// Counts a window that could not be opened or closed.
-    pub(super) fn refuse(&self, error: Error) {
-        let mut inner = self.inner.lock();
-        inner.counts.refused += 1;
-        inner.last_error = Some(error);
-    }
-
-    /// Waits for a window to close. `None` when the session ends.
-    pub(super) fn next_to_close(&self) -> Option<Closing> {
+    /// Waits for a window to close. False when the session ends.
+    pub(super) fn next_to_close(&self) -> bool {
         let mut inner = self.inner.lock();
         loop {
             if inner.is_over {
-                return None;
+                return false;
             }
-            if let Phase::Waiting(closing) = inner.phase {
+            if inner.phase == Phase::Waiting {
                 inner.phase = Phase::Closing;
-                return Some(closing);
+                return true;
             }
             self.changed.wait(&mut inner);
         }
     }
 
-    /// The window is closed: units may begin.
-    pub(super) fn closed(&self) {
-        self.inner.lock().phase = Phase::Idle;
+    /// The window is closed: another one may open.
+    pub(super) fn closed(&self, outcome: Result<(), Error>) {
+        let mut inner = self.inner.lock();
+        inner.phase = Phase::Idle;
+        inner.windows += 1;
+        if let Err(error) = outcome {
+            inner.counts.refused += 1;
+            inner.last_error = Some(error);
+        }
     }
 
     /// Ends the thread that closes windows, and rejects further units.
-    pub(super) fn end(&self) {
+    pub(super) fn finish(&self) {
         self.inner.lock().is_over = true;
         self.changed.notify_all();
     }
 
-    pub(super) fn counts(&self) -> (UnitCounts, Option<Error>) {
-        let inner = self.inner.lock();
-        (inner.counts, inner.last_error.clone())
+    /// Runs this on the state.
+    pub(super) fn read<R>(&self, read: impl FnOnce(&Inner) -> R) -> R {
+        read(&self.inner.lock())
     }
 }
 
 impl Inner {
-    fn row(&mut self, name: &str) -> usize {
-        if let Some(row) = self.names.get(name) {
-            return *row;
-        }
-        // The last row is shared by all further names.
-        let row = self.names.len().min(MOST_NAMES);
-        if row < MOST_NAMES {
-            self.names.insert(name.to_owned(), row);
-        }
-        self.means.resize(self.means.len().max(row + 1), Mean::default());
-        row
+    pub(super) fn last_error(&self) -> Option<Error> {
+        self.last_error.clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -320,20 +325,91 @@ mod tests {
         }
     }
 
-    #[test]
-    fn one_unit_is_open_at_a_time_and_names_are_bounded() {
-        let units = Units::default();
-        let begin = |name: &str| units.begin(name, |_, _, _| None);
-        let first = begin("first").unwrap();
-        assert!(begin("second").is_none());
-        units.end_unit(&first, 10, Some(Duration::from_nanos(9)));
-        for number in 0..1_000 {
-            let unit = begin(&number.to_string()).unwrap();
-            units.end_unit(&unit, 5, None);
+    /// Counts windows, and holds the probabilities of their estimates.
+    #[derive(Default)]
+    struct Counted(RefCell<(u32, u32, Vec<f64>)>);
+
+    impl Window for Counted {
+        fn open(&self) -> Result<(), Error> {
+            self.0.borrow_mut().0 += 1;
+            Ok(())
         }
-        let (counts, error) = units.counts();
-        assert_eq!((counts.units, counts.overlapping, counts.slow), (1_001, 1, 1));
-        assert!(error.is_none());
-        assert_eq!(units.inner.lock().means.len(), MOST_NAMES + 1);
+        fn end(&self) {
+            self.0.borrow_mut().1 += 1;
+        }
+        fn begin_estimate(&self) {}
+        fn end_estimate(&self, probability: f64) {
+            self.0.borrow_mut().2.push(probability);
+        }
+    }
+
+    #[test]
+    fn drawn_units_that_overlap_share_a_window_until_the_last_ends() {
+        let (units, window) = (Units::new(Controller::new(1.0, 1.0)), Counted::default());
+        let begin = || units.begin("request", Some(true), &window).unwrap();
+        let (first, second) = (begin(), begin());
+        units.end(&first, None, &window);
+        assert_eq!(*window.0.borrow(), (1, 0, Vec::new()));
+        let third = begin();
+        units.end(&second, None, &window);
+        units.end(&third, None, &window);
+        assert_eq!(*window.0.borrow(), (1, 1, vec![1.0]));
+        // Nothing is drawn until the window is closed.
+        let fourth = begin();
+        assert!(fourth.recorded.is_none() && units.next_to_close());
+        units.closed(Ok(()));
+        units.end(&fourth, None, &window);
+        assert_eq!(units.read(|inner| (inner.counts.drawn, inner.counts.while_closing)), (3, 1));
+        units.end(&begin(), None, &window);
+        assert_eq!(window.0.borrow().0, 2);
+    }
+
+    /// Units of three workers that overlap at random: windows, weighted by their chance, add up to the whole time.
+    #[test]
+    fn chances_of_windows_weight_them_to_the_whole() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let probability = 0.05;
+        let mut estimates = Vec::new();
+        for _ in 0..40 {
+            let (mut chance, mut open) = (Chance::default(), Vec::<(u64, bool)>::new());
+            let (mut now_ns, mut drawn, mut covered_ns, mut estimated_ns) = (0_u64, 0, 0_u64, 0.0);
+            while now_ns < 5_000_000 {
+                let next_end = open.iter().map(|(end, _)| *end).min().unwrap_or(u64::MAX);
+                let next_begin = now_ns + random.u64(1..200);
+                let (before_ns, is_covered) = (now_ns, !open.is_empty());
+                if next_end <= next_begin {
+                    now_ns = next_end;
+                    let place = open.iter().position(|(end, _)| *end == next_end).unwrap();
+                    let (_, was_drawn) = open.swap_remove(place);
+                    if was_drawn {
+                        drawn -= 1;
+                        if drawn == 0 {
+                            let since_ns = chance.since_ns;
+                            let of_window = chance.of_window(now_ns);
+                            estimated_ns += (now_ns - since_ns) as f64 / of_window;
+                        }
+                    }
+                    chance.change(now_ns, probability, false);
+                } else if open.len() < 3 {
+                    now_ns = next_begin;
+                    let is_drawn = random.f64() < probability;
+                    open.push((now_ns + random.u64(50..1_000), is_drawn));
+                    chance.change(now_ns, probability, true);
+                    if is_drawn {
+                        drawn += 1;
+                        if drawn == 1 {
+                            chance.begin_window(now_ns);
+                        }
+                    }
+                } else {
+                    now_ns = next_begin;
+                }
+                covered_ns += if is_covered { now_ns - before_ns } else { 0 };
+            }
+            estimates.push(estimated_ns / covered_ns as f64);
+        }
+        let mean = estimates.iter().sum::<f64>() / estimates.len() as f64;
+        println!("estimated by covered time: {mean:.4}");
+        assert!((mean - 1.0).abs() < 0.05, "{mean}");
     }
 }
