@@ -31,7 +31,7 @@ use outcome::*;
 use profiler_core::profile::{Account, PathSummary, ProcessRangeSummary, RangeNode, Totals};
 use profiler_core::{Health, Profile, Profiler, Range, Recording, Summary};
 use program::{Control, Kind, Program};
-use truth::{Generator, NS_APART, Outcomes, features, stays_between_parts};
+use truth::{Generator, NS_APART, Outcomes, features};
 
 /// What a profile says, in the generator's words.
 struct Seen<'a> {
@@ -427,9 +427,6 @@ fn record(
     for (what, has) in features(&program, &truths) {
         *met.entry(format!("programs with {what}")).or_default() += u64::from(has);
     }
-    // A thread that is in a call when a collection begins or ends may be lost to CUPTI 13 by a pause (decision 051): such programs are
-    // played with a CUPTI that loses none.
-    fake.end_unseen_calls(stays_between_parts(&program));
     let program = Arc::new(program);
     let folder = Folder::new();
     let path = folder.0.join("run.gpuprof");

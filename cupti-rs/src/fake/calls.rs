@@ -268,7 +268,7 @@ impl FakeCall {
     /// disabled within the callback of the return is disabled too late to matter.
     fn close(&mut self) {
         let mut state = STATE.lock();
-        let is_known = self.is_hooked && !self.is_silent && !state.ends_unseen_calls;
+        let is_known = self.is_hooked && !self.is_silent;
         if is_known && !state.hooks.has(self.domain, self.id) {
             state.left_open.entry(os::thread_id()).or_default().push(self.correlation);
         }

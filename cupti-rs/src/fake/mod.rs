@@ -395,13 +395,6 @@ impl Fake {
         STATE.lock().forgets = true;
     }
 
-    /// Sets CUPTI's treatment of a call whose callback is disabled before the call returns. With
-    /// `true` CUPTI ends the call, as 12.8 does. With `false`, the default, CUPTI leaves the thread
-    /// in that call, as 13.0 and 13.5 do.
-    pub fn end_unseen_calls(&self, end: bool) {
-        STATE.lock().ends_unseen_calls = end;
-    }
-
     /// Sets the duration of a flush from now on.
     pub fn flush_takes(&self, time: Duration) {
         STATE.lock().flush_takes = time;

@@ -89,8 +89,6 @@ pub(super) struct State {
     pub(super) forgets: bool,
     /// Kernels that get no record.
     pub(super) forgotten: u32,
-    /// True if CUPTI ends a call whose callback is disabled before the call returns.
-    pub(super) ends_unseen_calls: bool,
     /// The end of each stream's work.
     pub(super) streams: HashMap<u32, u64>,
     /// External correlation ids, by thread and kind.

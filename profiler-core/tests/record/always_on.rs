@@ -45,7 +45,7 @@ fn unit(fake: &Fake, service: &AlwaysOnSession, name: &str, kernels: u64) -> boo
 
 #[test]
 fn recorded_units_are_exact_and_all_calls_count() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let service = start(&fake, &sampling().rate(0.5));
     fake.launch(Work::kernel(c"before all units"));
     let (mut units, mut recorded, mut kernels, mut all) = (0, 0, 0, 0);
@@ -98,7 +98,7 @@ fn recorded_units_are_exact_and_all_calls_count() {
 
 #[test]
 fn without_windows_kinds_stay_off_and_calls_count() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let service = start(&fake, &AlwaysOn::new().calls_only());
     for _ in 0..20 {
         assert!(!unit(&fake, &service, "request", 3) && fake.enabled_kinds().is_empty());
@@ -112,7 +112,7 @@ fn without_windows_kinds_stay_off_and_calls_count() {
 
 #[test]
 fn graphs_as_intervals_are_a_mode_of_a_whole_run() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let config = Config::new().add_kind(ActivityKind::GRAPH_TRACE);
     let profiler = builder(&fake).config(config).build().unwrap();
     let error = profiler.always_on(&AlwaysOn::new()).unwrap_err().to_string();
@@ -132,7 +132,7 @@ fn graphs_as_intervals_are_a_mode_of_a_whole_run() {
 /// A graph that was captured before the window has its nodes attributed to the range of the capture.
 #[test]
 fn graphs_of_pauses_are_attributed_in_windows() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let settings = sampling();
     let service = start(&fake, &settings);
     let mut graph = fake.graph();
@@ -157,7 +157,7 @@ fn graphs_of_pauses_are_attributed_in_windows() {
 
 #[test]
 fn names_are_selected_and_a_slow_unit_has_the_next_one_recorded() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let settings = sampling().rate(0.0).name("request");
     let service = start(&fake, &settings.clone().slow(Duration::MAX));
     assert!(service.begin_unit("other").is_none());
@@ -177,7 +177,7 @@ fn names_are_selected_and_a_slow_unit_has_the_next_one_recorded() {
 
 #[test]
 fn no_unit_is_drawn_soon_after_a_graph_was_made() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let service = start(&fake, &sampling());
     let mut graph = fake.graph();
     fake.capture_into(&mut graph, &Work::kernel(c"node"));
@@ -194,7 +194,7 @@ fn no_unit_is_drawn_soon_after_a_graph_was_made() {
 
 #[test]
 fn settings_out_of_range_are_refused() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     for settings in [AlwaysOn::new().budget(3.0), AlwaysOn::new().rate(f64::NAN)] {
         let error = builder(&fake).build().unwrap().always_on(&settings).unwrap_err().to_string();
         assert!(error.contains("from 0 to 1"), "{error}");
@@ -203,7 +203,7 @@ fn settings_out_of_range_are_refused() {
 
 #[test]
 fn budget_of_nothing_opens_no_window() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let service = start(&fake, &sampling().budget(0.0).slow(Duration::ZERO));
     assert!((0..200).all(|_| !unit(&fake, &service, "request", 1)));
     let report = service.stop().unwrap();
@@ -213,7 +213,7 @@ fn budget_of_nothing_opens_no_window() {
 
 #[test]
 fn calls_outside_windows_have_no_records_and_count() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let service = start(&fake, &sampling().rate(0.0));
     for _ in 0..100 {
         assert!(!unit(&fake, &service, "request", 2) && fake.enabled_kinds().is_empty());
@@ -230,7 +230,7 @@ fn refused_window_is_in_the_report() {
     use cupti::fake::When;
     use cupti::sys::abi::CuptiResult;
 
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let service = start(&fake, &sampling());
     fake.fail("cuptiActivityEnable", CuptiResult::INSUFFICIENT_PRIVILEGES, When::Once);
     while service.snapshot().unwrap().counts().refused == 0 {
@@ -244,7 +244,7 @@ fn refused_window_is_in_the_report() {
 /// Units of four threads overlap: windows are of all threads, and the intervals contain the truth.
 #[test]
 fn requests_that_overlap_share_windows_and_the_estimate_is_of_all() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let service = start(&fake, &sampling().rate(0.3));
     let threads = 4_u64;
     let requests = AtomicU64::new(0);
@@ -318,7 +318,7 @@ fn coverage(units: &[(f64, f64)], draws: u32, probability: impl Fn(f64) -> f64) 
 /// Draws from a full recording, whose total is known: the 95 % intervals contain it in 94 to 96 % of them.
 #[test]
 fn intervals_contain_the_truth_as_often_as_they_say() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let steps = steps_of_a_full_recording(&fake);
     assert_eq!(steps.len(), 800);
     let is_thorough = crate::effort::is_thorough();

@@ -20,7 +20,7 @@ fn counts(measured: &Measured) -> Vec<(&str, usize, f64)> {
 
 #[test]
 fn ranges_of_the_program_are_counted() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = counter(&fake, 2);
     let work = || {
         let _batch = range("batch");
@@ -51,7 +51,7 @@ fn ranges_of_the_program_are_counted() {
 
 #[test]
 fn guards_that_end_out_of_order_or_never_are_no_harm() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = counter(&fake, 2);
     let measured = count_ranges(&profiler, || {
         let outer = range("outer");
@@ -80,7 +80,7 @@ fn guards_that_end_out_of_order_or_never_are_no_harm() {
 
 #[test]
 fn recording_and_counting_exclude_each_other() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let counter = counter(&fake, 1);
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler

@@ -18,7 +18,7 @@ static OTHER: Domain = Domain::new("other");
 
 #[test]
 fn a_range_keeps_all_that_was_said_of_it() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiles = record(&fake, || {
         let math = LIBRARY.category("math");
         for i in 0..3u64 {
@@ -73,7 +73,7 @@ fn a_range_keeps_all_that_was_said_of_it() {
 
 #[test]
 fn marks_know_when_and_where() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiles = record(&fake, || {
         nvtx::mark("outside");
         let _range = nvtx::range("step");
@@ -109,7 +109,7 @@ fn other_events_are_marks_with_fields() {
     use nvtx::deferred::{Deferred, DeferredRange};
     static MEMORY: Counter<i64> = Counter::new("memory").unit("B").in_domain(&LIBRARY);
     static DEVICE: Deferred = Deferred::new(nvtx::time::Clock::MONOTONIC);
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiles = record(&fake, || {
         let _step = nvtx::range("step");
         MEMORY.sample(4096);
@@ -163,7 +163,7 @@ fn other_events_are_marks_with_fields() {
 
 #[test]
 fn process_ranges_overlap_and_end_elsewhere() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiles = record(&fake, || {
         let _around = nvtx::range("around");
         let first = LIBRARY.event("first").payload(7i64).process_range();
@@ -215,7 +215,7 @@ async fn task(fake: &Fake, kernels: usize) {
 
 #[test]
 fn the_polls_of_a_future_are_stays_in_its_life() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiles = record(&fake, || {
         let (fake, context) = (&fake, &mut Context::from_waker(Waker::noop()));
         let mut one = pin!(task(fake, 1).in_range("task"));
@@ -265,7 +265,7 @@ fn the_polls_of_a_future_are_stays_in_its_life() {
 
 #[test]
 fn what_began_before_the_session_is_none_of_it() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let early = nvtx::process_range("early");
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();

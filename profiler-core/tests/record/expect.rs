@@ -12,7 +12,7 @@ use profiler_core::statistics::Statistic;
 use profiler_core::{Context, Profile, Profiler, at_least, at_most, between, exactly, expect};
 
 fn record(program: impl FnOnce(&Fake)) -> Profile {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler.record(|| program(&fake)).unwrap();
     profile
@@ -556,7 +556,7 @@ fn no_instance_among_lost_ranges_is_never_a_pass() {
 #[test]
 fn a_kind_that_was_not_collected_is_never_a_pass() {
     let without = |kind| {
-        let fake = crate::fake::fake();
+        let fake = Fake::new();
         let config = cupti::Config::new().remove_kind(kind);
         let builder = Profiler::builder().library(fake.library().unwrap()).config(config);
         builder.build().unwrap().record(|| program(&fake)).unwrap().1
@@ -669,7 +669,7 @@ fn times_that_are_not_there_are_never_a_pass() {
 
 #[test]
 fn ranges_that_did_not_end_are_never_a_pass() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
     let open = range("open");

@@ -52,7 +52,7 @@ fn requests_while_the_clock_is_set(fake: &Fake, mut request: impl FnMut()) -> u6
 /// timestamp lies between two of them by one offset alone.
 #[test]
 fn clock_that_is_set_loses_no_operation_of_a_session() {
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let profiler = builder(&fake).build().unwrap();
     let file = profiler.record_to(folder.0.join("run.gpuprof")).unwrap();
     let summary = profiler.summarize().unwrap();
@@ -82,7 +82,7 @@ fn clock_that_is_set_loses_no_operation_of_a_session() {
 /// What a flight recorder keeps, and when it writes, goes by another clock.
 #[test]
 fn clock_that_is_set_holds_no_incident_back() {
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let profiler = builder(&fake).keep_last(Duration::from_secs(60)).build().unwrap();
     let settings = FlightRecorder::new(&folder.0).slow("slow", Duration::ZERO);
     let recorder = profiler.flight_recorder(&settings.quiet(Duration::ZERO)).unwrap();
@@ -111,7 +111,7 @@ fn always_on(fake: &Fake) -> AlwaysOnSession {
 /// The budget and the windows go by another clock, and the sums of windows by durations.
 #[test]
 fn clock_that_is_set_moves_no_window_and_no_estimate() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let service = always_on(&fake);
     let request = || {
         let _unit = service.unit("request");
@@ -138,7 +138,7 @@ fn clock_that_is_set_moves_no_window_and_no_estimate() {
 #[test]
 fn names_that_never_repeat_are_counted_and_hold_nothing_up() {
     const NAMES: u64 = 10_000;
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let profiler = builder(&fake).summary_rows(100).keep_last(Duration::from_secs(60));
     let profiler = profiler.build().unwrap();
     let settings = AlwaysOn::new().budget(1.0).rate(1.0);

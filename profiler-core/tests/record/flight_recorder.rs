@@ -40,7 +40,7 @@ fn files(recorder: &FlightRecording, count: usize) -> Vec<(Trigger, Profile)> {
 
 #[test]
 fn a_slow_request_among_a_hundred_thousand_is_in_the_file() {
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let threshold = Duration::from_millis(20);
     let settings = FlightRecorder::new(&folder.0).slow("request", threshold);
     let recorder = start_keeping(&fake, Duration::from_millis(50), &settings);
@@ -71,7 +71,7 @@ fn a_slow_request_among_a_hundred_thousand_is_in_the_file() {
 
 #[test]
 fn an_error_of_cuda_has_a_file_and_the_next_ones_are_counted() {
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let recorder = start(&fake, &FlightRecorder::new(&folder.0).on_error());
     fake.launch(Work::kernel(c"before"));
     // A query's negative answer is no error.
@@ -98,7 +98,7 @@ fn an_error_of_cuda_has_a_file_and_the_next_ones_are_counted() {
 
 #[test]
 fn a_panic_has_its_file_before_it_unwinds() {
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let recorder = start(&fake, &FlightRecorder::new(&folder.0).on_panic());
     fake.launch(Work::kernel(c"last"));
     let panicked = std::thread::scope(|scope| {
@@ -129,7 +129,7 @@ fn a_panic_has_its_file_before_it_unwinds() {
 /// A disk that fails: the program goes on, the failure is told, and the recorder writes once it is back.
 #[test]
 fn a_folder_that_fails_is_an_error_and_the_recorder_goes_on() {
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let place = folder.0.join("incidents");
     std::fs::create_dir(&place).unwrap();
     let settings = FlightRecorder::new(&place).slow("request", Duration::ZERO);
@@ -155,7 +155,7 @@ fn a_folder_that_fails_is_an_error_and_the_recorder_goes_on() {
 
 #[test]
 fn without_a_bound_or_a_folder_it_does_not_start() {
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let settings = FlightRecorder::new(&folder.0);
     let error = profiler.flight_recorder(&settings).unwrap_err().to_string();
@@ -170,7 +170,7 @@ fn without_a_bound_or_a_folder_it_does_not_start() {
 /// The time without files is that of each kind: a slow range hides no error.
 #[test]
 fn kinds_of_triggers_hide_each_other_no_file() {
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let settings = FlightRecorder::new(&folder.0).slow("request", Duration::ZERO).on_error();
     let recorder = start(&fake, &settings.quiet(Duration::from_secs(3600)));
     drop(nvtx::range("request"));
@@ -182,7 +182,7 @@ fn kinds_of_triggers_hide_each_other_no_file() {
 
 #[test]
 fn restarted_program_replaces_no_file() {
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let settings = FlightRecorder::new(&folder.0).name("serve");
     for expected in [["serve-1-request", "serve-2-request"], ["serve-3-request", "serve-4-request"]]
     {
@@ -197,7 +197,7 @@ fn restarted_program_replaces_no_file() {
 
 #[test]
 fn pauses_and_files_of_the_callers_choice() {
-    let (_turn, fake, folder) = (turn(), crate::fake::fake(), Folder::new());
+    let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let builder = Profiler::builder().library(fake.library().unwrap());
     let profiler = builder.keep_last_operations(1000).build().unwrap();
     let recorder = profiler.flight_recorder(&FlightRecorder::new(&folder.0)).unwrap();

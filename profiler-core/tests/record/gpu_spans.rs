@@ -60,7 +60,7 @@ fn late() -> Instant {
 
 #[test]
 fn a_requests_own_span_has_its_gpu_time() {
-    let (fake, spans) = (crate::fake::fake(), GpuSpans::new().wait(Duration::from_secs(600)));
+    let (fake, spans) = (Fake::new(), GpuSpans::new().wait(Duration::from_secs(600)));
     let service = start(&fake, &spans);
     let parent = info_span!("batch");
     parent.in_scope(|| (1..=20).for_each(|number| request(&fake, number, 3)));
@@ -87,7 +87,7 @@ fn a_requests_own_span_has_its_gpu_time() {
 /// Without GPU work there is no result: spans go on by themselves after the wait, and at a flush.
 #[test]
 fn spans_without_gpu_work_go_on() {
-    let (fake, spans) = (crate::fake::fake(), GpuSpans::new().wait(Duration::from_millis(50)));
+    let (fake, spans) = (Fake::new(), GpuSpans::new().wait(Duration::from_millis(50)));
     let service = start(&fake, &spans);
     request(&fake, 1, 0);
     let late = late();
@@ -111,7 +111,7 @@ fn spans_without_gpu_work_go_on() {
 /// No result arrives: the number of spans that wait is bounded, in the order in which they ended.
 #[test]
 fn the_oldest_spans_go_on_where_too_many_wait() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let spans = GpuSpans::new().wait(Duration::from_secs(600)).most_waiting(10);
     let service = start(&fake, &spans);
     (1..=100).for_each(|number| request(&fake, number, 1));

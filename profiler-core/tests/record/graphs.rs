@@ -15,7 +15,7 @@ fn kernels(profile: &Profile, path: &str) -> (u64, u64) {
 
 #[test]
 fn every_node_has_its_capture_range_and_its_launch_range() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiles = record(&fake, || {
         let mut graph = fake.graph();
         {
@@ -83,7 +83,7 @@ fn every_node_has_its_capture_range_and_its_launch_range() {
 
 #[test]
 fn copies_of_graphs_lead_back_to_the_first() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiles = record(&fake, || {
         let mut graph = fake.graph();
         {
@@ -108,7 +108,7 @@ fn copies_of_graphs_lead_back_to_the_first() {
 
 #[test]
 fn a_graph_from_before_the_session_has_no_capture_range() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let mut graph = fake.graph();
     profiler.start().unwrap();
@@ -156,7 +156,7 @@ fn decoded(fake: &Fake, steps: usize) {
 
 #[test]
 fn report_shows_layers_below_the_range_that_replays_them() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiles = record(&fake, || decoded(&fake, 5));
     for profile in profiles {
         let report = profile.to_string();
@@ -187,7 +187,7 @@ fn report_shows_layers_below_the_range_that_replays_them() {
     }
     // There is one fake at a time.
     drop(fake);
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let [plain, _] = record(&fake, || {
         let _range = range("plain");
         fake.launch(Work::kernel(c"kernel"));
@@ -197,7 +197,7 @@ fn report_shows_layers_below_the_range_that_replays_them() {
 
 #[test]
 fn replays_are_queried_by_launch_by_capture_and_by_both() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiles = record(&fake, || {
         decoded(&fake, 3);
         decoded(&fake, 1);

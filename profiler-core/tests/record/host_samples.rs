@@ -106,7 +106,7 @@ fn check(profile: &Profile) {
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn gaps_have_what_returned_before_their_end() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake, Sampling::host());
     profiler.start().unwrap();
     train(&fake);
@@ -121,7 +121,7 @@ fn gaps_have_what_returned_before_their_end() {
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn samples_are_in_the_file_of_a_running_session() {
     let folder = Folder::new();
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let path = folder.0.join("run.gpuprof");
     let file = profiler(&fake, Sampling::host()).record_to(&path).unwrap();
     train(&fake);
@@ -131,7 +131,7 @@ fn samples_are_in_the_file_of_a_running_session() {
 
 #[test]
 fn samples_need_stacks() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let builder = Profiler::builder().library(fake.library().unwrap());
     let profiler = builder.sample(Sampling::host()).build().unwrap();
     let error = profiler.start().unwrap_err().to_string();
@@ -141,7 +141,7 @@ fn samples_need_stacks() {
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn session_beside_one_that_samples_says_that_it_cannot() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let (first, second) = (profiler(&fake, Sampling::host()), profiler(&fake, Sampling::host()));
     first.start().unwrap();
     second.start().unwrap();
@@ -159,7 +159,7 @@ fn session_beside_one_that_samples_says_that_it_cannot() {
 
 #[test]
 fn parts_over_the_limit_are_counted() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake, Sampling::host().max_samples(2));
     profiler.start().unwrap();
     train(&fake);
@@ -172,7 +172,7 @@ fn parts_over_the_limit_are_counted() {
 #[test]
 fn threads_beyond_those_looked_at_are_counted() {
     let count = if effort::is_thorough() { 1000 } else { 400 };
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake, Sampling::host().timers());
     profiler.start().unwrap();
     let all = Barrier::new(count);
@@ -231,7 +231,7 @@ fn sample_beside_everything(sampling: Sampling, source: Option<SampleSource>, wa
     let is_perf = |counts: HostSampleCounts<'_>| {
         matches!(counts.source, Some(SampleSource::Perf | SampleSource::PerfUser))
     };
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake, sampling);
     profiler.start().unwrap();
     let done = AtomicBool::new(false);

@@ -70,7 +70,7 @@ fn check(profile: &Profile) {
 
 #[test]
 fn launch_that_ends_a_gap_has_its_callers() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     profiler.start().unwrap();
     train(&fake);
@@ -88,7 +88,7 @@ fn launch_that_ends_a_gap_has_its_callers() {
 #[test]
 fn stacks_are_in_the_file_of_a_running_session() {
     let folder = Folder::new();
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let file = profiler(&fake).record_to(folder.0.join("run.gpuprof")).unwrap();
     train(&fake);
     file.finish().unwrap();
@@ -97,7 +97,7 @@ fn stacks_are_in_the_file_of_a_running_session() {
 
 #[test]
 fn without_the_option_no_call_has_a_stack() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
     load_a_batch(&fake);
@@ -108,7 +108,7 @@ fn without_the_option_no_call_has_a_stack() {
 
 #[test]
 fn gaps_have_the_stack_of_what_ended_them() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     profiler.start().unwrap();
     train(&fake);
@@ -154,7 +154,7 @@ fn stacks_beside_allocation_panics_libraries_and_ending_threads() {
     let wanted = std::env::var("HOST_STACKS").ok().map(|all| all.parse::<u64>().unwrap() / THREADS);
     let of_thread = wanted.unwrap_or(effort::rounds(10_000) as u64);
     const ENDING: u64 = 1000;
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let library = fake.library().unwrap();
     let profiler =
         Profiler::builder().library(library).stacks_after(Duration::ZERO).build().unwrap();

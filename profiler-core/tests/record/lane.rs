@@ -106,7 +106,7 @@ fn handed(profile: &Profile) -> usize {
 
 #[test]
 fn launches_of_a_device_thread_belong_to_the_ranges_handed_over_in_their_lane() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = with_queue(&fake, |queue| {
         thread::scope(|scope| {
             for issuer in 1..=3 {
@@ -146,7 +146,7 @@ fn launches_of_a_device_thread_belong_to_the_ranges_handed_over_in_their_lane() 
 
 #[test]
 fn ranges_of_a_hand_over_nest_and_end_in_order_with_their_work() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = with_queue(&fake, |queue| {
         thread::scope(|scope| {
             for issuer in 1..=4 {
@@ -181,7 +181,7 @@ fn ranges_of_a_hand_over_nest_and_end_in_order_with_their_work() {
 
 #[test]
 fn hand_over_submits_a_job_only_if_the_context_changed() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let submitted = |queue: &Queue, f: &dyn Fn()| {
         let before = queue.jobs.load(Ordering::Relaxed);
         f();
@@ -217,7 +217,7 @@ fn hand_over_submits_a_job_only_if_the_context_changed() {
 
 #[test]
 fn panic_in_a_range_or_in_the_queue_leaves_no_wrong_range_behind() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = with_queue(&fake, |queue| {
         let ranges = HandOver::new(queue.clone());
         ISSUER.set(1);
@@ -272,7 +272,7 @@ fn changed() {
 #[test]
 fn plain_ranges_and_contexts_are_handed_over_by_a_hook_at_their_boundaries() {
     assert!(on_context_change(changed));
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = with_queue(&fake, |queue| {
         let outer = range("outer");
         let context = Context::capture();
@@ -308,7 +308,7 @@ fn plain_ranges_and_contexts_are_handed_over_by_a_hook_at_their_boundaries() {
 
 #[test]
 fn report_names_the_device_thread_if_the_ranges_of_others_have_no_work() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let run = |is_handed_over: bool| {
         with_queue(&fake, |queue| {
             thread::scope(|scope| {

@@ -31,7 +31,7 @@ fn step(fake: &Fake) {
 
 #[test]
 fn work_in_a_pause_is_not_collected_and_not_missed() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = started(&fake);
     let outer = range("outer");
     step(&fake);
@@ -64,7 +64,7 @@ fn work_in_a_pause_is_not_collected_and_not_missed() {
 
 #[test]
 fn a_session_may_begin_in_a_pause_and_end_in_one() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = Profiler::builder()
         .library(fake.library().unwrap())
         .config(Config::new().start_paused(true))
@@ -88,7 +88,7 @@ fn a_session_may_begin_in_a_pause_and_end_in_one() {
 
 #[test]
 fn a_pause_or_resume_that_fails_says_so() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = started(&fake);
     step(&fake);
     fake.fail("cuptiActivityFlushAll", CuptiResult::UNKNOWN, When::Once);
@@ -106,7 +106,7 @@ fn a_pause_or_resume_that_fails_says_so() {
 
 #[test]
 fn what_does_not_run_cannot_be_paused_or_looked_into() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     let check = || {
         let errors = [
@@ -125,7 +125,7 @@ fn what_does_not_run_cannot_be_paused_or_looked_into() {
 
 #[test]
 fn a_snapshot_has_all_so_far_and_ranges_that_are_open_count_until_then() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = started(&fake);
     let outer = range("outer");
     let whole = nvtx::process_range("whole");
@@ -165,7 +165,7 @@ fn a_snapshot_has_all_so_far_and_ranges_that_are_open_count_until_then() {
 
 #[test]
 fn a_call_whose_record_may_still_come_is_pending_and_not_lost() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = started(&fake);
     step(&fake);
     fake.hold_buffers(true); // the GPU is at it
@@ -202,7 +202,7 @@ fn a_call_whose_record_may_still_come_is_pending_and_not_lost() {
 
 #[test]
 fn a_record_that_will_not_come_is_lost_in_a_snapshot_too() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = started(&fake);
     fake.call_only("cuLaunchKernel", 0);
     fake.call_only("cuGraphLaunch", 0);
@@ -218,7 +218,7 @@ fn a_record_that_will_not_come_is_lost_in_a_snapshot_too() {
 
 #[test]
 fn a_call_under_way_is_pending() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = started(&fake);
     let mut snapshot = None;
     fake.launch_around(&Work::kernel(c"k"), || snapshot = Some(profiler.snapshot().unwrap()));
@@ -235,7 +235,7 @@ fn a_call_under_way_is_pending() {
 
 #[test]
 fn what_a_replayed_graph_runs_is_known_in_a_snapshot() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = started(&fake);
     let mut graph = fake.graph();
     {
@@ -374,7 +374,7 @@ fn run(fake: &Fake, takers: usize) -> (usize, Profile) {
 
 #[test]
 fn the_final_profile_is_that_of_a_session_without_snapshots() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let (none, without) = run(&fake, 0);
     assert_eq!(none, 0);
     check(&without);
@@ -397,7 +397,7 @@ fn the_final_profile_is_that_of_a_session_without_snapshots() {
 #[test]
 fn no_range_or_mark_is_seen_before_what_is_said_of_it() {
     const FIELDS: usize = 200;
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     let fields = vec![nvtx::Field::new("field", 1u64, ""); FIELDS];
     let (mut taken, mut ranges) = (0, 0);
@@ -425,7 +425,7 @@ fn no_range_or_mark_is_seen_before_what_is_said_of_it() {
 
 #[test]
 fn a_stop_beside_snapshots_ends_them_plainly() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     for _ in 0..20 {
         profiler.start().unwrap();

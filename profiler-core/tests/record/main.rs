@@ -6,8 +6,6 @@ mod effort;
 #[cfg(feature = "tracing")]
 #[path = "../support/events.rs"]
 mod events;
-#[path = "../support/fake.rs"]
-mod fake;
 #[path = "../support/folder.rs"]
 mod folder;
 #[path = "../support/frames.rs"]

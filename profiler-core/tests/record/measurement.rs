@@ -43,7 +43,7 @@ fn is_about(actual: Option<f64>, expected: f64) -> bool {
 
 #[test]
 fn criterion_sees_the_gpu_time_of_an_iteration() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let (mut criterion, folder) = criterion(GpuTime::new(profiler(&fake)).unwrap());
     criterion.bench_function("iter", |bencher| {
         bencher.iter(|| {
@@ -64,7 +64,7 @@ fn criterion_sees_the_gpu_time_of_an_iteration() {
 
 #[test]
 fn busy_time_counts_once_what_runs_at_once() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let shared = Arc::new(profiler(&fake));
     let (busy, gpu) =
         (BusyTime::new(shared.clone()).unwrap(), GpuTime::new(shared.clone()).unwrap());
@@ -84,7 +84,7 @@ fn busy_time_counts_once_what_runs_at_once() {
 
 #[test]
 fn span_and_latency_contain_the_gaps() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let shared = Arc::new(profiler(&fake));
     let (span, latency) =
         (SpanTime::new(shared.clone()).unwrap(), LatencyTime::new(shared.clone()).unwrap());
@@ -114,7 +114,7 @@ fn span_and_latency_contain_the_gaps() {
 
 #[test]
 fn what_is_not_known_is_no_result() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = Arc::new(profiler(&fake));
     let (mut criterion, folder) = criterion(GpuTime::new(profiler.clone()).unwrap());
     criterion.bench_function("nothing on the GPU", |bencher| bencher.iter(|| ()));
@@ -143,7 +143,7 @@ fn what_is_not_known_is_no_result() {
 
 #[test]
 fn values_are_nanoseconds_and_an_unknown_one_spoils_a_sum() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let time = GpuTime::new(profiler(&fake)).unwrap();
     let us = |us| Some(Duration::from_micros(us));
     assert_eq!(time.to_f64(&time.add(&time.zero(), &us(2))), 2_000.0);

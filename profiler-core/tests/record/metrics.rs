@@ -63,7 +63,7 @@ fn work(fake: &Fake, request: u64) {
 
 #[test]
 fn scraped_sums_equal_the_report() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let recorder = PrometheusBuilder::new().build_recorder();
     let mut metrics = RangeMetrics::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
@@ -100,7 +100,7 @@ fn scraped_sums_equal_the_report() {
 /// 10,000 names of ranges: labels are bounded, and nothing is missing in their sum.
 #[test]
 fn names_beyond_the_bound_are_other() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let recorder = PrometheusBuilder::new().build_recorder();
     let mut metrics = RangeMetrics::new().most_ranges(20);
     let profiler = Profiler::builder().library(fake.library().unwrap());
@@ -134,7 +134,7 @@ fn names_beyond_the_bound_are_other() {
 
 #[test]
 fn an_always_on_session_has_counts_in_full_and_estimates() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let recorder = PrometheusBuilder::new().build_recorder();
     let mut metrics = RangeMetrics::new();
     let profiler = Profiler::builder().library(fake.library().unwrap());

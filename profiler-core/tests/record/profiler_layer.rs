@@ -38,7 +38,7 @@ fn kernel(fake: &Fake) {
 
 #[test]
 fn spans_come_out_as_events_when_their_work_is_known() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = builder(&fake).build().unwrap();
     let _default = registry().with(layer).with(keeps.clone()).set_default();
     let step = info_span!("step").entered();
@@ -87,7 +87,7 @@ fn spans_come_out_as_events_when_their_work_is_known() {
 
 #[test]
 fn spans_that_are_left_in_another_order_are_summed_up_right() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = builder(&fake).build().unwrap();
     let _default = registry().with(layer).with(keeps.clone()).set_default();
     let outer = info_span!("outer").entered();
@@ -115,7 +115,7 @@ fn spans_that_are_left_in_another_order_are_summed_up_right() {
 
 #[test]
 fn by_default_every_entry_of_a_span_has_its_event() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let profiler = Profiler::builder().library(fake.library().unwrap());
     let (layer, guard) = ProfilerLayer::builder().profiler(profiler).build().unwrap();
     let _default = registry().with(layer).with(keeps.clone()).set_default();
@@ -128,7 +128,7 @@ fn by_default_every_entry_of_a_span_has_its_event() {
 
 #[test]
 fn a_result_waits_for_its_work_and_for_its_span() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = every(&fake, Duration::from_millis(1)).build().unwrap();
     let _default = registry().with(layer).with(keeps.clone()).set_default();
     fake.hold_buffers(true);
@@ -166,7 +166,7 @@ fn a_result_waits_for_its_work_and_for_its_span() {
 
 #[test]
 fn filters_say_which_spans_are_ranges_and_which_results_are_seen() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = builder(&fake).event_level(Level::DEBUG).build().unwrap();
     let filter = EnvFilter::new("warn,model=info");
     let none = Keeps::default();
@@ -191,7 +191,7 @@ fn filters_say_which_spans_are_ranges_and_which_results_are_seen() {
 #[test]
 fn results_may_be_chosen_by_domain_and_time_or_left_out() {
     let run = |of: fn(LayerBuilder) -> LayerBuilder| {
-        let (fake, keeps) = (crate::fake::fake(), Keeps::default());
+        let (fake, keeps) = (Fake::new(), Keeps::default());
         let (layer, guard) = of(builder(&fake)).build().unwrap();
         let _default = registry().with(layer).with(keeps.clone()).set_default();
         info_span!(target: "app::io", "one").in_scope(|| kernel(&fake));
@@ -223,7 +223,7 @@ impl EndAfter for nvtx::Range {
 
 #[test]
 fn results_wait_for_a_subscriber_and_are_counted_where_there_is_none() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = every(&fake, Duration::from_millis(1)).build().unwrap();
     nvtx::range("early").end_after(|| kernel(&fake));
     // Two attempts to emit the result, and those of the session's thread.
@@ -250,7 +250,7 @@ fn results_wait_for_a_subscriber_and_are_counted_where_there_is_none() {
 
 #[test]
 fn none_of_many_short_spans_is_missed_while_the_logs_are_taken_out() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = builder(&fake).build().unwrap();
     let dispatch = tracing::Dispatch::new(registry().with(layer).with(keeps.clone()));
     let running = AtomicU32::new(3);
@@ -283,7 +283,7 @@ fn none_of_many_short_spans_is_missed_while_the_logs_are_taken_out() {
 
 #[test]
 fn the_end_waits_for_no_more_kernels_of_a_graph() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = builder(&fake).build().unwrap();
     let _default = registry().with(layer).with(keeps.clone()).set_default();
     let graph = || fake.launch_graph(&[Work::kernel(c"one"), Work::kernel(c"two")]);
@@ -297,7 +297,7 @@ fn the_end_waits_for_no_more_kernels_of_a_graph() {
 
 #[test]
 fn results_that_find_no_place_are_counted_and_told_of() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = builder(&fake).event_buffer(3).build().unwrap();
     let _default = registry().with(layer).with(keeps.clone()).set_default();
     for _ in 0..5 {
@@ -319,7 +319,7 @@ fn results_that_find_no_place_are_counted_and_told_of() {
 
 #[test]
 fn the_guard_looks_pauses_and_ends() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let profiler = Profiler::builder()
         .library(fake.library().unwrap())
         .period(Duration::from_secs(3600))
@@ -350,7 +350,7 @@ fn the_guard_looks_pauses_and_ends() {
 
 #[test]
 fn results_and_spans_of_many_threads_go_together() {
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = every(&fake, Duration::from_millis(1)).build().unwrap();
     let dispatch = tracing::Dispatch::new(registry().with(layer).with(keeps.clone()));
     std::thread::scope(|scope| {
@@ -383,7 +383,7 @@ fn results_and_spans_of_many_threads_go_together() {
 
 #[test]
 fn without_a_session_spans_are_ranges_of_others() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let _default = registry().with(ProfilerLayer::without_session()).set_default();
     let span = || info_span!("span").in_scope(|| kernel(&fake));
@@ -418,7 +418,7 @@ impl Model {
 
 #[test]
 fn spans_that_live_as_long_as_a_model_give_a_complete_profile() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let run = |of: fn(LayerBuilder) -> LayerBuilder| {
         let profiler = Profiler::builder().library(fake.library().unwrap());
         let (layer, guard) = of(ProfilerLayer::builder().profiler(profiler)).build().unwrap();
@@ -445,7 +445,7 @@ fn spans_that_live_as_long_as_a_model_give_a_complete_profile() {
 
 #[test]
 fn fields_of_spans_are_fields_of_ranges_also_in_a_file() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let (layer, guard) = builder(&fake).fields(nvtx::SpanFields::Formatted).build().unwrap();
     let _default = registry().with(layer).set_default();
     let step = info_span!("step", loss = tracing::field::Empty, shape = ?[2, 3]);
@@ -477,7 +477,7 @@ fn fields_of_spans_are_fields_of_ranges_also_in_a_file() {
 
 #[test]
 fn report_says_that_the_layer_came_too_late_or_is_behind_a_filter() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let module = || tracing::trace_span!(target: "late", "late module");
     let run = |early: Option<tracing::Span>, filter: LevelFilter| {
         let (layer, guard) = builder(&fake).build().unwrap();

@@ -41,7 +41,7 @@ fn batch(fake: &Fake) {
 
 #[test]
 fn a_session_answers_what_was_done_in_it() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         (0..20).for_each(|_| batch(&fake));
         // A wait that failed is none.
@@ -100,7 +100,7 @@ fn a_session_answers_what_was_done_in_it() {
 
 #[test]
 fn what_the_host_was_in_is_the_cause_of_a_gap() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let millisecond = Duration::from_millis(1);
     fake.stop_clock();
     let profile = record(&fake, || {
@@ -139,7 +139,7 @@ fn what_the_host_was_in_is_the_cause_of_a_gap() {
 
 #[test]
 fn work_that_ran_while_a_range_was_open_is_found_by_time_if_asked() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     fake.stop_clock();
     let profile = record(&fake, || {
         {
@@ -164,7 +164,7 @@ fn work_that_ran_while_a_range_was_open_is_found_by_time_if_asked() {
 
 #[test]
 fn a_graph_is_one_launch_and_counts_where_it_was_captured() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         let mut graph = fake.graph();
         {
@@ -189,7 +189,7 @@ fn a_graph_is_one_launch_and_counts_where_it_was_captured() {
 
 #[test]
 fn memory_that_is_not_freed_is_named_with_its_range() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let config = Config::new().add_kind(ActivityKind::MEMORY2);
     let profiler =
         Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();

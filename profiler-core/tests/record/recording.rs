@@ -178,7 +178,7 @@ fn times_out_of_order_are_an_error() {
 
 /// A session with all that a recording may hold beside records, driver calls and ranges.
 fn recorded_in_full() -> Profile {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let config = Config::new()
         .runtime_calls(true)
         .graph_events(true)

@@ -34,7 +34,7 @@ impl Run {
     fn new() -> Self {
         let folder = Folder::new();
         let path = folder.0.join("run.gpuprof");
-        Self { fake: crate::fake::fake(), folder, path }
+        Self { fake: Fake::new(), folder, path }
     }
 
     fn record(&self) -> RecordingFile {

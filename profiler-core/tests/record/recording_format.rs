@@ -22,7 +22,7 @@ static LOADER: nvtx::Domain = nvtx::Domain::new("loader");
 /// Some of everything: records of four kinds, both APIs, a graph, ranges with labels, fields and a parent on another
 /// thread, a range of the process, a mark, samples.
 fn recorded() -> Recording {
-    let fake = crate::fake::fake();
+    let fake = cupti::fake::Fake::new();
     let config = Config::new().runtime_calls(true).graph_events(true);
     let profiler =
         Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
@@ -65,7 +65,7 @@ fn recorded() -> Recording {
 
 /// Many calls, so that logs take several frames.
 fn recorded_long(launches: u64) -> Recording {
-    let fake = crate::fake::fake();
+    let fake = cupti::fake::Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
     for i in 0..launches {

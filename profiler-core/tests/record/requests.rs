@@ -90,7 +90,7 @@ fn run(tasks: Vec<Task<'_>>, meanwhile: impl FnOnce()) {
 }
 
 fn record(work: impl FnOnce(&Fake)) -> Profile {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler.record(|| work(&fake)).unwrap();
     profile.health().assert_complete();

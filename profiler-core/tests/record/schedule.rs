@@ -55,7 +55,7 @@ fn run(fake: &Fake, steps: &mut Scheduled, count: u64) -> Vec<(u64, Vec<u64>)> {
 
 #[test]
 fn a_profile_has_the_active_steps_of_its_cycle() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = profiler(&fake);
     let schedule = Schedule::new().wait(1).warmup(1).active(3).repeat(2);
     let mut steps = profiler.schedule(schedule).unwrap();
@@ -92,14 +92,14 @@ fn actions_are_those_of_torch() {
 
 #[test]
 fn a_schedule_that_gives_nothing_is_refused() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let error = profiler(&fake).schedule(Schedule::new().wait(1).active(0)).unwrap_err();
     assert!(error.to_string().contains("active(1)"), "{error}");
 }
 
 #[test]
 fn it_goes_on_beside_the_profilers_own_session() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = profiler(&fake);
     profiler.start().unwrap();
     let mut steps = profiler.schedule(Schedule::new().wait(1).warmup(1).active(1)).unwrap();
@@ -115,7 +115,7 @@ fn it_goes_on_beside_the_profilers_own_session() {
 
 #[test]
 fn a_panic_or_a_drop_leaves_nothing_on() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = profiler(&fake);
     for steps in 0..3 {
         let schedule = Schedule::new().warmup(1).active(2);
@@ -138,7 +138,7 @@ fn a_panic_or_a_drop_leaves_nothing_on() {
 
 #[test]
 fn what_cannot_begin_is_said_once_and_tried_again_in_the_next_cycle() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = profiler(&fake);
     let refuse = || fake.fail("cuptiSubscribe", CuptiResult(999), When::Once);
     // At once.
@@ -167,7 +167,7 @@ fn what_cannot_begin_is_said_once_and_tried_again_in_the_next_cycle() {
 
 #[test]
 fn a_wait_without_end_is_waited_for() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let schedule = Schedule::new().wait(u64::MAX).warmup(1).active(1);
     let mut steps = profiler(&fake).schedule(schedule).unwrap();
     for _ in 0..3 {

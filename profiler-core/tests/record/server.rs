@@ -173,7 +173,7 @@ fn assert_whole(server: &Server, profile: &Profile, called_ns: u64) {
 
 #[test]
 fn stop_under_load_has_its_last_part_whole() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let server = Server::default();
     let profiler = builder(&fake).keep_last(KEPT).build().unwrap();
     let other = builder(&fake).keep_last(KEPT).build().unwrap();
@@ -209,7 +209,7 @@ fn stop_under_load_has_its_last_part_whole() {
 /// As where requests launch faster than CUPTI writes records: a flush waits for CUPTI until the load is over.
 #[test]
 fn stop_under_load_ends_though_no_flush_returns() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let server = Server::default();
     let limited = || {
         let config = Config::new().drain_timeout(Duration::from_millis(100));
@@ -236,7 +236,7 @@ fn stop_under_load_ends_though_no_flush_returns() {
 
 #[test]
 fn range_in_one_that_ended_before_the_time_kept_is_orphaned() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).keep_last(Duration::from_millis(20)).build().unwrap();
     fake.stop_clock();
     profiler.start().unwrap();
@@ -270,7 +270,7 @@ fn results_of_requests_come_out_though_other_threads_end_them() {
     use profiler_core::ProfilerLayer;
     use tracing_subscriber::prelude::*;
 
-    let (_turn, fake, keeps) = (turn(), crate::fake::fake(), events::Keeps::default());
+    let (_turn, fake, keeps) = (turn(), Fake::new(), events::Keeps::default());
     let profiler = builder(&fake).keep_last(KEPT);
     let (layer, guard) = ProfilerLayer::builder().profiler(profiler).build().unwrap();
     let dispatch =

@@ -41,7 +41,7 @@ fn batch(fake: &Fake) {
 
 #[test]
 fn work_counts_for_the_range_it_was_launched_in() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || (0..20).for_each(|_| batch(&fake)));
     profile.health().assert_complete();
 
@@ -92,7 +92,7 @@ fn work_counts_for_the_range_it_was_launched_in() {
 
 #[test]
 fn work_outside_ranges_is_shown_as_such() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         fake.launch(Work::kernel(c"alone"));
         fake.call_only("cuMemAlloc_v2", 0);
@@ -118,7 +118,7 @@ fn a_range_within_one_of_its_name_counts_once() {
             descend(fake, depth - 1);
         }
     }
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || descend(&fake, 4));
     let summary = profile.range("recursive").unwrap();
     assert_eq!((summary.instances(), summary.kernels(), summary.exclusive().kernels), (4, 4, 4));
@@ -129,7 +129,7 @@ fn a_range_within_one_of_its_name_counts_once() {
 
 #[test]
 fn each_thread_has_its_own_ranges() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         std::thread::scope(|scope| {
             for worker in 0..4 {
@@ -162,7 +162,7 @@ fn each_thread_has_its_own_ranges() {
 
 #[test]
 fn guards_may_be_dropped_in_any_order() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         let outer = range("outer");
         let inner = range("inner");
@@ -178,7 +178,7 @@ fn guards_may_be_dropped_in_any_order() {
 
 #[test]
 fn names_are_told_apart_by_content() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         let mut name = String::new();
         for i in 0..100 {
@@ -200,7 +200,7 @@ fn names_are_told_apart_by_content() {
 
 #[test]
 fn ranges_open_at_the_stop_keep_their_work_and_are_counted() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     profiler.start().unwrap();
     let open = range("open");
@@ -232,7 +232,7 @@ fn ranges_open_at_the_stop_keep_their_work_and_are_counted() {
 
 #[test]
 fn a_panic_in_a_range_ends_it() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _range = range("doomed");
@@ -249,7 +249,7 @@ fn a_panic_in_a_range_ends_it() {
 
 #[test]
 fn a_panic_while_recording_ends_the_session() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _ = profiler.record(|| std::panic::resume_unwind(Box::new("step failed")));
@@ -261,7 +261,7 @@ fn a_panic_while_recording_ends_the_session() {
 /// A span with the life of a model is open at every stop. All records are there, so that there is a verdict.
 #[test]
 fn a_process_range_open_at_the_stop_leaves_the_profile_complete() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     profiler.start().unwrap();
     let model = nvtx::process_range("model");
@@ -280,7 +280,7 @@ fn a_process_range_open_at_the_stop_leaves_the_profile_complete() {
 
 #[test]
 fn a_thread_that_dies_with_open_ranges_loses_nothing() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -305,7 +305,7 @@ fn a_range_that_ends_while_its_thread_is_torn_down_is_no_harm() {
         }
     }
     thread_local!(static LATE: EndsLate = const { EndsLate(std::cell::RefCell::new(None)) });
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         let late = || {
             LATE.with(|late| *late.0.borrow_mut() = Some(range("ends late")));
@@ -323,7 +323,7 @@ fn a_range_that_ends_while_its_thread_is_torn_down_is_no_harm() {
 
 #[test]
 fn a_profiler_that_runs_is_not_started_again() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     profiler.start().unwrap();
     let error = profiler.start().unwrap_err();
@@ -336,7 +336,7 @@ fn a_profiler_that_runs_is_not_started_again() {
 
 #[test]
 fn stop_without_start_is_an_error() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     let error = profiler.stop().unwrap_err();
     assert!(error.is_not_running() && error.to_string().contains("start"), "{error}");
@@ -364,7 +364,7 @@ fn where_there_is_no_gpu_building_says_what_is_missing() {
 
 #[test]
 fn a_session_may_start_and_stop_on_different_threads() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = std::sync::Arc::new(profiler(&fake));
     let (stop, stopped) = mpsc::channel();
     let remote = profiler.clone();
@@ -381,7 +381,7 @@ fn a_session_may_start_and_stop_on_different_threads() {
 
 #[test]
 fn dropping_a_running_profiler_frees_the_place() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let lost = profiler(&fake);
     lost.start().unwrap();
     let open = range("open while dropped");
@@ -395,7 +395,7 @@ fn dropping_a_running_profiler_frees_the_place() {
 
 #[test]
 fn every_loss_shows_in_health_and_report() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     // Those made from calls cannot be lost.
     let config = Config::new().synchronizations_from_calls(false);
     let builder = Profiler::builder().library(fake.library().unwrap()).config(config);
@@ -451,7 +451,7 @@ fn every_loss_shows_in_health_and_report() {
 
 #[test]
 fn a_graph_launch_gives_its_nodes_to_the_range_of_the_launch() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         {
             let _capture = range("capture");
@@ -486,7 +486,7 @@ fn a_foreign_clock_is_brought_to_ours() {
 
 #[test]
 fn fifty_sessions_in_one_process_lose_nothing() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profiler = profiler(&fake);
     for session in 0..50 {
         let ((), profile) = profiler.record(|| (0..10).for_each(|_| batch(&fake))).unwrap();
@@ -498,7 +498,7 @@ fn fifty_sessions_in_one_process_lose_nothing() {
 
 #[test]
 fn ranges_with_the_least_time_share_a_row_if_there_are_very_many() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         {
             let _compile = range("compile");
@@ -529,7 +529,7 @@ fn ranges_with_the_least_time_share_a_row_if_there_are_very_many() {
 
 #[test]
 fn a_report_of_a_deep_recursion_and_odd_names_is_a_page() {
-    let fake = crate::fake::fake();
+    let fake = Fake::new();
     let profile = record(&fake, || {
         let mut open: Vec<_> = (0..3_000).map(|_| range("recurse")).collect();
         fake.launch(Work::kernel(c"deep"));

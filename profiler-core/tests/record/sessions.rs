@@ -44,7 +44,7 @@ fn kernels(profile: &Profile, range: &str) -> u64 {
 
 #[test]
 fn a_session_within_another_sees_its_own_part() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let (whole, part) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
     whole.start().unwrap();
     let _around = event("around").payload(7_u64).range();
@@ -96,7 +96,7 @@ fn a_session_within_another_sees_its_own_part() {
 
 #[test]
 fn the_first_session_may_end_first() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let (first, second) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
     first.start().unwrap();
     kernel(&fake);
@@ -118,7 +118,7 @@ fn the_first_session_may_end_first() {
 
 #[test]
 fn a_session_that_asks_for_more_is_told() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let plain = builder(&fake).build().unwrap();
     let more =
         builder(&fake).config(Config::new().add_kind(ActivityKind::MEMORY2)).build().unwrap();
@@ -134,7 +134,7 @@ fn a_session_that_asks_for_more_is_told() {
 
 #[test]
 fn each_session_has_its_own_pauses() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let (one, other) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
     one.start().unwrap();
     other.start().unwrap();
@@ -156,7 +156,7 @@ fn each_session_has_its_own_pauses() {
 /// While a stop waits, time goes on and others ask for work: what was to be kept is kept.
 #[test]
 fn what_is_kept_is_what_was_kept_when_it_was_stopped() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let short = Duration::from_millis(100);
     fake.stop_clock();
     let slow = || builder(&fake).period(Duration::from_millis(5));
@@ -198,7 +198,7 @@ fn what_is_kept_is_what_was_kept_when_it_was_stopped() {
 #[test]
 fn a_stop_under_load_is_complete() {
     const KEPT: Duration = Duration::from_millis(50);
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let (ends, launched) = (AtomicBool::new(false), AtomicU64::new(0));
     // Longer than a session keeps, in time and in operations.
     let run_past_what_is_kept = || {
@@ -264,7 +264,7 @@ fn a_stop_under_load_is_complete() {
 /// Whoever is alone may not be so any more when it has been stopped.
 #[test]
 fn sessions_that_come_and_go_are_complete() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
@@ -284,7 +284,7 @@ fn sessions_that_come_and_go_are_complete() {
 
 #[test]
 fn a_summary_that_ends_beside_another_has_its_time() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     let (first, second) = (profiler.summarize().unwrap(), profiler.summarize().unwrap());
     let begun = Instant::now();
@@ -298,7 +298,7 @@ fn a_summary_that_ends_beside_another_has_its_time() {
 
 #[test]
 fn a_range_of_a_graph_is_not_done_before_its_records_have_come() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let period = Duration::from_millis(50);
     let profiler = builder(&fake).period(period).build().unwrap();
     let summing = profiler.summarize().unwrap();
@@ -326,7 +326,7 @@ fn a_range_of_a_graph_is_not_done_before_its_records_have_come() {
 /// A thread launches within ranges alone. At most the range that was open when a session began is unknown to it.
 #[test]
 fn ranges_are_recorded_from_the_first_call_of_a_session_on() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -355,7 +355,7 @@ fn ranges_are_recorded_from_the_first_call_of_a_session_on() {
 /// A range that ends while a session begins is the outer range of what another thread does later.
 #[test]
 fn ranges_that_end_while_a_session_begins_keep_what_is_handed_on() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     let ends = AtomicBool::new(false);
     let (submit, submitted) = std::sync::mpsc::sync_channel::<Context>(64);
@@ -407,7 +407,7 @@ fn ranges_that_end_while_a_session_begins_keep_what_is_handed_on() {
 /// CUPTI tells of a call that was under way when it was turned on, and its beginning was not seen.
 #[test]
 fn a_record_of_a_call_from_before_is_no_loss() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     let work = || {
         fake.unseen(&Work::kernel(c"from before"));
@@ -437,7 +437,7 @@ fn a_record_of_a_call_from_before_is_no_loss() {
 /// As was reported of CUPTI 13.0 once its device buffers are full: parca-dev/parcagpu#23.
 #[test]
 fn a_kernel_that_ends_before_it_starts_has_no_time() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     let work = || {
         fake.launch(Work::kernel(c"kernel").taking_ns(700));
@@ -462,7 +462,7 @@ fn a_kernel_that_ends_before_it_starts_has_no_time() {
 
 #[test]
 fn what_ran_when_a_session_paused_is_waited_for_at_its_stop() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let (one, other) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
     one.start().unwrap();
     other.start().unwrap();
@@ -477,7 +477,7 @@ fn what_ran_when_a_session_paused_is_waited_for_at_its_stop() {
 
 #[test]
 fn other_sessions_go_on_while_one_waits_for_the_gpu_at_its_stop() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let (one, other) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
     one.start().unwrap();
     other.start().unwrap();
@@ -503,7 +503,7 @@ fn other_sessions_go_on_while_one_waits_for_the_gpu_at_its_stop() {
 
 #[test]
 fn the_last_operations_are_kept_with_their_ranges() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).keep_last_operations(10).build().unwrap();
     profiler.start().unwrap();
     let open = event("open").field("step", 3_u64, "").range();
@@ -535,7 +535,7 @@ fn the_last_operations_are_kept_with_their_ranges() {
 #[test]
 fn where_no_operation_comes_the_last_ranges_are_kept() {
     const BATCH: usize = 1 << 18;
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).keep_last_operations(10).build().unwrap();
     profiler.start().unwrap();
     kernel(&fake);
@@ -556,7 +556,7 @@ fn where_no_operation_comes_the_last_ranges_are_kept() {
 
 #[test]
 fn the_last_time_is_kept() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let last = Duration::from_millis(300);
     let builder = || builder(&fake).period(Duration::from_millis(20));
     let (profiler, whole) =
@@ -584,7 +584,7 @@ fn the_last_time_is_kept() {
 
 #[test]
 fn what_is_older_than_the_last_time_is_in_no_account() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     // Nothing is taken out before the stop: all of it is in one part.
     let profiler = builder(&fake).keep_last(Duration::from_millis(100)).build().unwrap();
     fake.stop_clock();
@@ -604,7 +604,7 @@ fn what_is_older_than_the_last_time_is_in_no_account() {
 
 #[test]
 fn a_restart_forgets_what_was_before() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     assert!(profiler.restart().unwrap_err().is_not_running());
     profiler.start().unwrap();
@@ -684,7 +684,7 @@ fn asked_while(fake: &Fake, period: Duration, periods: u32, work: impl Fn() -> u
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn a_slow_cupti_is_asked_less_often() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let work = || {
         (0..100).for_each(|_| kernel(&fake));
         std::thread::sleep(Duration::from_micros(200));
@@ -704,7 +704,7 @@ fn a_slow_cupti_is_asked_less_often() {
 #[test]
 fn the_last_operations_are_kept_though_they_come_late() {
     const COUNT: u64 = 500;
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     // Some hundred records fill a buffer.
     let config = Config::new().buffer_bytes(64 << 10);
     let last = builder(&fake).config(config).period(Duration::from_millis(1));
@@ -729,7 +729,7 @@ fn the_last_operations_are_kept_though_they_come_late() {
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn a_cupti_that_hands_over_by_itself_is_not_asked() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let period = Duration::from_millis(100);
     let nodes = vec![Work::kernel(c"node"); 1000];
     let busy = asked_while(&fake, period, 10, || {
@@ -748,7 +748,7 @@ fn a_cupti_that_hands_over_by_itself_is_not_asked() {
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn records_are_taken_out_while_cupti_does_not_answer() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let (kept, launched) = kept_of_launched(&fake);
     assert!(kept >= 1000 && kept < launched / 2, "{kept} of {launched}");
 }
@@ -779,7 +779,7 @@ fn request(number: u64) -> String {
 #[test]
 fn values_of_fields_are_there_though_none_comes_again() {
     const COUNT: u64 = 8_000;
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let whole = builder(&fake).build().unwrap();
     let last = builder(&fake).period(Duration::from_millis(1)).keep_last_operations(100);
     let last = last.build().unwrap();
@@ -823,7 +823,7 @@ fn values_of_fields_are_there_though_none_comes_again() {
 
 #[test]
 fn a_summary_says_what_a_profile_says() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     // A short period: the logs are taken out in the middle of everything.
     let sums = builder(&fake).period(Duration::from_millis(1)).build().unwrap();
@@ -881,7 +881,7 @@ fn a_summary_says_what_a_profile_says() {
 
 #[test]
 fn sums_of_a_part_of_a_run_leave_out_the_rest() {
-    let (_turn, fake) = (turn(), crate::fake::fake());
+    let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     profiler.start().unwrap();
     let _around = range("around");

@@ -13,7 +13,7 @@ fn kernel(number: usize) -> &'static CStr {
 
 /// A server whose every request has names of its own, as a session that keeps so many rows sums it up, and as a profile.
 fn serve(rows: usize, requests: usize) -> (Summary, Profile) {
-    let fake = crate::fake::fake();
+    let fake = cupti::fake::Fake::new();
     let builder = Profiler::builder().library(fake.library().unwrap());
     let profiler = builder.period(Duration::from_millis(1)).summary_rows(rows).build().unwrap();
     profiler.start().unwrap();
@@ -113,7 +113,7 @@ fn without_rows_there_is_one_and_it_is_exact() {
 
 #[test]
 fn a_range_that_is_called_other_is_not_counted_as_such() {
-    let fake = crate::fake::fake();
+    let fake = cupti::fake::Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let sums = profiler.summarize().unwrap();
     {

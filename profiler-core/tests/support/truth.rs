@@ -886,22 +886,6 @@ fn has_stay(steps: &[Step]) -> bool {
     })
 }
 
-/// Whether a call is open from one part of a program to the next.
-pub(crate) fn stays_between_parts(program: &Program) -> bool {
-    program.parts.iter().any(|part| {
-        let mut staying = BTreeSet::new();
-        for job in part.turns.iter().flat_map(|turn| &turn.jobs) {
-            if job.returns {
-                staying.remove(&job.worker);
-            }
-            if has_stay(&job.steps) {
-                staying.insert(job.worker);
-            }
-        }
-        !staying.is_empty()
-    })
-}
-
 /// What a program has, of what few have.
 pub(crate) fn features(program: &Program, truths: &[Option<Outcomes>]) -> Vec<(String, bool)> {
     let recorded = || program.parts.iter().filter(|part| part.is_recorded);
