@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueHint;
 use gpuprof_control::{AlwaysOn, KeepLast, Start, Stop};
 
-use super::{at_least_zero, share};
+use super::share;
 
 /// The reports of `--stats` without names: those of CUDA and NVTX that nsys prints by default.
 pub(crate) const DEFAULT_STATS: &str =

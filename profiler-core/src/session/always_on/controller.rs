@@ -12,11 +12,11 @@ const MEASURED_EVERY_NS: f64 = 600e9;
 /// The number of windows that open before their cost bounds the rate.
 const FIRST_WINDOWS: u64 = 3;
 /// The number of times from which medians are taken, for each name.
-const RECENT: usize = 31;
+const RECENT: usize = 15;
 /// The maximum number of unit names with their own times; others share one.
 const MOST_NAMES: usize = 64;
 /// The minimum weight of the latest value in a mean is one divided by this.
-const MEAN_OF: f64 = 64.0;
+const MEAN_OF: f64 = 16.0;
 
 /// The latest times of units, in nanoseconds.
 #[derive(Debug, Clone, Default)]
