@@ -402,7 +402,7 @@ fn look_at_the_library(folder: &Folder, profile: &Profile, other: &Profile) {
 /// Everything that the library writes of a profile.
 fn look_at_one(folder: &Folder, profile: &Profile, other: &Profile) {
     is_readable("report", &profile.to_string());
-    is_readable("report with findings", &format!("{profile:#}"));
+    is_readable("report with findings", &profile.report_with_findings().to_string());
     is_readable("recording info", &profile.recording_info().to_string());
     is_readable("health", &profile.health().to_string());
     is_safe("counts", &profile.counts());
@@ -410,13 +410,13 @@ fn look_at_one(folder: &Folder, profile: &Profile, other: &Profile) {
     is_safe("page", &profile.to_html());
     for &report in StatsReport::ALL {
         let rows = profile.stats(report);
-        is_readable(report, &format!("{rows}\n{rows:#}"));
+        is_readable(report, &format!("{rows}\n{}", rows.all_rows()));
         is_safe(report, &rows.csv());
         is_safe(report, &rows.json());
     }
     for &rule in Rule::ALL {
         let rows = profile.rules().get(rule);
-        is_readable(rule, &format!("{rows:#}"));
+        is_readable(rule, &rows.all_rows().to_string());
         is_safe(rule, &format!("{}{}", rows.csv(), rows.json()));
     }
     for format in Format::ALL {
@@ -449,9 +449,9 @@ fn look_at_one(folder: &Folder, profile: &Profile, other: &Profile) {
     let card = profile.scorecard();
     is_readable("scorecard", &format!("{card}\n{}", card.to_markdown()));
     is_readable("classes", &profile.kernel_classes().to_string());
-    is_readable("launch shapes", &format!("{:#}", profile.launch_shapes()));
-    is_readable("tensor cores", &format!("{:#}", profile.tensor_cores()));
-    is_readable("tracks", &format!("{:#}", profile.track_sums()));
+    is_readable("launch shapes", &profile.launch_shapes().all_rows().to_string());
+    is_readable("tensor cores", &profile.tensor_cores().all_rows().to_string());
+    is_readable("tracks", &profile.track_sums().all_rows().to_string());
     for series in profile.series() {
         is_readable("failure", &series.failure().map(ToString::to_string).unwrap_or_default());
     }

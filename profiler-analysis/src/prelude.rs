@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
+pub use profiler_core::DisplayOptions;
 use profiler_core::profile::Kernel;
 use profiler_core::query::{Groups, Query};
 use profiler_core::testing::GpuTest;

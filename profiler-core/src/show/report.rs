@@ -7,8 +7,10 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use profiler_base::aggregate::Aggregate;
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::order;
-use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::table::{Table, Tone};
 use profiler_base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, percent, shortened, time};
 use rustc_hash::FxHashMap;
 
@@ -20,11 +22,13 @@ use crate::show::range_table::{RangeTable, columns};
 /// Kernels in the table; its last row sums up the others.
 const KERNELS: usize = 12;
 
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.report().fmt(f)
+impl DisplayOptions for Profile {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.report().write_in(layout, f)
     }
 }
+
+display_by_default_layout!(Profile);
 
 impl Profile {
     /// The text report, the same as `{}` of the profile prints.
@@ -48,9 +52,9 @@ impl TextReport<'_> {
     }
 }
 
-impl fmt::Display for TextReport<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (layout, profile) = (Layout::of(f), self.profile);
+impl DisplayOptions for TextReport<'_> {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (layout, profile) = (layout, self.profile);
         writeln!(f, "GPU profile: {}", profile.recording_info())?;
         let totals = profile.totals();
         writeln!(
@@ -110,6 +114,8 @@ impl fmt::Display for TextReport<'_> {
         }
     }
 }
+
+display_by_default_layout!(TextReport<'_>);
 
 /// Processes in the table and in the health lines.
 const PROCESSES: usize = 64;

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use cupti::counters::{Flops, tensor_instructions, tensor_pipe_percent, time_ns};
 use nvtx::{Dtype, Pipe};
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::named_variants;
-use profiler_base::table::{Layout, Table};
+use profiler_base::table::Table;
 use profiler_base::units::{NAME_WIDTH, shortened, si, time};
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
@@ -172,8 +174,8 @@ impl TensorPipes {
 const HEADER: [&str; 9] =
     ["kernel", "class", "by name", "sure", "counted", "calls", "time", "pipe busy", "operations"];
 
-impl fmt::Display for TensorPipes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for TensorPipes {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows = Table::new(HEADER, 5);
         for kernel in &self.kernels {
             let operations = kernel.operations.iter();
@@ -194,7 +196,7 @@ impl fmt::Display for TensorPipes {
                 if operations.is_empty() { "-".to_owned() } else { operations.join(", ") },
             ]);
         }
-        f.write_str(&rows.render(Layout::of(f)))?;
+        f.write_str(&rows.render(layout))?;
         let (mut differ, settled) = (0, self.settled().count());
         for (kernel, disagreement) in self.disagreements() {
             differ += 1;
@@ -208,3 +210,5 @@ impl fmt::Display for TensorPipes {
         )
     }
 }
+
+display_by_default_layout!(TensorPipes);

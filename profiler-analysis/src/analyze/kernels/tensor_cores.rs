@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nvtx::Dtype;
+use profiler_base::display::{DisplayOptions, Layout, RowLimit};
+use profiler_base::display_by_default_layout;
 use profiler_base::getters;
 use profiler_base::kernel_names::lower_case;
 use profiler_base::statistics::{Statistics, ratio};
@@ -243,8 +245,8 @@ impl fmt::Display for TcSummary {
 /// range are an operation. A product without tensor cores is then eligible if they support its
 /// type, or if the type is f32.
 ///
-/// `{}` prints the summary, the tables and the advice. `{:10}` prints the first ten rows of each
-/// table; for scopes, the ten with the most time.
+/// `{}` prints the summary, the tables and the advice. `max_rows(10)` prints the first ten rows of
+/// each table; for scopes, the ten with the most time.
 #[derive(Debug, Clone, Serialize)]
 #[must_use]
 pub struct TensorCores {
@@ -282,16 +284,19 @@ impl TensorCores {
     }
 }
 
-impl fmt::Display for TensorCores {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for TensorCores {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.summary)?;
-        self.ops.fmt(f)?;
+        self.ops.write_in(layout, f)?;
         f.write_str("\n\n")?;
-        self.kernels.fmt(f)?;
+        self.kernels.write_in(layout, f)?;
         f.write_str("\n\n")?;
-        match f.width().filter(|_| !f.alternate()) {
-            Some(most) => self.groups.clone().largest(most, |group| group.total_ns).fmt(f)?,
-            None => self.groups.fmt(f)?,
+        match layout.rows {
+            RowLimit::Most(most) => {
+                let groups = self.groups.clone().largest(most, |group| group.total_ns);
+                groups.write_in(layout, f)?;
+            }
+            RowLimit::Default | RowLimit::All => self.groups.write_in(layout, f)?,
         }
         for (at, (remedy, spent)) in self.remedies().into_iter().enumerate() {
             let space = if at == 0 { "\n\n" } else { "\n" };
@@ -300,6 +305,8 @@ impl fmt::Display for TensorCores {
         Ok(())
     }
 }
+
+display_by_default_layout!(TensorCores);
 
 /// Launches and their time.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::getters;
-use profiler_base::table::{Layout, Table};
+use profiler_base::table::Table;
 use profiler_base::units::time;
 
 use super::TICK_NS;
@@ -243,8 +245,8 @@ impl Measurement {
     }
 }
 
-impl fmt::Display for Measurement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for Measurement {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |(fewest, most): (u64, u64), what: &str| match fewest == most {
             true if fewest == 1 => format!("1 {what}"),
             true => format!("{fewest} {what}s"),
@@ -282,7 +284,7 @@ impl fmt::Display for Measurement {
             let (median, min) = (ns(timing.median_ns), ns(timing.min_ns));
             rows.add_row([name, &median, &bounds, &min, &spread, purpose]);
         }
-        writeln!(f, "{}", rows.render(Layout::of(f)))?;
+        writeln!(f, "{}", rows.render(layout))?;
         let WarmUp { samples, milliseconds, is_steady } = self.warm_up;
         let state = if is_steady { "steady" } else { "not steady" };
         let stop = match self.stop {
@@ -315,3 +317,5 @@ impl fmt::Display for Measurement {
         Ok(())
     }
 }
+
+display_by_default_layout!(Measurement);

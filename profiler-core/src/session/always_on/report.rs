@@ -3,9 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::getters;
 use profiler_base::ratio_estimator::Estimate;
-use profiler_base::table::{Layout, Table};
+use profiler_base::table::Table;
 use profiler_base::units::time;
 
 use super::comparison::{MeasuredShare, TimedCost, percent};
@@ -269,8 +271,8 @@ impl AlwaysOnReport {
     }
 }
 
-impl fmt::Display for AlwaysOnReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for AlwaysOnReport {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Always on: {}", self.state)?;
         self.write_costs(f)?;
         let counts = &self.counts;
@@ -324,7 +326,9 @@ impl fmt::Display for AlwaysOnReport {
                 gpu_time(row.gpu_ns, path.inclusive().gpu_time()),
             ]);
         }
-        writeln!(f, "{}", table.render(Layout::of(f)))?;
+        writeln!(f, "{}", table.render(layout))?;
         write!(f, "health: {}", self.summary.health())
     }
 }
+
+display_by_default_layout!(AlwaysOnReport);
