@@ -202,11 +202,13 @@ fn hostile_program() -> Profile {
     let recording = profiler.stop_recording().unwrap();
     let start = recording.windows_ns()[0].0;
     let metric = Metric::new(leaked("metric"), leaked("label"), Unit::Watts, Kind::Mean);
-    let mut series = Series::new(0, Source::Nvml, 1_000, vec![metric]);
+    let mut series = Series::new(0, Source::Nvml, Duration::from_nanos(1_000), vec![metric]);
     series.push(start, start + 1_000, &[1.0]).unwrap();
     let failure = Failure::new(FailureCause::Permission, long_attack());
-    let failed = Series::new(1, Source::Counters, 1_000, vec![]).with_failure(failure);
-    let missing = Series::new(2, Source::Counters, 1_000, vec![]).with_missing(vec![attack("no")]);
+    let failed =
+        Series::new(1, Source::Counters, Duration::from_nanos(1_000), vec![]).with_failure(failure);
+    let missing = Series::new(2, Source::Counters, Duration::from_nanos(1_000), vec![])
+        .with_missing(vec![attack("no")]);
     let recording = recording.with_series(series).with_series(failed).with_series(missing);
     Profile::from_recording(recording)
 }

@@ -218,13 +218,13 @@ impl Sum {
 /// compiled once for all keys.
 fn summed(sums: Vec<Sum>) -> Vec<(usize, Sum, f64, Statistics)> {
     let with_statistics = |(index, mut sum): (usize, Sum)| {
-        let times = Statistics::of_ns(std::mem::take(&mut sum.times));
+        let times = Statistics::from_nanos(std::mem::take(&mut sum.times));
         (index, sum, 0.0, times)
     };
     let mut summed: Vec<_> = sums.into_iter().enumerate().map(with_statistics).collect();
-    let total: u128 = summed.iter().map(|(.., times)| u128::from(times.sum_ns())).sum();
+    let total: u128 = summed.iter().map(|(.., times)| times.sum().as_nanos()).sum();
     for (_, _, share, times) in summed.iter_mut().filter(|_| total != 0) {
-        *share = times.sum_ns() as f64 / total as f64;
+        *share = times.sum().as_nanos() as f64 / total as f64;
     }
     summed
 }

@@ -198,7 +198,7 @@ pub struct HostActivity<'a> {
 /// The gaps of a query by device and time, with host activity.
 ///
 /// Operations are matched to calls exactly. Host and GPU times are comparable up to the error of
-/// CUPTI's clock ([`Facts::clock_error_ns`](crate::profile::Facts::clock_error_ns)), so shorter gaps have
+/// CUPTI's clock ([`Facts::clock_error`](crate::profile::Facts::clock_error)), so shorter gaps have
 /// uncertain causes.
 #[derive(Debug)]
 pub struct Gaps<'a> {

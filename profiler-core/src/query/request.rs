@@ -502,7 +502,7 @@ impl<'a> Requests<'a> {
     /// Statistics of a time that each ended request has: `requests.statistics(Request::gpu_time)`.
     pub fn statistics(&self, of: impl Fn(&Request<'a>) -> Duration) -> Statistics {
         let ended = self.requests.iter().filter(|request| !request.is_open());
-        Statistics::of_ns(ended.map(|request| ns(of(request))).collect())
+        Statistics::from_nanos(ended.map(|request| ns(of(request))).collect())
     }
 
     /// Sums by endpoint, by descending GPU time.

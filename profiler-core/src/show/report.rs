@@ -10,6 +10,7 @@ use profiler_base::aggregate::Aggregate;
 use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::display_by_default_layout;
 use profiler_base::order;
+use profiler_base::statistics::Unrounded;
 use profiler_base::table::{Table, Tone};
 use profiler_base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, percent, shortened, time};
 use rustc_hash::FxHashMap;
@@ -67,7 +68,7 @@ impl DisplayOptions for TextReport<'_> {
             time(totals.copy_time()),
             totals.copies,
             bytes(totals.copy_bytes),
-            time(Duration::from_nanos(totals.memset_ns)),
+            time(totals.memset_time()),
             totals.memsets,
             graphs(&totals),
             totals.synchronizations,
@@ -252,7 +253,7 @@ fn graphs(totals: &Totals) -> String {
 /// One line per sampler: the mean of each metric over the session, and losses.
 fn samples(profile: &Profile, series: &Series) -> String {
     let mut line = format!("samples of GPU {} ({}): ", series.device(), series.source());
-    let interval = time(Duration::from_nanos(series.interval_ns()));
+    let interval = time(series.interval());
     let _ = write!(line, "{} of {interval}", series.len());
     for track in profile.tracks_of(series) {
         if let Some(mean) = track.mean(Duration::ZERO, profile.duration()) {
@@ -301,7 +302,7 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>, layout: Layout) -> Str
             time(group.time()),
             percent(group.share()),
             // Rounded to the nearest nanosecond.
-            time(Duration::from_nanos(times.mean_ns().round() as u64)),
+            time(Duration::from_nanos(Unrounded::from(times).mean_ns.round() as u64)),
             time(times.min()),
             time(times.max()),
         ]);

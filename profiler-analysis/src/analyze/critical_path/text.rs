@@ -240,9 +240,9 @@ impl fmt::Display for Assumptions {
         for (count, what) in known.iter().filter(|(count, _)| *count != 0) {
             write!(f, "; {count} {what}")?;
         }
-        match self.clock_error_ns {
-            0 => Ok(()),
-            ns => write!(f, "; clocks are off by up to {}", time(Duration::from_nanos(ns))),
+        match self.clock_error {
+            Duration::ZERO => Ok(()),
+            error => write!(f, "; clocks are off by up to {}", time(error)),
         }
     }
 }

@@ -33,8 +33,7 @@ pub struct TensorPipe {
     pub counted: TcUse,
     /// Launches.
     pub calls: u64,
-    /// Nanoseconds (`gpu__time_duration`), of all launches.
-    pub time_ns: f64,
+    time_ns: f64,
     /// Busy share of the tensor pipes in percent of the multiprocessors' active cycles, by time.
     pub active_percent: Option<f64>,
     /// Warp instructions issued to the tensor pipes, of all launches. On an H200, kernels without
@@ -62,6 +61,12 @@ named_variants! {
 }
 
 impl TensorPipe {
+    /// The time of all launches (`gpu__time_duration`), in whole nanoseconds.
+    pub fn time(&self) -> Duration {
+        // CAST: tables show whole nanoseconds.
+        Duration::from_nanos(self.time_ns as u64)
+    }
+
     /// The contradiction between name and counters; `None` if they agree or one is unknown.
     pub fn disagreement(&self) -> Option<PipeDisagreement> {
         match (self.by_name.tensor_cores, self.counted) {
@@ -143,8 +148,7 @@ impl CountedKernels {
         for kernel in &mut kernels {
             kernel.operations.sort_by(|one, other| other.1.total_cmp(&one.1));
         }
-        // CAST: whole nanoseconds suffice for the order.
-        kernels.sort_by_key(|kernel| (Reverse(kernel.time_ns as u64), kernel.name.clone()));
+        kernels.sort_by_key(|kernel| (Reverse(kernel.time()), kernel.name.clone()));
         TensorPipes { kernels }
     }
 }
@@ -182,8 +186,7 @@ impl DisplayOptions for TensorPipes {
             let operations: Vec<_> = operations
                 .map(|(dtype, count)| format!("{} {}", si(*count, "FLOP"), dtype.name()))
                 .collect();
-            // CAST: tables show nanoseconds.
-            let spent = time(Duration::from_nanos(kernel.time_ns as u64));
+            let spent = time(kernel.time());
             rows.add_row([
                 kernel.name.to_string(),
                 kernel.class.name().to_owned(),

@@ -100,7 +100,7 @@ impl Measurement {
         gpu_span: &Timing = gpu_span;
         /// The time that a caller waits for the result, on an idle GPU. It starts with the first
         /// submitting call and ends with the last operation. It contains the error of CUPTI's clock
-        /// against the host's ([`Facts::clock_error_ns`](profiler_core::profile::Facts::clock_error_ns)).
+        /// against the host's ([`Facts::clock_error`](profiler_core::profile::Facts::clock_error)).
         latency: &Timing = latency;
         /// The time of the call on the host, including waits.
         host_time: &Timing = host_time;
@@ -275,13 +275,12 @@ impl DisplayOptions for Measurement {
             ("host cost", &self.host_cost, "the thread: host time without waits"),
             ("CUDA calls", &self.call_time, "the driver's part of the host cost"),
         ] {
-            let ns = |ns: f64| time(super::timing::duration(ns));
-            let bounds = match timing.bounds_ns {
-                Some((low, high)) => format!("{} to {}", ns(low), ns(high)),
+            let bounds = match timing.bounds() {
+                Some((low, high)) => format!("{} to {}", time(low), time(high)),
                 None => "unknown".to_owned(),
             };
-            let spread = format!("{} to {}", ns(timing.p10_ns), ns(timing.p90_ns));
-            let (median, min) = (ns(timing.median_ns), ns(timing.min_ns));
+            let spread = format!("{} to {}", time(timing.p10()), time(timing.p90()));
+            let (median, min) = (time(timing.median()), time(timing.min()));
             rows.add_row([name, &median, &bounds, &min, &spread, purpose]);
         }
         writeln!(f, "{}", rows.render(layout))?;
