@@ -39,6 +39,18 @@ impl Profile {
 }
 
 /// A profile as text for people: ranges, kernels, samples, health; from [`Profile::report`].
+///
+/// ```
+/// use profiler_core::{DisplayOptions, Profile};
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+/// let profile = Profile::load(file)?;
+/// let report = profile.report().section("commit 4f2a, batch 32");
+/// println!("{}", report.width(80).coloured(true));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "it is text to print"]
 pub struct TextReport<'a> {

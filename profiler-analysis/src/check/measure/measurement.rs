@@ -7,7 +7,7 @@ use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::display_by_default_layout;
 use profiler_base::getters;
 use profiler_base::table::Table;
-use profiler_base::units::time;
+use profiler_base::units::{nanoseconds, time};
 
 use super::TICK_NS;
 use super::round::Sample;
@@ -44,11 +44,16 @@ pub struct Discarded {
 pub struct WarmUp {
     /// The number of samples made.
     pub samples: u64,
-    /// Its time in milliseconds, including sessions.
-    pub milliseconds: u64,
+    /// Its time in whole milliseconds, including sessions.
+    #[serde(rename = "milliseconds", serialize_with = "as_milliseconds")]
+    pub time: Duration,
     /// True if the last three rounds agreed. Their median GPU times were within 0.5 %, a tick of
     /// the GPU's clock or their noise. The SM clocks were within 1 %, if known.
     pub is_steady: bool,
+}
+
+fn as_milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(nanoseconds(*time) / 1_000_000)
 }
 
 /// The clocks of the GPU during a measurement.
@@ -194,7 +199,7 @@ impl Measurement {
         if !self.warm_up.is_steady {
             notes.push(format!(
                 "the warm-up ended after {} ms without a steady state: times may still drift; allow more (max_warm_up)",
-                self.warm_up.milliseconds
+                self.warm_up.time.as_millis()
             ));
         }
         let (fewest, most) = self.operations;
@@ -284,18 +289,14 @@ impl DisplayOptions for Measurement {
             rows.add_row([name, &median, &bounds, &min, &spread, purpose]);
         }
         writeln!(f, "{}", rows.render(layout))?;
-        let WarmUp { samples, milliseconds, is_steady } = self.warm_up;
+        let WarmUp { samples, time: warm_up, is_steady } = self.warm_up;
         let state = if is_steady { "steady" } else { "not steady" };
         let stop = match self.stop {
             Stop::Precise => "at the wanted precision",
             Stop::MaxTime => "at the maximum time",
             Stop::MaxSamples => "at the maximum of samples",
         };
-        write!(
-            f,
-            "warm-up: {samples} samples in {}, then {state}; ",
-            time(Duration::from_millis(milliseconds))
-        )?;
+        write!(f, "warm-up: {samples} samples in {}, then {state}; ", time(warm_up))?;
         write!(f, "stopped {stop}\nclocks: ")?;
         match self.clocks.sm_mhz {
             Some((low, high)) if low == high => write!(f, "SM {low} MHz")?,

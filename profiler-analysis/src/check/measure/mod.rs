@@ -221,8 +221,8 @@ impl Measure {
             states.push(State::of(&round, rounds.variants()));
             is_warm = is_steady(&states);
         }
-        let milliseconds = began.elapsed().as_millis() as u64;
-        Ok((WarmUp { samples, milliseconds, is_steady: is_warm }, per_group))
+        let time = Duration::from_millis(began.elapsed().as_millis() as u64);
+        Ok((WarmUp { samples, time, is_steady: is_warm }, per_group))
     }
 
     fn samples(
