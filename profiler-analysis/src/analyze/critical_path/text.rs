@@ -305,7 +305,8 @@ impl Outlook {
 
 impl DisplayOptions for Outlook {
     fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.write_in(layout, f)?;
+        // Without colours, like the changes below.
+        self.path.write_in(Layout { is_coloured: false, ..layout }, f)?;
         f.write_str("\n")?;
         writeln!(f, "{}", self.changes_text(layout))?;
         write!(f, "{}", self.assumptions)
