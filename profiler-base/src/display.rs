@@ -160,3 +160,30 @@ macro_rules! display_by_default_layout {
         $crate::display_by_default_layout!([] $type);
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report whose text is its layout.
+    struct Report;
+
+    impl DisplayOptions for Report {
+        fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{:?} {} {:?}", layout.width, layout.is_coloured, layout.rows)
+        }
+    }
+
+    display_by_default_layout!(Report);
+
+    #[test]
+    fn options_are_independent_and_flags_of_a_format_string_change_nothing() {
+        assert_eq!(Report.to_string(), "None false Default");
+        assert_eq!(format!("{Report:+#3.8}"), "None false Default");
+        assert_eq!(Report.width(80).to_string(), "Some(80) false Default");
+        assert_eq!(Report.coloured(true).width(80).to_string(), "Some(80) true Default");
+        assert_eq!(Report.max_rows(3).to_string(), "None false Most(3)");
+        assert_eq!(Report.max_rows(3).all_rows().width(9).to_string(), "Some(9) false All");
+        assert_eq!(format!("{:.1}", Report.width(usize::MAX)), "Some(65535) false Default");
+    }
+}
