@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::table::Tone;
-
 /// The layout of a report.
 ///
 /// Without a width, tables are as wide as their content, with names of at most 60 columns.
@@ -56,6 +54,22 @@ impl Layout {
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m").into()
     }
+}
+
+/// The meaning of a text for its reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tone {
+    /// No special meaning.
+    #[default]
+    Plain,
+    /// The head of a table, or a verdict.
+    Heading,
+    /// A good value.
+    Good,
+    /// A value that deserves attention.
+    Warning,
+    /// A bad value.
+    Bad,
 }
 
 /// Display options of a report, such as `println!("{}", report.width(80).coloured(true))`.

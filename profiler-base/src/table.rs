@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::display::{LONGEST_NAME, Layout};
+use super::display::{LONGEST_NAME, Layout, Tone};
 use super::text::{cells, printable, shortened};
 use super::units::NAME_WIDTH;
 pub use super::units::time;
@@ -16,22 +16,6 @@ const LEAST_NAME: usize = 24;
 /// numbered.
 const ROUNDS: usize = 6;
 const GAP: usize = 2;
-
-/// The meaning of a text for its reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Tone {
-    /// No special meaning.
-    #[default]
-    Plain,
-    /// The head of a table, or a verdict.
-    Heading,
-    /// A good value.
-    Good,
-    /// A value that deserves attention.
-    Warning,
-    /// A bad value.
-    Bad,
-}
 
 /// A table of texts and numbers. Columns of texts are shortened to fit a width; numbers never are.
 #[derive(Debug)]

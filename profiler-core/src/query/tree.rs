@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display::{DisplayOptions, Layout, Tone};
 use profiler_base::display_by_default_layout;
 use profiler_base::iterate;
-use profiler_base::table::{Table, Tone};
+use profiler_base::table::Table;
 use profiler_base::units::time;
 
 use super::Query;

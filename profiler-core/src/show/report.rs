@@ -7,11 +7,11 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use profiler_base::aggregate::Aggregate;
-use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display::{DisplayOptions, Layout, Tone};
 use profiler_base::display_by_default_layout;
 use profiler_base::order;
 use profiler_base::statistics::Unrounded;
-use profiler_base::table::{Table, Tone};
+use profiler_base::table::Table;
 use profiler_base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, percent, shortened, time};
 use rustc_hash::FxHashMap;
 

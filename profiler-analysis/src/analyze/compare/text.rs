@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use profiler_base::display::{DisplayOptions, Layout, RowLimit};
+use profiler_base::display::{DisplayOptions, Layout, RowLimit, Tone};
 use profiler_base::display_by_default_layout;
-use profiler_base::table::{Table, Tone};
+use profiler_base::table::Table;
 use profiler_base::{text, units};
 
 use super::wall::{signed, time};

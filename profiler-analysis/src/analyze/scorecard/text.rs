@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display::{DisplayOptions, Layout, Tone};
 use profiler_base::display_by_default_layout;
-use profiler_base::table::{Table, Tone};
+use profiler_base::table::Table;
 use profiler_base::text::markdown;
 use profiler_base::units::{self, shortened};
 
