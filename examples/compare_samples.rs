@@ -144,7 +144,7 @@ fn write(folder: &Path, calibrated: &str, processes: usize, rows: &[Row]) -> Res
 
 /// The wall time of a run, as comparisons measure it.
 fn wall_ns(profile: &Profile) -> f64 {
-    compare(profile, profile).wall().before_ns
+    compare(profile, profile).wall().before().as_nanos() as f64
 }
 
 fn record(
@@ -235,7 +235,7 @@ fn times(profile: &Profile) -> Result<String> {
         }
     };
     let comparison = compare(profile, profile);
-    add("wall".to_owned(), comparison.wall().before_ns);
+    add("wall".to_owned(), comparison.wall().before().as_nanos() as f64);
     for part in &comparison.wall().contributions {
         let path = part.path.as_deref().unwrap_or("");
         let cause = serde_json::to_value(part.cause)?;

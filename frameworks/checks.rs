@@ -131,8 +131,8 @@ impl Options {
         let (totals, outside) = (profile.totals(), profile.outside_ranges());
         self.check("kernels", &totals.kernels.to_string());
         self.check("outside", &outside.kernels.to_string());
-        self.check("kernel_ns", &totals.kernel_ns.to_string());
-        self.check("outside_ns", &outside.kernel_ns.to_string());
+        self.check("kernel_ns", &totals.kernel_time().as_nanos().to_string());
+        self.check("outside_ns", &outside.kernel_time().as_nanos().to_string());
         self.check("complete", &profile.health().is_complete().to_string());
         self.check("ranges", &format!("{ranges:?}"));
         let devices: Vec<_> =

@@ -151,13 +151,13 @@ fn within(profile: &Profile, name: &str) -> (Duration, Duration) {
 fn table(profile: &Profile) -> String {
     let mut text = String::new();
     for series in profile.series() {
-        let (gaps, gap_ns) = series.gaps();
+        let (gaps, gap_time) = series.gaps();
         _ = writeln!(
             text,
-            "{}: {} samples of {} us, {gaps} gaps of {gap_ns} ns, {} overflows, {} dropped, missing {:?}, failure {:?}",
+            "{}: {} samples of {} us, {gaps} gaps of {gap_time:?}, {} overflows, {} dropped, missing {:?}, failure {:?}",
             series.source(),
             series.len(),
-            series.interval_ns() / 1000,
+            series.interval().as_micros(),
             series.overflows(),
             series.dropped(),
             series.missing(),
@@ -221,7 +221,7 @@ fn ranges() {
         return;
     }
     let series = profile.series().next().unwrap();
-    assert_eq!((series.gaps(), series.overflows(), series.dropped()), ((0, 0), 0, 0));
+    assert_eq!((series.gaps(), series.overflows(), series.dropped()), ((0, Duration::ZERO), 0, 0));
     let copies = range(&profile, "copies");
     let track = |name: &str| profile.track(0, name).unwrap();
     for (metric, what) in [(READ, "read"), (WRITTEN, "written")] {

@@ -1,6 +1,7 @@
 //! `gpuprof critical-path`: reports what determined the duration of a run or its steps, and
 //! predicts the effect of changes.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use profiler_analysis::critical_path::{
@@ -64,7 +65,7 @@ pub(crate) fn critical_path(args: CriticalPathArgs) -> Result<(), Failure> {
                 out.show(path)?;
             }
             paths.predictions.iter().try_for_each(|prediction| out.show(prediction))?;
-            out.show(paths.assumptions)
+            Ok(writeln!(out, "{}", paths.assumptions)?)
         }
         TextFormat::Json => write_json(out, &paths),
     })

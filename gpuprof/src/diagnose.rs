@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
+use std::io::Write as _;
 use std::time::Duration;
 
 use profiler_analysis::diagnosis::{
@@ -17,6 +18,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::write_json;
 use crate::suggest;
+use crate::terminal::Text;
 
 pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     let (output, format) = (args.io.output(&[])?, args.format.get());
@@ -39,14 +41,14 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     let (worst, unsaid) = if let Some(path) = &args.range {
         let verdict = diagnoser.range(path).ok_or_else(|| missing(path))?;
         let evidence = Written::new(&verdict, &profile, evidence_of(&verdict));
-        write(&output, format, &verdict, &evidence)?;
+        write(&output, format, |out| Ok(writeln!(out, "{verdict}")?), &evidence)?;
         (worst_of(&verdict), unsaid(&verdict))
     } else if let Some(path) = &args.steps {
         let steps = diagnoser.steps(path);
         if steps.is_empty() {
             return Err(missing(path));
         }
-        write(&output, format, &Steps(&steps), &steps)?;
+        write(&output, format, |out| Ok(writeln!(out, "{}", Steps(&steps))?), &steps)?;
         (steps.iter().map(worst_of).fold(1.0, f64::max), steps.iter().find_map(unsaid))
     } else {
         let diagnosis = diagnoser.run();
@@ -54,7 +56,7 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
         let findings = diagnosis.findings().iter().map(|finding| &finding.evidence);
         let evidence = verdicts.flat_map(evidence_of).chain(findings);
         let written = Written::new(&diagnosis, &profile, evidence);
-        write(&output, format, &diagnosis, &written)?;
+        write(&output, format, |out| out.show(&diagnosis), &written)?;
         (worst_of_all(&diagnosis), diagnosis.verdicts().into_iter().find_map(unsaid))
     };
     let Some(most) = args.fail_above else { return Ok(()) };
@@ -175,11 +177,11 @@ impl Display for Steps<'_> {
 fn write(
     output: &Output,
     format: TextFormat,
-    text: &impl Display,
+    text: impl FnOnce(&mut Text<'_>) -> Result<(), Failure>,
     json: &impl Serialize,
 ) -> Result<(), Failure> {
     output.write_in(format.is_for_people(), |out| match format {
-        TextFormat::Text => out.show(text),
+        TextFormat::Text => text(out),
         TextFormat::Json => write_json(out, json),
     })
 }

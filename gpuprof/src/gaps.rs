@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::text::printable;
 use profiler_core::profile::{
     GpuOperation, HostSampleCounts, HostStack, HostStackCounts, OperationKind,
@@ -107,18 +108,17 @@ struct Text<'a> {
     rows: &'a Rows<'a>,
 }
 
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for Text<'_> {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { gaps, shortest, rows } = self;
         let shortest = humantime::format_duration(*shortest);
         write!(f, "gaps of {shortest} and more: ")?;
-        // Pass on the formatter's layout.
-        gaps.fmt(f)?;
+        gaps.write_in(layout, f)?;
         f.write_str("\n\n")?;
         match rows.samples.source {
             Some(_) => {
                 f.write_str("waits of the host in them:\n")?;
-                rows.waits.fmt(f)?;
+                rows.waits.write_in(layout, f)?;
                 writeln!(f, "\n\n{}", rows.samples)?;
             }
             None => writeln!(

@@ -31,7 +31,7 @@ pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     output.write_in(format.is_for_people(), |out| {
         let text = match format {
             GateFormat::Json => return write_json(out, &verdict),
-            GateFormat::Text => return out.show(&verdict),
+            GateFormat::Text => format!("{verdict}\n"),
             GateFormat::Markdown => verdict.to_markdown(),
             GateFormat::Junit => report().to_junit(),
             GateFormat::Github => report().to_github(),

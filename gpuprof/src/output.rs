@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use gpuprof_control::RunFolder;
 use profiler_analysis::prelude::*;
+use profiler_base::display::Layout;
 use profiler_base::replace::{Replacement, Target};
-use profiler_base::table::Layout;
 use profiler_base::text;
 use profiler_core::Profile;
 use serde::Serialize;

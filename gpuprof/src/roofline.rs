@@ -7,7 +7,7 @@ use cupti::counters::Measured;
 use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{Declared, Peaks};
 use profiler_base::text;
-use profiler_core::Profile;
+use profiler_core::{DisplayOptions, Profile};
 
 use crate::args::{OutputFormat as _, Peak, RooflineArgs, RooflineFormat};
 use crate::failure::Failure;
@@ -41,7 +41,7 @@ pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
 fn write(
     output: &Output,
     format: RooflineFormat,
-    roofline: &(impl std::fmt::Display + serde::Serialize),
+    roofline: &(impl DisplayOptions + serde::Serialize),
     svg: impl Fn() -> String,
     html: impl Fn() -> String,
 ) -> Result<(), Failure> {

@@ -1,18 +1,15 @@
 //! Terminals: their width, colours, and text wrapped to fit them.
 
-use std::fmt::{self, Display};
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::OnceLock;
 
-use profiler_base::table::Layout;
+use profiler_base::display::{DisplayOptions, Layout, NO_LIMIT, RowLimit, Styled};
 
 use anstream::{AutoStream, ColorChoice};
 use textwrap::{Options, WordSplitter, WrapAlgorithm};
 
 use crate::failure::Failure;
 
-/// An unlimited width: the largest number that formatting accepts.
-const NO_LIMIT: usize = u16::MAX as usize;
 /// The width of a terminal that does not report one.
 const DEFAULT_WIDTH: usize = 80;
 
@@ -53,7 +50,11 @@ pub(crate) fn stderr() -> Layout {
 pub(crate) fn file() -> Layout {
     let width = SETTINGS.get().and_then(|settings| settings.width).filter(|width| *width != 0);
     let colour = SETTINGS.get().is_some_and(|s| s.colour == clap::ColorChoice::Always);
-    Layout { width: Some(width.map_or(NO_LIMIT, limited)), is_coloured: colour }
+    Layout {
+        width: Some(width.map_or(NO_LIMIT, limited)),
+        is_coloured: colour,
+        ..Layout::default()
+    }
 }
 
 fn layout(is_terminal: bool, choice: ColorChoice, out: &impl std::os::fd::AsFd) -> Layout {
@@ -64,7 +65,7 @@ fn layout(is_terminal: bool, choice: ColorChoice, out: &impl std::os::fd::AsFd) 
         (Some(width), _) => limited(width),
         (None, true) => limited(width_of(out)),
     };
-    Layout { width: Some(width), is_coloured: choice != ColorChoice::Never }
+    Layout { width: Some(width), is_coloured: choice != ColorChoice::Never, ..Layout::default() }
 }
 
 fn limited(width: usize) -> usize {
@@ -90,22 +91,32 @@ impl<'o> Text<'o> {
         Self { out, layout, line: Vec::new() }
     }
 
-    /// Writes a result in this layout, followed by a line break.
-    pub(crate) fn show(&mut self, value: &impl Display) -> Result<(), Failure> {
-        let shown = Shown { value, layout: self.layout, rows: Rows::Default };
-        Ok(writeln!(self, "{shown}")?)
+    /// Writes a report in this layout, followed by a line break.
+    pub(crate) fn show(&mut self, report: &impl DisplayOptions) -> Result<(), Failure> {
+        self.show_limited(report, RowLimit::Default)
     }
 
     /// Like [`show`](Self::show), with at most this many rows of each table; 0 is unlimited.
-    pub(crate) fn show_rows(&mut self, value: &impl Display, most: usize) -> Result<(), Failure> {
-        let rows = if most == 0 { Rows::All } else { Rows::Most(most.min(NO_LIMIT)) };
-        let shown = Shown { value, layout: self.layout, rows };
-        Ok(writeln!(self, "{shown}")?)
+    pub(crate) fn show_rows(
+        &mut self,
+        report: &impl DisplayOptions,
+        most: usize,
+    ) -> Result<(), Failure> {
+        self.show_limited(report, if most == 0 { RowLimit::All } else { RowLimit::Most(most) })
     }
 
     /// Like [`show`](Self::show), with every row.
-    pub(crate) fn show_all(&mut self, value: &impl Display) -> Result<(), Failure> {
-        self.show_rows(value, 0)
+    pub(crate) fn show_all(&mut self, report: &impl DisplayOptions) -> Result<(), Failure> {
+        self.show_limited(report, RowLimit::All)
+    }
+
+    fn show_limited(
+        &mut self,
+        report: &impl DisplayOptions,
+        rows: RowLimit,
+    ) -> Result<(), Failure> {
+        let layout = Layout { rows, ..self.layout };
+        Ok(writeln!(self, "{}", Styled::new(report, layout))?)
     }
 
     /// Writes the last line.
@@ -190,36 +201,6 @@ fn wrapped_command(line: &str, width: usize) -> String {
     out
 }
 
-/// A value to format with the flags of a layout.
-struct Shown<'v, T> {
-    value: &'v T,
-    layout: Layout,
-    rows: Rows,
-}
-
-/// The number of table rows shown.
-#[derive(Clone, Copy)]
-enum Rows {
-    Default,
-    Most(usize),
-    All,
-}
-
-impl<T: Display> Display for Shown<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { value, layout: Layout { width, is_coloured }, rows } = self;
-        let width = width.unwrap_or(NO_LIMIT);
-        match (is_coloured, *rows) {
-            (false, Rows::Default) => write!(f, "{value:.width$}"),
-            (false, Rows::Most(rows)) => write!(f, "{value:rows$.width$}"),
-            (false, Rows::All) => write!(f, "{value:#.width$}"),
-            (true, Rows::Default) => write!(f, "{value:+.width$}"),
-            (true, Rows::Most(rows)) => write!(f, "{value:+rows$.width$}"),
-            (true, Rows::All) => write!(f, "{value:+#.width$}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,7 +232,7 @@ mod tests {
     #[test]
     fn wide_lines_go_on_below() {
         let mut out = Vec::new();
-        let layout = Layout { width: Some(20), is_coloured: false };
+        let layout = Layout { width: Some(20), ..Layout::default() };
         let mut text = Text::new(&mut out, layout);
         write!(text, "short\n  a line that is too wide\n{}", "x".repeat(50)).unwrap();
         text.end().unwrap();

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::CudaApiSum;
-use profiler_base::table::{Layout, Table};
+use profiler_base::display::Layout;
+use profiler_base::table::Table;
 use profiler_base::text::{csv_cell, printable};
 use profiler_base::units::percent;
 use profiler_core::Profile;

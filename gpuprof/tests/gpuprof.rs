@@ -15,6 +15,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use own_process::of_its_own;
@@ -159,9 +160,12 @@ fn a_report_is_that_of_the_library_for_either_kind_of_file() {
     ] {
         let exact = result_of(args([&"report", &"--no-inferred", &file]));
         // As wide as it is: a pipe gets whole names.
-        assert_eq!(exact.text(), format!("{profile:.65535}\n"));
+        assert_eq!(exact.text(), format!("{}\n", profile.width(65535)));
         let profile = profile.with_inferred_ranges();
-        assert_eq!(result_of(args([&"report", &file])).text(), format!("{profile:.65535}\n"));
+        assert_eq!(
+            result_of(args([&"report", &file])).text(),
+            format!("{}\n", profile.width(65535))
+        );
         let lines = result_of(args([&"report", &"--format", &"jsonl", &file]));
         assert_eq!(lines.text(), profile.json_lines());
         for name in ["jsonl", "json"] {
@@ -1801,7 +1805,7 @@ fn tracks_are_what_the_library_says() {
     let complete = result_of(args([&"tracks", &"--fail-if-incomplete", &h200]));
     let missing = "GPU 0, hardware counters: not to be had: nvlrx__bytes.sum, nvltx__bytes.sum";
     assert!(complete.text().lines().any(|line| line == missing), "{}", complete.text());
-    let hostile = Series::new(3, Source::Counters, 1_000, vec![]);
+    let hostile = Series::new(3, Source::Counters, Duration::from_nanos(1_000), vec![]);
     let hostile = hostile.with_missing(vec!["\x1b[2Jmetric\n".to_owned()]);
     let path = folder.0.join("hostile.gpuprof");
     support::recorded().with_series(hostile).save(&path).unwrap();

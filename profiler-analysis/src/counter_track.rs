@@ -31,7 +31,7 @@ impl TrackSegment {
 pub(crate) fn of(track: &Track<'_>, most: usize) -> Vec<TrackSegment> {
     let samples = track.samples().map(|sample| (ns(sample.start), ns(sample.end), sample.value));
     let kind = track.kind();
-    downsampled(segments(samples, track.series().interval_ns(), kind), kind, most)
+    downsampled(segments(samples, ns(track.series().interval()), kind), kind, most)
 }
 
 /// Converts samples to sorted, disjoint segments.

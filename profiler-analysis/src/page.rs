@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use profiler_base::table::{self, Layout};
+use profiler_base::display::Layout;
+use profiler_base::table;
 use profiler_base::text::{html, markdown};
 
 /// The style of every page: profile, comparison, roofline.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
+pub use profiler_core::DisplayOptions;
 use profiler_core::profile::Kernel;
 use profiler_core::query::{Groups, Query};
 use profiler_core::testing::GpuTest;
@@ -220,10 +221,10 @@ pub trait ProfileExt: Sealed {
     /// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
     /// let profile = Profile::load(file)?;
     /// let stacks = profile.stacks(StackRoot::Threads);
-    /// let longest = stacks.iter().max_by_key(|stack| stack.weights.gpu_time_ns);
+    /// let longest = stacks.iter().max_by_key(|stack| stack.weights.gpu_time);
     /// if let Some(stack) = longest {
     ///     let names: Vec<_> = stack.frames.iter().map(|frame| &*frame.name).collect();
-    ///     println!("{}: {} ns", names.join(" > "), stack.weights.gpu_time_ns);
+    ///     println!("{}: {:?}", names.join(" > "), stack.weights.gpu_time);
     /// }
     /// // A line for each stack, as the library inferno and flamegraph.pl read them.
     /// let lines: Vec<String> = profile.stacks(StackRoot::Ranges).folded(StackWeight::GpuTime).collect();
@@ -238,7 +239,7 @@ pub trait ProfileExt: Sealed {
     /// functions of the host, and the [cause](profiler_core::query::IdleCause).
     ///
     /// Gaps shorter than `shortest` are left out: the clocks of host and device differ by up to
-    /// [`Facts::clock_error_ns`](profiler_core::profile::Facts::clock_error_ns).
+    /// [`Facts::clock_error`](profiler_core::profile::Facts::clock_error).
     ///
     /// Functions are taken from the [samples](profiler_core::query::Gap::samples) of the gap,
     /// followed by the thread's state. Time without a sample has the functions of
@@ -683,7 +684,7 @@ pub trait GpuTestExt: Sealed {
     /// fn forward_takes_a_millisecond() {
     ///     let Some(test) = gpu_test() else { return };
     ///     let measurement = test.measure(|| forward());
-    ///     assert!(measurement.gpu_time().median_ns < 1e6, "{measurement}");
+    ///     assert!(measurement.gpu_time().median() < Duration::from_millis(1), "{measurement}");
     /// }
     /// ```
     ///

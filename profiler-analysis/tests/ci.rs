@@ -11,6 +11,7 @@ mod own_process;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use ci_reports::{NAMES, example, hostile};
 use cupti::fake::{Fake, Work};
@@ -239,8 +240,9 @@ fn report_of_a_verdict_has_counts_times_and_bounds() {
     assert_eq!(time.outcome, Outcome::Slower);
     let values = &bencher[slower]["latency"];
     let number = |name: &str| values[name].as_f64().unwrap();
-    assert_eq!(number("value"), time.after_ns);
-    assert!(number("lower_value") <= time.after_ns && time.after_ns <= number("upper_value"));
+    let after = number("value");
+    assert_eq!(Duration::from_nanos(after.round() as u64), time.after());
+    assert!(number("lower_value") <= after && after <= number("upper_value"));
     assert!((number("lower_value") / number("value") - time.low / time.ratio).abs() < 1e-9);
     let action: Value = serde_json::from_str(&report.to_benchmark_action()).unwrap();
     let entry = action.as_array().unwrap().iter().find(|entry| entry["name"] == slower).unwrap();

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::{Mutex, RwLock};
 use std::thread;
+use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -214,7 +215,8 @@ fn long_names() -> Profile {
         let label =
             "Means of warps that were eligible in a cycle of a subpartition (hardware counters)";
         let metric = Metric::new("smsp__warps_eligible", label, Unit::Percent, Kind::Mean);
-        let mut series = Series::new(0, Source::Counters, 1_000, vec![metric]);
+        let mut series =
+            Series::new(0, Source::Counters, Duration::from_nanos(1_000), vec![metric]);
         let start = recording.windows_ns()[0].0;
         series.push(start, start + 1_000, &[50.0]).unwrap();
         let program = "a_program_with_a_long_name_that_is_launched_by_a_launcher_of_programs.py";
@@ -265,7 +267,7 @@ fn with_energy() -> Profile {
     let profile = Profile::from_recording(recording.clone());
     let power = profile.series().find(|series| series.source() == Source::Nvml).unwrap();
     let metric = Metric::new("nvml__energy", "energy", Unit::Joules, Kind::Total);
-    let mut energy = Series::new(0, Source::Nvml, 10_000, vec![metric]);
+    let mut energy = Series::new(0, Source::Nvml, Duration::from_nanos(10_000), vec![metric]);
     for i in 0..10 {
         let at = power.start_ns()[0] + i * 10_000;
         energy.push(at, at + 10_000, &[0.0045]).unwrap();
@@ -338,7 +340,12 @@ fn long_sampled() -> Profile {
     let metric = |i: usize| {
         Metric::new(format!("metric_{i}"), format!("Metric {i}"), Unit::Percent, Kind::Mean)
     };
-    let mut series = Series::new(0, Source::Counters, 100_000, (0..8).map(metric).collect());
+    let mut series = Series::new(
+        0,
+        Source::Counters,
+        Duration::from_nanos(100_000),
+        (0..8).map(metric).collect(),
+    );
     let start = recording.windows_ns()[0].0;
     for i in 0..SAMPLES {
         let at = start + i * 100_000;

@@ -49,7 +49,7 @@ fn ask_everything(profile: &Profile, folder: &Folder) {
     // A call of a class that nobody knows is written as one of its API, and is then what its name says.
     let operations = |profile: &Profile| {
         let totals = profile.totals();
-        (totals.kernels, totals.kernel_ns, totals.copies, totals.copy_bytes, totals.memsets)
+        (totals.kernels, totals.kernel_time(), totals.copies, totals.copy_bytes, totals.memsets)
     };
     assert_eq!(operations(&profiler_analysis::nsys::read(&again).unwrap()), operations(profile));
 }

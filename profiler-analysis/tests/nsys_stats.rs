@@ -12,6 +12,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use capture::{Folder, Truth};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -211,13 +212,14 @@ fn sums_up_a_recording(nsys: &OsStr) {
     let ours = folder.file("ours.sqlite");
     profile.write_nsys(&ours, |_| ()).unwrap();
     let totals = profile.totals();
+    let ns = |time: Duration| time.as_nanos() as u64;
     let sum = |name: &str| -> (u64, u64) {
         let rows = report(nsys, name, &ours);
         let column = |at: usize| rows[1..].iter().map(|row| row[at].parse::<u64>().unwrap()).sum();
         (column(1), column(2))
     };
-    assert_eq!(sum("cuda_gpu_kern_sum"), (totals.kernel_ns, totals.kernels));
-    let copies = (totals.copy_ns + totals.memset_ns, totals.copies + totals.memsets);
+    assert_eq!(sum("cuda_gpu_kern_sum"), (ns(totals.kernel_time()), totals.kernels));
+    let copies = (ns(totals.copy_time() + totals.memset_time()), totals.copies + totals.memsets);
     assert_eq!(sum("cuda_gpu_mem_time_sum"), copies);
     let calls = profile.calls().filter_map(|call| call.host_time());
     let ns: u128 = calls.map(|time| time.as_nanos()).sum();

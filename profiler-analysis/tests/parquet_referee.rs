@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use std::{env, io};
 
 use everything::everything;
@@ -199,13 +200,21 @@ fn by_path(
         .collect()
 }
 
+fn ns(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
 fn finds_ranges(python: &Path) -> Result<(), Failed> {
     type Of = fn(&Totals) -> [u64; 3];
     type Sums = fn(&RangeNode<'_>) -> Totals;
     let kinds: [(&str, &str, Of); 3] = [
-        ("KERNEL", "0", |totals| [totals.kernels, totals.kernel_ns, 0]),
-        ("MEMCPY", "sum(bytes)", |totals| [totals.copies, totals.copy_ns, totals.copy_bytes]),
-        ("MEMSET", "sum(bytes)", |totals| [totals.memsets, totals.memset_ns, totals.memset_bytes]),
+        ("KERNEL", "0", |totals| [totals.kernels, ns(totals.kernel_time()), 0]),
+        ("MEMCPY", "sum(bytes)", |totals| {
+            [totals.copies, ns(totals.copy_time()), totals.copy_bytes]
+        }),
+        ("MEMSET", "sum(bytes)", |totals| {
+            [totals.memsets, ns(totals.memset_time()), totals.memset_bytes]
+        }),
     ];
     // Each range with those around it, itself among them.
     let around = "WITH RECURSIVE up(id, around) AS (SELECT id, id FROM RANGES UNION SELECT up.id, parentId FROM up \

@@ -10,8 +10,9 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde_core::ser::{Serialize, SerializeStruct as _, Serializer};
 
+use crate::display::{DisplayOptions, Layout};
 use crate::statistics::Statistics;
-use crate::table::{Layout, Table};
+use crate::table::Table;
 use crate::units::{self, percent, time};
 use crate::{getters, iterate, order};
 
@@ -109,8 +110,8 @@ iterate!(Groups<K>: Group<K>);
 /// Rows of a table; the last row sums the remaining groups.
 const SHOWN: usize = 20;
 
-impl<K: fmt::Display> fmt::Display for Groups<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl<K: fmt::Display> DisplayOptions for Groups<K> {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.groups.is_empty() {
             return f.write_str("none");
         }
@@ -147,9 +148,11 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
                 percent(rest.iter().map(|group| group.share).sum()),
             ]);
         }
-        f.write_str(&table.render(Layout::of(f)))
+        f.write_str(&table.render(layout))
     }
 }
+
+crate::display_by_default_layout!([K: std::fmt::Display] Groups<K>);
 
 /// Keys numbered in order of first appearance.
 #[derive(Debug)]
@@ -215,13 +218,13 @@ impl Sum {
 /// compiled once for all keys.
 fn summed(sums: Vec<Sum>) -> Vec<(usize, Sum, f64, Statistics)> {
     let with_statistics = |(index, mut sum): (usize, Sum)| {
-        let times = Statistics::of_ns(std::mem::take(&mut sum.times));
+        let times = Statistics::from_nanos(std::mem::take(&mut sum.times));
         (index, sum, 0.0, times)
     };
     let mut summed: Vec<_> = sums.into_iter().enumerate().map(with_statistics).collect();
-    let total: u128 = summed.iter().map(|(.., times)| u128::from(times.sum_ns())).sum();
+    let total: u128 = summed.iter().map(|(.., times)| times.sum().as_nanos()).sum();
     for (_, _, share, times) in summed.iter_mut().filter(|_| total != 0) {
-        *share = times.sum_ns() as f64 / total as f64;
+        *share = times.sum().as_nanos() as f64 / total as f64;
     }
     summed
 }

@@ -97,7 +97,7 @@ const STEADY: (usize, usize) = (3, 4);
 /// absolute deviation) above it, or a tenth if that is more.
 pub fn warm_up(values: &[u64]) -> usize {
     let half = values.len() / 2;
-    let later = Statistics::of_ns(values[half..].to_vec());
+    let later = Statistics::from_nanos(values[half..].to_vec());
     let median = ns(later.median()) as f64;
     let deviation = ns(later.median_absolute_deviation()) as f64;
     let more = (WARM_UP_DEVIATIONS * NORMAL * deviation).max(WARM_UP_SHARE * median);
@@ -134,7 +134,7 @@ pub struct Statistics {
 
 impl Statistics {
     /// Statistics of unsorted times in nanoseconds.
-    pub fn of_ns(mut times: Vec<u64>) -> Self {
+    pub fn from_nanos(mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         Self { times }
     }
@@ -144,15 +144,10 @@ impl Statistics {
         self.times.len() as u64
     }
 
-    /// The sum.
+    /// The sum; saturates at `u64::MAX` nanoseconds.
     pub fn sum(&self) -> Duration {
-        Duration::from_nanos(self.sum_ns())
-    }
-
-    /// The sum in nanoseconds; saturates at `u64::MAX`.
-    pub fn sum_ns(&self) -> u64 {
         // A damaged file may contain any times.
-        u64::try_from(sum(&self.times)).unwrap_or(u64::MAX)
+        Duration::from_nanos(u64::try_from(sum(&self.times)).unwrap_or(u64::MAX))
     }
 
     getters! {
@@ -176,34 +171,9 @@ impl Statistics {
         Duration::from_nanos(statistic.of_sorted(&self.times))
     }
 
-    /// The arithmetic mean in nanoseconds, not rounded; 0 if there are none.
-    pub fn mean_ns(&self) -> f64 {
-        sum(&self.times) as f64 / self.times.len().max(1) as f64
-    }
-
-    /// The median in nanoseconds, not rounded; 0 if there are none.
-    pub fn median_ns(&self) -> f64 {
-        let last = self.times.len().saturating_sub(1);
-        match (self.times.get(last / 2), self.times.get(self.times.len() / 2)) {
-            (Some(&lower), Some(&upper)) => (lower as f64 + upper as f64) / 2.0,
-            _ => 0.0,
-        }
-    }
-
-    /// The sample standard deviation (`count - 1`) in nanoseconds, as in nsys; 0 for fewer than
-    /// two.
-    pub fn standard_deviation_ns(&self) -> f64 {
-        if self.times.len() < 2 {
-            return 0.0;
-        }
-        let mean = self.mean_ns();
-        let squares: f64 = self.times.iter().map(|&ns| (ns as f64 - mean).powi(2)).sum();
-        (squares / (self.times.len() - 1) as f64).sqrt()
-    }
-
-    /// The [sample standard deviation](Self::standard_deviation_ns), in whole nanoseconds.
+    /// The sample standard deviation (`count - 1`), as in nsys; 0 for fewer than two.
     pub fn standard_deviation(&self) -> Duration {
-        Duration::from_nanos(self.standard_deviation_ns().round() as u64)
+        Duration::from_nanos(Unrounded::from(self).standard_deviation_ns.round() as u64)
     }
 
     /// The median of absolute differences from the median, which is robust against outliers.
@@ -211,6 +181,31 @@ impl Statistics {
         let median = Statistic::Median.of_sorted(&self.times);
         let deviations = self.times.iter().map(|ns| ns.abs_diff(median)).collect();
         Duration::from_nanos(Statistic::Median.of(deviations))
+    }
+}
+
+/// Statistics with fractions of nanoseconds, as nsys prints them. All are 0 without times.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Unrounded {
+    /// The arithmetic mean.
+    pub mean_ns: f64,
+    /// The median.
+    pub median_ns: f64,
+    /// The sample standard deviation; 0 for fewer than two times.
+    pub standard_deviation_ns: f64,
+}
+
+impl From<&Statistics> for Unrounded {
+    fn from(Statistics { times }: &Statistics) -> Self {
+        let mean_ns = sum(times) as f64 / times.len().max(1) as f64;
+        let last = times.len().saturating_sub(1);
+        let median_ns = match (times.get(last / 2), times.get(times.len() / 2)) {
+            (Some(&lower), Some(&upper)) => (lower as f64 + upper as f64) / 2.0,
+            _ => 0.0,
+        };
+        let squares: f64 = times.iter().map(|&ns| (ns as f64 - mean_ns).powi(2)).sum();
+        let degrees = times.len().saturating_sub(1).max(1) as f64;
+        Self { mean_ns, median_ns, standard_deviation_ns: (squares / degrees).sqrt() }
     }
 }
 
@@ -276,24 +271,26 @@ mod tests {
     #[test]
     fn deviations_are_those_of_a_sample() {
         let ns = Duration::from_nanos;
-        let times = Statistics::of_ns(vec![4, 2, 5, 4, 4, 9, 7, 5]);
+        let times = Statistics::from_nanos(vec![4, 2, 5, 4, 4, 9, 7, 5]);
         // Squares of 3, 1, 1, 1, 0, 0, 2, 4 from the mean of 5: 32, of 7.
         assert_eq!((times.mean(), times.standard_deviation()), (ns(5), ns(2)));
-        let times = Statistics::of_ns(vec![10, 1_000, 20, 30, 40]);
+        let times = Statistics::from_nanos(vec![10, 1_000, 20, 30, 40]);
         assert_eq!((times.median(), times.median_absolute_deviation()), (ns(30), ns(10)));
         assert_eq!(times.standard_deviation(), ns(436), "the square root of 761,000 / 4 is 436.18");
-        assert_eq!(Statistics::of_ns(vec![7]).standard_deviation(), Duration::ZERO);
-        assert_eq!(Statistics::of_ns(vec![u64::MAX; 2]).sum(), ns(u64::MAX));
-        let four = Statistics::of_ns(vec![9, 2, 4, 5]);
-        assert_eq!((four.median_ns(), four.mean_ns()), (4.5, 5.0));
-        assert!((four.standard_deviation_ns() - 2.943_920_288_775_949).abs() < 1e-12);
+        assert_eq!(Statistics::from_nanos(vec![7]).standard_deviation(), Duration::ZERO);
+        assert_eq!(Statistics::from_nanos(vec![u64::MAX; 2]).sum(), ns(u64::MAX));
+        let four = Statistics::from_nanos(vec![9, 2, 4, 5]);
+        let Unrounded { mean_ns, median_ns, .. } = Unrounded::from(&four);
+        assert_eq!((median_ns, mean_ns), (4.5, 5.0));
+        let deviation = Unrounded::from(&four).standard_deviation_ns;
+        assert!((deviation - 2.943_920_288_775_949).abs() < 1e-12);
         assert_eq!((upper_median(vec![9, 2, 4, 5]), upper_median::<u8>(vec![])), (Some(5), None));
         assert_eq!((percent_of(0, 0), percent_of(1, 4)), (0.0, 25.0));
     }
 
     #[test]
     fn they_are_written_for_people_and_machines() {
-        let times = Statistics::of_ns(vec![1_000, 3_000, 8_000]);
+        let times = Statistics::from_nanos(vec![1_000, 3_000, 8_000]);
         assert_eq!(
             times.to_string(),
             "3 x 4.000 us: median 3.000 us, 1.000 us to 8.000 us, standard deviation 3.606 us, sum 12.00 us"

@@ -2,80 +2,20 @@
 //! same short form.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::display::{LONGEST_NAME, Layout, Tone};
 use super::text::{cells, printable, shortened};
 use super::units::NAME_WIDTH;
 pub use super::units::time;
 
-/// The maximum length of a name in a table of any width: names from files may have any length.
-const LONGEST_NAME: usize = 2000;
 /// The minimum width of a column of names while other columns can be omitted.
 const LEAST_NAME: usize = 24;
 /// The maximum number of rounds of distinguishing names by their differences, before they are
 /// numbered.
 const ROUNDS: usize = 6;
 const GAP: usize = 2;
-
-/// The layout requested by a format string: `{:.80}` for at most 80 columns, `{:+}` for the colours
-/// of a terminal.
-///
-/// Without a width, tables are as wide as their content, with names of at most 60 columns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Layout {
-    /// The number of columns of a terminal.
-    pub width: Option<usize>,
-    /// True to print the escape sequences of colours.
-    pub is_coloured: bool,
-}
-
-/// The width of a layout without limit, the maximum that formatting supports.
-const NO_LIMIT: usize = u16::MAX as usize;
-
-impl Layout {
-    /// Reads the layout from a format string: the precision is the width, `+` enables colours.
-    pub fn of(f: &fmt::Formatter<'_>) -> Self {
-        Self { width: f.precision(), is_coloured: f.sign_plus() }
-    }
-
-    /// The width of a name in a line: `default` on a terminal, or the maximum of a table if lines
-    /// have no limit.
-    pub fn name_width(self, default: usize) -> usize {
-        let is_unlimited = self.width.is_some_and(|width| width >= NO_LIMIT);
-        if is_unlimited { LONGEST_NAME } else { default }
-    }
-
-    /// Paints the text in a tone, if colours are on.
-    pub fn paint<'t>(self, tone: Tone, text: &'t str) -> Cow<'t, str> {
-        let code = match tone {
-            _ if !self.is_coloured => return text.into(),
-            Tone::Plain => return text.into(),
-            Tone::Heading => 1,
-            Tone::Good => 32,
-            Tone::Warning => 33,
-            Tone::Bad => 31,
-        };
-        format!("\u{1b}[{code}m{text}\u{1b}[0m").into()
-    }
-}
-
-/// The meaning of a text for its reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Tone {
-    /// No special meaning.
-    #[default]
-    Plain,
-    /// The head of a table, or a verdict.
-    Heading,
-    /// A good value.
-    Good,
-    /// A value that deserves attention.
-    Warning,
-    /// A bad value.
-    Bad,
-}
 
 /// A table of texts and numbers. Columns of texts are shortened to fit a width; numbers never are.
 #[derive(Debug)]
@@ -578,7 +518,7 @@ mod tests {
         let table = Table::new(["range", "copies", "inferred", "syncs"], 1);
         let mut table = table.with_left_out_first(&["syncs", "copies"]);
         table.add_row(["backward", "20", "1580", "3"]);
-        let at = |width| table.render(Layout { width: Some(width), is_coloured: false });
+        let at = |width| table.render(Layout { width: Some(width), ..Layout::default() });
         assert_eq!(
             at(26),
             "range     copies  inferred\nbackward      20      1580\n(too narrow for: syncs)"
@@ -594,7 +534,7 @@ mod tests {
     fn sentences_go_on_below() {
         let mut table = Table::new(["flag", "rests on"], 1).with_prose();
         table.add_row(["bad", "1.499 ms of 3.336 ms in kernels and copies"]);
-        let text = table.render(Layout { width: Some(30), is_coloured: false });
+        let text = table.render(Layout { width: Some(30), ..Layout::default() });
         assert_eq!(text, "flag  rests on\nbad   1.499 ms of 3.336 ms in\n      kernels and copies");
     }
 
@@ -602,7 +542,7 @@ mod tests {
     fn lead_of_a_deep_row_leaves_room_for_its_name() {
         let mut table = Table::new(["range", "times"], 1);
         table.add("│  ".repeat(20) + "└─ ", Tone::Plain, ["forward", "3"]);
-        let text = table.render(Layout { width: Some(30), is_coloured: false });
+        let text = table.render(Layout { width: Some(30), ..Layout::default() });
         let row = text.lines().nth(1).unwrap();
         assert!(row.starts_with('…') && row.contains("└─ forward") && cells(row) <= 30, "{text}");
     }
@@ -611,7 +551,7 @@ mod tests {
     fn colours_are_printed_where_they_are_asked_for() {
         let mut table = Table::new(["flag", "of"], 2);
         table.add(String::new(), Tone::Bad, ["bad", "x"]);
-        let coloured = table.render(Layout { width: None, is_coloured: true });
+        let coloured = table.render(Layout { is_coloured: true, ..Layout::default() });
         assert_eq!(coloured, "\u{1b}[1mflag  of\u{1b}[0m\n\u{1b}[31mbad\u{1b}[0m   x");
         assert_eq!(table.render(Layout::default()), "flag  of\nbad   x");
     }

@@ -16,6 +16,12 @@ pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// A time in nanoseconds, rounded to whole ones; 0 for a negative one.
+pub fn duration(ns: f64) -> Duration {
+    // CAST: saturates.
+    Duration::from_nanos(ns.round() as u64)
+}
+
 /// A time with at least three significant digits: 950 ns, 1.23 us, 45.6 ms.
 pub fn time(duration: Duration) -> String {
     let ns = duration.as_nanos() as f64;

@@ -161,6 +161,7 @@ pub use join::health::Health;
 pub use profile::summary::Summary;
 #[doc(inline)]
 pub use profile::{Profile, Range};
+pub use profiler_base::display::{DisplayOptions, Styled};
 pub use profiler_macros::gpu_test;
 pub use record::context::Context;
 pub use record::recording::Recording;

@@ -44,16 +44,20 @@ struct Seen<'a> {
     processes: HashMap<(u32, Duration), Spot>,
 }
 
+fn ns(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
 fn sums(totals: Totals) -> Sums {
     [
         totals.launches,
         totals.kernels,
-        totals.kernel_ns,
+        ns(totals.kernel_time()),
         totals.copies,
-        totals.copy_ns,
+        ns(totals.copy_time()),
         totals.copy_bytes,
         totals.memsets,
-        totals.memset_ns,
+        ns(totals.memset_time()),
         totals.memset_bytes,
         totals.synchronizations,
         totals.allocations,

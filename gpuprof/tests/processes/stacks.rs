@@ -69,13 +69,13 @@ fn gaps_name_the_function_that_they_are_of() {
     // The same as weighted stacks, which add up to the gaps.
     let stacks = profile.idle_stacks(StackRoot::Ranges, SHORTEST);
     let time = profile.query().gaps(SHORTEST).time();
-    assert_eq!(Duration::from_nanos(stacks.total().idle_time_ns), time);
+    assert_eq!(stacks.total().idle_time, time);
     let main = stacks.iter().filter(|stack| {
         let is_main = |name: &str| name == "main";
         stack.frames.iter().any(|frame| frame.kind == FrameKind::Function && is_main(&frame.name))
     });
-    let in_main: u64 = main.map(|stack| stack.weights.idle_time_ns).sum();
-    assert!(in_main as f64 >= 0.95 * time.as_nanos() as f64, "{in_main} of {time:?}");
+    let in_main: Duration = main.map(|stack| stack.weights.idle_time).sum();
+    assert!(in_main >= time.mul_f64(0.95), "{in_main:?} of {time:?}");
 
     let job = folder.path("job");
     let job = job.to_str().unwrap();

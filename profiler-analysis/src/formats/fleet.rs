@@ -16,7 +16,7 @@ use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 
 use super::parquet::{Column, Table, io_error, properties, schema_of, tables_of, unwritable};
-use super::places;
+use super::{epoch_ns, places};
 use crate::error::Error;
 use crate::formats::nsys::destination::Cell;
 use profiler_core::profile::{GpuOperation, Profile, Range};
@@ -86,7 +86,7 @@ pub(crate) fn add_to_fleet(
         let why = "the label of the job or the host is empty: give both";
         return Err(unwritable(folder, io::Error::new(io::ErrorKind::InvalidInput, why)));
     }
-    let start = profile.epoch_ns();
+    let start = epoch_ns(profile);
     let day = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_nanos(start));
     let day = day.to_string().chars().take(10).collect::<String>();
     let path = part.folder(&day);

@@ -68,45 +68,45 @@ impl StackWeight {
 /// The weights of a stack. Sums saturate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StackWeights {
-    /// The sum of the operations' GPU times in nanoseconds; concurrent operations add the time of
-    /// each. Operations without timestamps add none.
-    pub gpu_time_ns: u64,
+    /// The sum of the operations' GPU times; concurrent operations add the time of each. Operations
+    /// without timestamps add none.
+    pub gpu_time: Duration,
     /// The number of operations.
     pub operations: u64,
     /// The bytes that copies moved and memsets wrote.
     pub bytes: u64,
-    /// The time in which a device was idle, in nanoseconds.
-    pub idle_time_ns: u64,
+    /// The time in which a device was idle.
+    pub idle_time: Duration,
     /// The number of gaps, or of parts of gaps.
     pub gaps: u64,
 }
 
 impl StackWeights {
-    /// Returns one of the weights.
+    /// Returns one of the weights; times are in nanoseconds.
     #[must_use]
-    pub const fn get(&self, weight: StackWeight) -> u64 {
+    pub fn get(&self, weight: StackWeight) -> u64 {
         match weight {
-            StackWeight::GpuTime => self.gpu_time_ns,
+            StackWeight::GpuTime => nanoseconds(self.gpu_time),
             StackWeight::Operations => self.operations,
             StackWeight::Bytes => self.bytes,
-            StackWeight::IdleTime => self.idle_time_ns,
+            StackWeight::IdleTime => nanoseconds(self.idle_time),
             StackWeight::Gaps => self.gaps,
         }
     }
 
     fn add(&mut self, other: Self) {
-        self.gpu_time_ns = self.gpu_time_ns.saturating_add(other.gpu_time_ns);
+        self.gpu_time = self.gpu_time.saturating_add(other.gpu_time);
         self.operations = self.operations.saturating_add(other.operations);
         self.bytes = self.bytes.saturating_add(other.bytes);
-        self.idle_time_ns = self.idle_time_ns.saturating_add(other.idle_time_ns);
+        self.idle_time = self.idle_time.saturating_add(other.idle_time);
         self.gaps = self.gaps.saturating_add(other.gaps);
     }
 
     fn of(operation: &GpuOperation<'_>) -> Self {
         let copied = operation.as_copy().map(|copy| copy.bytes());
         let bytes = copied.or_else(|| operation.as_memset().map(|memset| memset.bytes()));
-        let gpu_time_ns = operation.gpu_time().map_or(0, nanoseconds);
-        Self { gpu_time_ns, operations: 1, bytes: bytes.unwrap_or(0), ..Self::default() }
+        let gpu_time = operation.gpu_time().unwrap_or_default();
+        Self { gpu_time, operations: 1, bytes: bytes.unwrap_or(0), ..Self::default() }
     }
 }
 
@@ -249,7 +249,11 @@ pub(crate) fn idle_stacks(profile: &Profile, root: StackRoot, shortest: Duration
             }
         };
         let node = cause.range.node().map(|node| node.id());
-        let weights = StackWeights { idle_time_ns: ns, gaps: 1, ..StackWeights::default() };
+        let weights = StackWeights {
+            idle_time: Duration::from_nanos(ns),
+            gaps: 1,
+            ..StackWeights::default()
+        };
         let key = (root_of.key(&gap.after()), (node, None), tail);
         sums.entry(key).or_default().add(weights);
     });

@@ -49,7 +49,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
     /// Returns the groups in the order of their first values.
     pub(super) fn finish(self) -> Vec<Group<K>> {
         let groups = self.sums.into_groups();
-        let whole = groups.iter().map(|group| u128::from(group.statistics().sum_ns())).sum();
+        let whole = groups.iter().map(|group| group.statistics().sum().as_nanos()).sum();
         let group = |group: base::Group<K>| {
             let summary = TimeSummary::from_statistics(group.statistics())?;
             let percent = percent_of(summary.total_ns, whole);

@@ -40,8 +40,9 @@ mod unified;
 
 use std::cmp::Reverse;
 use std::fmt;
-use std::ops::Deref;
 
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::{getters, setters};
 use serde::{Serialize, Serializer};
 
@@ -68,9 +69,9 @@ pub(crate) use tracks::NodeTimes;
 pub use tracks::{RangeTrackSum, TrackSum};
 pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};
 
-/// The properties of a report besides its rows; [`Report`] and [`AnyReport`] dereference to it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outline {
+/// The properties of a report besides its rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Outline {
     name: &'static str,
     rows: usize,
     reason: &'static str,
@@ -80,36 +81,67 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// True if the report has no rows.
-    pub fn is_empty(&self) -> bool {
-        self.rows == 0
+    fn skipped(&self) -> Option<&'static str> {
+        (self.rows == 0).then_some(self.reason)
     }
 
-    /// The reason why the report has no rows, where nsys prints `SKIPPED`.
-    pub fn skipped(&self) -> Option<&'static str> {
-        self.is_empty().then_some(self.reason)
+    /// Writes the text table of a report with these rows.
+    fn write(&self, rows: &dyn AnyRows, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.skipped() {
+            Some(reason) => write!(f, "{}: {reason}", self.name)?,
+            None => {
+                writeln!(f, "{}:", self.name)?;
+                rows.write_table(layout, f)?;
+            }
+        }
+        if self.more != 0 {
+            write!(f, "\n({} more rows)", self.more)?;
+        }
+        if self.left_out != 0 {
+            write!(f, "\n({} without timestamps are not in it)", self.left_out)?;
+        }
+        match self.whole_graphs {
+            0 => Ok(()),
+            graphs => write!(
+                f,
+                "\n({graphs} graph launches traced as a whole are not in it, as nsys leaves them out)"
+            ),
+        }
     }
+}
 
-    getters! {
-        /// nsys's name of the report.
-        name: &'static str = name;
-        /// The number of rows.
-        len: usize = rows;
-        /// GPU operations without timestamps and calls that had not returned. Both are in no row.
-        left_out: u64 = left_out;
-        /// Rows beyond the requested number.
-        more_rows: u64 = more;
-        /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys omits them
-        /// from its reports on GPU work, as if the GPU had been idle. Zero in reports without GPU
-        /// work.
-        whole_graphs: u64 = whole_graphs;
-    }
+/// Declares the accessors of a report with an `outline`.
+macro_rules! outline_accessors {
+    () => {
+        getters! {
+            /// nsys's name of the report.
+            name: &'static str = outline.name;
+            /// The number of rows.
+            len: usize = outline.rows;
+            /// The reason why the report has no rows, where nsys prints `SKIPPED`.
+            skipped: Option<&'static str> = outline.skipped();
+            /// GPU operations without timestamps and calls that had not returned. Both are in no
+            /// row.
+            left_out: u64 = outline.left_out;
+            /// Rows beyond the requested number.
+            more_rows: u64 = outline.more;
+            /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys omits
+            /// them from its reports on GPU work, as if the GPU had been idle. Zero in reports
+            /// without GPU work.
+            whole_graphs: u64 = outline.whole_graphs;
+        }
+
+        /// True if the report has no rows.
+        pub fn is_empty(&self) -> bool {
+            self.len() == 0
+        }
+    };
 }
 
 /// The rows of one report.
 ///
-/// `{}` prints a text table of at most 50 rows; `{:20}` prints at most 20, `{:#}` all. `serde`
-/// writes the rows with their field names and units; [`csv`](Self::csv) and [`json`](Self::json)
+/// `{}` prints a text table of at most 50 rows; [`max_rows`](DisplayOptions::max_rows) and
+/// [`all_rows`](DisplayOptions::all_rows) print fewer or more. `serde` writes the rows with their field names and units; [`csv`](Self::csv) and [`json`](Self::json)
 /// write nsys's formats.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
@@ -140,6 +172,8 @@ impl<R: Row> Report<R> {
 }
 
 impl<R> Report<R> {
+    outline_accessors!();
+
     pub(crate) fn leaving_out(mut self, left_out: u64) -> Self {
         self.outline.left_out = left_out;
         self
@@ -187,38 +221,13 @@ impl<R> Report<R> {
     }
 }
 
-impl<R> Deref for Report<R> {
-    type Target = Outline;
-    fn deref(&self) -> &Outline {
-        &self.outline
+impl<R: Row> DisplayOptions for Report<R> {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.outline.write(&self.rows, layout, f)
     }
 }
 
-impl<R: Row> fmt::Display for Report<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.skipped() {
-            Some(reason) => write!(f, "{}: {reason}", self.outline.name)?,
-            None => {
-                writeln!(f, "{}:", self.outline.name)?;
-                table::write_table(&self.rows, f)?;
-            }
-        }
-        if self.outline.more != 0 {
-            write!(f, "\n({} more rows)", self.outline.more)?;
-        }
-        if self.outline.left_out != 0 {
-            write!(f, "\n({} without timestamps are not in it)", self.outline.left_out)?;
-        }
-        if self.outline.whole_graphs != 0 {
-            let graphs = self.outline.whole_graphs;
-            write!(
-                f,
-                "\n({graphs} graph launches traced as a whole are not in it, as nsys leaves them out)"
-            )?;
-        }
-        Ok(())
-    }
-}
+display_by_default_layout!([R: Row] Report<R>);
 
 impl<R: Serialize> Serialize for Report<R> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -234,57 +243,63 @@ impl<R> IntoIterator for Report<R> {
     }
 }
 
-/// A report with rows of any type.
-trait Rows: fmt::Debug + fmt::Display + Deref<Target = Outline> {
+/// Rows of any type.
+trait AnyRows: fmt::Debug {
     fn csv(&self) -> String;
     fn json(&self) -> String;
+    fn write_table(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
-impl<R: Row> Rows for Report<R> {
+impl<R: Row> AnyRows for Vec<R> {
     fn csv(&self) -> String {
-        table::csv(&self.rows)
+        table::csv(self)
     }
 
     fn json(&self) -> String {
-        table::json(&self.rows)
+        table::json(self)
+    }
+
+    fn write_table(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        table::write_table(self, layout, f)
     }
 }
 
-/// A report by name, without a type for its rows. `{}` prints a text table.
+/// A report by name, without a type for its rows. `{}` prints a text table, with the same options
+/// as of a [`Report`].
 #[derive(Debug)]
 #[must_use]
-pub struct AnyReport(Box<dyn Rows>);
+pub struct AnyReport {
+    outline: Outline,
+    rows: Box<dyn AnyRows>,
+}
 
 impl AnyReport {
+    outline_accessors!();
+
     /// See [`Report::csv`].
     pub fn csv(&self) -> String {
-        self.0.csv()
+        self.rows.csv()
     }
 
     /// See [`Report::json`].
     pub fn json(&self) -> String {
-        self.0.json()
+        self.rows.json()
     }
 }
 
 impl<R: Row + 'static> From<Report<R>> for AnyReport {
     fn from(report: Report<R>) -> Self {
-        Self(Box::new(report))
+        Self { outline: report.outline, rows: Box::new(report.rows) }
     }
 }
 
-impl Deref for AnyReport {
-    type Target = Outline;
-    fn deref(&self) -> &Outline {
-        &self.0
+impl DisplayOptions for AnyReport {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.outline.write(&*self.rows, layout, f)
     }
 }
 
-impl fmt::Display for AnyReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+display_by_default_layout!(AnyReport);
 
 /// Declares reports: their variants, their methods with nsys's names, and short descriptions.
 macro_rules! named {

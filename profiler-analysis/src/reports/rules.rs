@@ -218,7 +218,7 @@ impl Scopes<'_> {
 impl<'a> Rules<'a> {
     setters! {
         /// Sets the maximum number of rows of each rule; `None` for all, 50 by default.
-        /// [`Outline::more_rows`](super::Outline::more_rows) is the number of rows beyond.
+        /// [`Report::more_rows`](super::Report::more_rows) is the number of rows beyond.
         rows(rows: Option<usize>) rows = rows;
         /// Sets if calls of the driver API count.
         driver_api(driver_api: bool) driver_api = driver_api;

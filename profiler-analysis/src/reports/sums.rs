@@ -1,6 +1,6 @@
 //! Statistics of durations or sizes, in the form that nsys prints for each group.
 
-use profiler_base::statistics::Statistics;
+use profiler_base::statistics::{Statistics, Unrounded};
 use profiler_base::units::nanoseconds;
 use serde::Serialize;
 
@@ -44,18 +44,21 @@ pub struct SizeSummary {
 impl TimeSummary {
     /// Statistics of the values; `None` for no values.
     pub(crate) fn from_values(values: Vec<u64>) -> Option<Self> {
-        Self::from_statistics(&Statistics::of_ns(values))
+        Self::from_statistics(&Statistics::from_nanos(values))
     }
 
     /// The statistics as nsys's columns; `None` for no values.
     pub(crate) fn from_statistics(times: &Statistics) -> Option<Self> {
-        (times.count() != 0).then(|| Self {
-            total_ns: times.sum_ns(),
-            avg_ns: times.mean_ns(),
-            med_ns: times.median_ns(),
-            min_ns: nanoseconds(times.min()),
-            max_ns: nanoseconds(times.max()),
-            stddev_ns: times.standard_deviation_ns(),
+        (times.count() != 0).then(|| {
+            let unrounded = Unrounded::from(times);
+            Self {
+                total_ns: nanoseconds(times.sum()),
+                avg_ns: unrounded.mean_ns,
+                med_ns: unrounded.median_ns,
+                min_ns: nanoseconds(times.min()),
+                max_ns: nanoseconds(times.max()),
+                stddev_ns: unrounded.standard_deviation_ns,
+            }
         })
     }
 

@@ -4,7 +4,8 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use profiler_base::table::{Layout, Table};
+use profiler_base::display::{Layout, RowLimit};
+use profiler_base::table::Table;
 use profiler_base::text::{guard_formula, json as json_string, quote_cell};
 use profiler_base::units;
 use serde::Serialize;
@@ -315,15 +316,22 @@ fn tenth(value: f64) -> f64 {
     if is_halfway { value + 0.01_f64.copysign(value) } else { value }
 }
 
-/// Rows of a text table; `{:20}` shows 20, `{:#}` all.
+/// Rows of a text table, unless a number is set.
 const SHOWN: usize = 50;
 /// The number of levels at either end of a path in a table.
 const PATH_ENDS: usize = 8;
 
 /// Writes an aligned text table with fitting units.
-pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let most = if f.alternate() { rows.len() } else { f.width().unwrap_or(SHOWN) };
-    let shown = rows.len().min(most);
+pub(super) fn write_table<R: Row>(
+    rows: &[R],
+    layout: Layout,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let shown = match layout.rows {
+        RowLimit::Default => rows.len().min(SHOWN),
+        RowLimit::Most(most) => rows.len().min(most),
+        RowLimit::All => rows.len(),
+    };
     let is_shown = |column: &Column| column.unit != Unit::InFiles;
     let (mut header, mut is_text) = (Vec::new(), Vec::new());
     for (at, row) in rows[..shown].iter().enumerate() {
@@ -356,11 +364,13 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
         });
         table.add_row(cells);
     }
-    f.write_str(&table.render(Layout::of(f)))?;
+    f.write_str(&table.render(layout))?;
     match rows.len() - shown {
         0 => Ok(()),
-        more if f.width().is_some() => write!(f, "\n({more} more rows)"),
-        more => write!(f, "\n({more} more rows; {{:#}} shows all, and so do the files)"),
+        more if layout.rows == RowLimit::Default => {
+            write!(f, "\n({more} more rows; all_rows() shows all, and so do the files)")
+        }
+        more => write!(f, "\n({more} more rows)"),
     }
 }
 

@@ -82,7 +82,7 @@ impl TrackSum {
         let covered_ns = time(&|_| true);
         let (&(min, _), &(max, _)) = (values.first()?, values.last()?);
         let nonzero_ns = time(&|value| value != 0.0);
-        let (gaps, gap_ns) = track.series().gaps();
+        let (gaps, gap_time) = track.series().gaps();
         let all = (Duration::ZERO, Duration::MAX);
         Some(Self {
             device: track.device(),
@@ -101,7 +101,7 @@ impl TrackSum {
             samples: values.len() as u64,
             covered_ns,
             gaps,
-            gap_ns,
+            gap_ns: ns(gap_time),
         })
     }
 }

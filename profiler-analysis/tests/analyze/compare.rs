@@ -1,5 +1,7 @@
 //! Two programs beside each other: what is matched with what, how sure changes of times are, and what leads.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use cupti::fake::{Fake, Work};
 use hmac_sha256::Hash;
@@ -104,9 +106,12 @@ fn a_slower_kernel_has_a_factor_with_bounds() {
     assert!(times.low < 1.03 && 1.03 < high && times.low > 1.02 && high < 1.04, "{times:?}");
     assert!(times.is_clear && !times.by_run);
     assert_eq!((times.before.count, times.after.count), (40, 40));
-    assert!((50_000.0..51_000.0).contains(&times.before.median_ns), "{times:?}");
     assert!(
-        (100.0..400.0).contains(&times.before.deviation_ns),
+        (Duration::from_micros(50)..Duration::from_micros(51)).contains(&times.before.median()),
+        "{times:?}"
+    );
+    assert!(
+        (Duration::from_nanos(100)..Duration::from_nanos(400)).contains(&times.before.deviation()),
         "of 0 to 1000 evenly, 250: {times:?}"
     );
     let relu = found(&comparison, Some("relu"), "", Quantity::GpuNs).times.unwrap();

@@ -107,11 +107,18 @@ fn range_counts_what_is_submitted_while_it_is_open_across_domains() {
     assert!(profile.health().is_complete());
     let sums = |name: &str| {
         let range = profile.range(name).unwrap();
-        (range.kernels(), range.inclusive().kernel_ns, range.exclusive().kernels)
+        (
+            range.kernels(),
+            range.inclusive().kernel_time().as_nanos() as u64,
+            range.exclusive().kernels,
+        )
     };
     assert_eq!(sums("user"), (20, 3 * MS, 10));
     assert_eq!(sums("libphase"), (20, 5 * MS, 20));
-    assert_eq!((profile.totals().kernels, profile.totals().kernel_ns), (30, 6 * MS));
+    assert_eq!(
+        (profile.totals().kernels, profile.totals().kernel_time().as_nanos() as u64),
+        (30, 6 * MS)
+    );
     assert_eq!(profile.outlived_ranges(), 10);
     let report = profile.to_string();
     assert!(report.contains("10 ranges end before a range that began within"), "{report}");
@@ -219,7 +226,7 @@ fn check(seed: u64) -> bool {
         let inclusive = range.inclusive();
         assert_eq!((range.thread_id(), range.name()), (span.thread, span.name));
         assert_eq!(
-            (inclusive.kernels, inclusive.kernel_ns),
+            (inclusive.kernels, inclusive.kernel_time().as_nanos() as u64),
             (of.len() as u64, ns(&of)),
             "{span:?}"
         );
@@ -231,7 +238,8 @@ fn check(seed: u64) -> bool {
         });
         let of: Vec<Launch> = of.copied().collect();
         let range = profile.range(name);
-        let seen = range.map(|range| (range.kernels(), range.inclusive().kernel_ns));
+        let seen =
+            range.map(|range| (range.kernels(), range.inclusive().kernel_time().as_nanos() as u64));
         let expected = (of.len() as u64, ns(&of));
         assert_eq!(seen.unwrap_or_default(), expected, "{name} of {seed}");
         let query = profile.query().in_range(name);
@@ -239,7 +247,7 @@ fn check(seed: u64) -> bool {
     }
     let nodes: u64 = profile.walk().map(|(_, node)| node.exclusive().kernels).sum();
     assert_eq!(nodes + profile.outside_ranges().kernels, launches.len() as u64);
-    assert_eq!(profile.totals().kernel_ns, ns(&launches));
+    assert_eq!(profile.totals().kernel_time().as_nanos() as u64, ns(&launches));
     check_projections(&profile, &spans, &within);
     profile.outlived_ranges() != 0
 }

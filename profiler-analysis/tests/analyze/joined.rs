@@ -120,7 +120,8 @@ fn a_launch_counts_for_the_first_and_is_shared_with_the_other() {
         assert_eq!(sums(&profile, "device thread"), [1, 0, 1, 0]);
         assert_eq!(profile.totals().kernels, 2);
         let relu = profile.range("model/relu").unwrap();
-        assert_eq!((relu.shared().kernel_ns, relu.shared().memset_ns), (700, 30));
+        let ns = Duration::from_nanos;
+        assert_eq!((relu.shared().kernel_time(), relu.shared().memset_time()), (ns(700), ns(30)));
         assert_eq!(profile.range("model/add/tuning").unwrap().inclusive().memsets, 1);
         assert!(profile.has_shared_work());
 

@@ -16,7 +16,11 @@ fn quickstart() -> Profile {
 
 fn row<'a>(shapes: &'a LaunchShapes, name: &str, grid: [u32; 3]) -> &'a KernelShape {
     let is = |row: &&KernelShape| row.name.contains(name) && row.shape.grid == grid;
-    shapes.rows().iter().find(is).unwrap_or_else(|| panic!("no {name} of {grid:?} in {shapes:#}"))
+    shapes
+        .rows()
+        .iter()
+        .find(is)
+        .unwrap_or_else(|| panic!("no {name} of {grid:?} in {}", shapes.all_rows()))
 }
 
 #[test]

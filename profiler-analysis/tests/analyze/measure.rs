@@ -42,20 +42,21 @@ fn planted_times_are_measured() {
     };
     let measurement = patient().run(&profiler, work).unwrap();
     let gpu = measurement.gpu_time();
-    assert_eq!((gpu.median_ns, gpu.bounds_ns), (15_000.0, Some((15_000.0, 15_000.0))));
-    assert_eq!((gpu.min_ns, gpu.mad_ns, gpu.median()), (15_000.0, 0.0, Duration::from_micros(15)));
+    let us_15 = Duration::from_micros(15);
+    assert_eq!((gpu.median(), gpu.bounds()), (us_15, Some((us_15, us_15))));
+    assert_eq!((gpu.min(), gpu.median_absolute_deviation()), (us_15, Duration::ZERO));
     assert_eq!((measurement.kernels(), measurement.operations()), ((1, 1), (2, 2)));
     assert_eq!((measurement.stop(), measurement.l2()), (Stop::Precise, L2::Warm));
     assert!(measurement.samples() >= 30 && measurement.warm_up().is_steady, "{measurement}");
     assert!(measurement.notes().is_empty(), "{measurement}");
     // An operation starts 2 us after its call, at the earliest.
-    assert!(measurement.latency().min_ns >= 16_990.0, "{measurement}");
-    assert!(measurement.gpu_span().min_ns >= 14_990.0, "{measurement}");
-    assert!(measurement.latency().median_ns > measurement.gpu_span().median_ns);
+    assert!(measurement.latency().min() >= Duration::from_nanos(16_990), "{measurement}");
+    assert!(measurement.gpu_span().min() >= Duration::from_nanos(14_990), "{measurement}");
+    assert!(measurement.latency().median() > measurement.gpu_span().median());
     let [time, cost, calls] =
         [measurement.host_time(), measurement.host_cost(), measurement.call_time()]
-            .map(|timing| timing.median_ns);
-    assert!(time > cost && cost > calls && calls > 0.0, "{time} {cost} {calls}");
+            .map(|timing| timing.median());
+    assert!(time > cost && cost > calls && calls > Duration::ZERO, "{time:?} {cost:?} {calls:?}");
     assert!(fake.context_waits() >= measurement.samples(), "samples begin on an idle context");
 
     let text = measurement.to_string();
@@ -80,7 +81,10 @@ fn batches_and_units_divide() {
         kernel(&fake, 2_000);
     };
     let measurement = patient().batch(10).units(2).run(&profiler(&fake), work).unwrap();
-    assert_eq!((measurement.gpu_time().median_ns, measurement.kernels()), (2_000.0, (20, 20)));
+    assert_eq!(
+        (measurement.gpu_time().median(), measurement.kernels()),
+        (Duration::from_micros(2), (20, 20))
+    );
     assert_eq!((measurement.calls_per_sample(), measurement.units()), (10, 2));
     let samples = measurement.samples() + measurement.warm_up().samples;
     assert_eq!(calls.get(), 10 * samples);
@@ -104,7 +108,7 @@ fn a_cold_cache_is_flushed_outside_the_times() {
     let measurement = patient().l2(L2::Cold).run(&profiler, work).unwrap();
     assert_eq!((seen.get(), fake.device_memory()), (120 << 20, 0));
     assert_eq!((measurement.operations(), measurement.l2()), ((1, 1), L2::Cold));
-    assert_eq!(measurement.gpu_time().median_ns, 50_000.0);
+    assert_eq!(measurement.gpu_time().median(), Duration::from_micros(50));
     assert!(measurement.notes().is_empty(), "the flush is no other work: {measurement}");
     assert!(measurement.to_string().contains("L2 cold, overwritten"), "{measurement}");
     let batch = patient().l2(L2::Cold).batch(2).run(&profiler, work).unwrap();
@@ -149,7 +153,10 @@ fn other_work_is_counted_and_in_no_time() {
         kernel(&fake, 50_000);
     };
     let measurement = patient().run(&profiler(&fake), work).unwrap();
-    assert_eq!((measurement.gpu_time().median_ns, measurement.kernels()), (50_000.0, (1, 1)));
+    assert_eq!(
+        (measurement.gpu_time().median(), measurement.kernels()),
+        (Duration::from_micros(50), (1, 1))
+    );
     let others = format!("{} GPU operations of other threads", measurement.samples());
     assert!(measurement.notes().iter().any(|note| note.contains(&others)), "{measurement}");
 }
@@ -206,7 +213,7 @@ fn another_tool_is_an_error_and_an_own_session_is_none() {
     let profiler = profiler.unwrap();
     profiler.start().unwrap();
     let measurement = patient().run(&profiler, || kernel(&fake, 50_000)).unwrap();
-    assert_eq!(measurement.gpu_time().median_ns, 50_000.0);
+    assert_eq!(measurement.gpu_time().median(), Duration::from_micros(50));
     assert!(measurement.samples() >= 30, "all samples are kept: {measurement}");
     drop(profiler.stop().unwrap());
 }
@@ -251,7 +258,10 @@ fn work_that_differs_is_named() {
         }
     };
     let measurement = patient().run(&profiler(&fake), work).unwrap();
-    assert_eq!((measurement.kernels(), measurement.gpu_time().median_ns), ((1, 2), 50_000.0));
+    assert_eq!(
+        (measurement.kernels(), measurement.gpu_time().median()),
+        ((1, 2), Duration::from_micros(50))
+    );
     assert!(measurement.notes()[0].contains("1 to 2 GPU operations"), "{measurement}");
 }
 
@@ -318,7 +328,7 @@ fn a_gpu_test_measures() {
         kernel(&fake, 30_000);
     };
     let measurement = test().warm_up(7).measure(work);
-    assert_eq!(measurement.gpu_time().median_ns, 30_000.0);
+    assert_eq!(measurement.gpu_time().median(), Duration::from_micros(30));
     assert!(measurement.warm_up().samples >= 7, "{measurement}");
     assert_eq!(calls.get(), measurement.warm_up().samples + measurement.samples());
     let pair = test().measure_pair(|| kernel(&fake, 30_000), || kernel(&fake, 15_000));
@@ -335,7 +345,10 @@ fn the_short_form_is_the_default() {
     let fake = Fake::new();
     let profiler = profiler(&fake);
     let measurement = profiler.measure(|| kernel(&fake, 30_000)).unwrap();
-    assert_eq!((measurement.gpu_time().median_ns, measurement.confidence()), (30_000.0, 0.95));
+    assert_eq!(
+        (measurement.gpu_time().median(), measurement.confidence()),
+        (Duration::from_micros(30), 0.95)
+    );
     let pair = profiler.measure_pair(|| kernel(&fake, 30_000), || kernel(&fake, 15_000)).unwrap();
     assert_eq!((pair.gpu_time().ratio, pair.gpu_time().speed), (0.5, Speed::Faster));
 }

@@ -76,7 +76,7 @@ fn firefox_samples_of_streams_add_up_to_the_gpu_time() {
         let sum: u64 = weights.map(|weight| weight.as_u64().unwrap()).sum();
         assert_eq!(u128::from(sum), profile.totals().gpu_time().as_nanos());
         let stacks = profile.stacks(StackRoot::Streams);
-        let timed = stacks.iter().filter(|stack| stack.weights.gpu_time_ns > 0);
+        let timed = stacks.iter().filter(|stack| !stack.weights.gpu_time.is_zero());
         let kernels = timed.flat_map(|stack| stack.frames);
         for kernel in kernels.filter(|frame| frame.kind == FrameKind::Kernel) {
             let text = serde_json::to_string(&kernel.name).unwrap();

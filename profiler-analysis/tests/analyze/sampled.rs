@@ -3,6 +3,7 @@
 use crate::perfetto;
 use crate::samples;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use perfetto::Trace;
 use profiler_analysis::Format;
@@ -265,7 +266,8 @@ fn a_page_of_long_tracks_is_bounded() {
         let label = format!("</script><img src=x> {i}");
         Metric::new(format!("metric_{i}"), label, Unit::Count, Kind::Total)
     };
-    let mut series = Series::new(0, Source::Counters, 100, (0..3).map(metric).collect());
+    let mut series =
+        Series::new(0, Source::Counters, Duration::from_nanos(100), (0..3).map(metric).collect());
     let recording = samples::recorded();
     let start = recording.windows_ns()[0].0;
     for i in 0..45_000u64 {
@@ -309,7 +311,8 @@ fn all_of(profile: &Profile) -> Value {
 
 /// From the first of the samples on, with one second of one metric.
 fn second(device: u32, metric: Metric, value: f64) -> Series {
-    let mut series = Series::new(device, Source::Counters, 1_000_000_000, vec![metric]);
+    let mut series =
+        Series::new(device, Source::Counters, Duration::from_nanos(1_000_000_000), vec![metric]);
     let start = samples::recorded().windows_ns()[0].0;
     series.push(start - 1_000_000_000, start + 1_000_000_000, &[value]).unwrap();
     series
@@ -321,7 +324,12 @@ fn the_report_has_a_line_of_each_series_whatever_its_names_are() {
         Metric::new("name", format!("\x1b[31m\nred{}", "x".repeat(100)), Unit::Count, Kind::Mean);
     let failure = Failure::new(FailureCause::Ended, "ended\r\x07early");
     let mut series = second(3, hostile, 1500.0).with_failure(failure);
-    series = series.with_missing(vec!["m\nissing".to_owned()]).with_losses(5, 6, 7, 8_000);
+    series = series.with_missing(vec!["m\nissing".to_owned()]).with_losses(
+        5,
+        6,
+        7,
+        Duration::from_micros(8),
+    );
     let used = Metric::new("used", "used", Unit::Bytes, Kind::State);
     let recording = samples::recorded().with_series(series).with_series(second(3, used, 2.1e9));
     let text = Profile::from_recording(recording).to_string();
@@ -367,7 +375,8 @@ fn values_without_end_are_not_known() {
     let row = |series: &mut Series, at: u64, values: &[f64]| {
         series.push(start + at, start + at + 1_000_000_000, values).unwrap();
     };
-    let mut series = Series::new(0, Source::Counters, 1_000_000_000, metrics());
+    let mut series =
+        Series::new(0, Source::Counters, Duration::from_nanos(1_000_000_000), metrics());
     row(&mut series, 0, &[f64::INFINITY, 7.0]);
     row(&mut series, 1_000_000_000, &[1e308, f64::NEG_INFINITY]);
     row(&mut series, 2_000_000_000, &[1e308, 1e308]);
@@ -394,7 +403,7 @@ fn values_without_end_are_not_known() {
 #[test]
 fn rows_as_long_as_time_are_added_up() {
     let metric = Metric::new("busy", "busy", Unit::Percent, Kind::Mean);
-    let mut series = Series::new(0, Source::Counters, 1_000, vec![metric]);
+    let mut series = Series::new(0, Source::Counters, Duration::from_nanos(1_000), vec![metric]);
     series.push(0, u64::MAX - 1, &[1.0]).unwrap();
     series.push(1, u64::MAX, &[3.0]).unwrap();
     series.push(u64::MAX - 1, u64::MAX, &[5.0]).unwrap();
@@ -486,7 +495,10 @@ fn gpu_metrics_of_a_capture_are_tracks() {
         samples,
         expected.map(|i| (i * 1_000, i * 1_000 + 1_000, i as f64)).collect::<Vec<_>>()
     );
-    assert_eq!((active.series().interval_ns(), active.series().gaps()), (1_000, (1, 2_000)));
+    assert_eq!(
+        (active.series().interval(), active.series().gaps()),
+        (Duration::from_micros(1), (1, Duration::from_micros(2)))
+    );
 }
 
 #[test]

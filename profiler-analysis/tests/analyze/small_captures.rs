@@ -269,7 +269,7 @@ fn groups(profile: &Profile) -> Vec<Group> {
         let all = group.inclusive();
         let (name, host) = (group.name().to_owned(), ns(group.host_time()));
         let counts = (group.instances(), group.open(), all.launches, all.kernels);
-        (name, counts.0, counts.1, host, counts.2, counts.3, all.kernel_ns as i64)
+        (name, counts.0, counts.1, host, counts.2, counts.3, all.kernel_time().as_nanos() as i64)
     };
     profile.process_range_groups().iter().map(row).collect()
 }

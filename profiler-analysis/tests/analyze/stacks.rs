@@ -1,6 +1,7 @@
 //! Weighted stacks: every operation in exactly one, by each root.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use cupti::fake::Work;
 use nvtx::range;
@@ -39,7 +40,7 @@ fn weights(operations: &[GpuOperation<'_>]) -> (u64, u64, u64) {
 }
 
 fn of(weights: StackWeights) -> (u64, u64, u64) {
-    (weights.gpu_time_ns, weights.operations, weights.bytes)
+    (weights.gpu_time.as_nanos() as u64, weights.operations, weights.bytes)
 }
 
 fn names(stack: &Stack<'_>) -> Vec<(FrameKind, String)> {
@@ -179,7 +180,10 @@ fn stacks_of_a_deep_recursion_have_bounded_length() {
     let last = stacks.iter().last().unwrap();
     assert_eq!(last.frames.len(), 130);
     assert_eq!(last.frames[64].name, format!("…({} more)…", DEPTH - 128));
-    assert_eq!(stacks.iter().map(|stack| stack.weights.gpu_time_ns).sum::<u64>(), 30_000);
+    assert_eq!(
+        stacks.iter().map(|stack| stack.weights.gpu_time).sum::<Duration>(),
+        Duration::from_micros(30)
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Tensor cores by operation, kernel and scope: of the stand-in, whose work is known, and of what was recorded on a GPU.
 
+use std::time::Duration;
+
 use cupti::fake::{Fake, Work};
 use nvtx::Dtype;
 use profiler_analysis::kernels::{
@@ -191,9 +193,10 @@ fn sums_of_operations_scopes_and_kernels_agree() {
     let summary = tensor_cores.summary();
     assert_eq!((summary.ops, summary.eligible_ops), (8, 5));
     assert_eq!((summary.using_ops, summary.unknown_ops), (1, 2));
-    assert_eq!((summary.total_ns, summary.tc_ns), (18_400, 5_000));
-    assert_eq!(summary.eligible_ns, 6_000 + 8_000 + 2_000 + 400 + 900);
-    assert_eq!(summary.unknown_ns, 500);
+    let ns = Duration::from_nanos;
+    assert_eq!((summary.gpu_time, summary.tc_time), (ns(18_400), ns(5_000)));
+    assert_eq!(summary.eligible_time, ns(6_000 + 8_000 + 2_000 + 400 + 900));
+    assert_eq!(summary.unknown_time, ns(500));
     let groups = tensor_cores.groups().rows();
     assert_eq!((groups[0].path.as_str(), groups[0].ops, groups[0].using_ops), ("step", 7, 1));
     assert_eq!((groups[0].total_ns, groups[0].tc_ns), (18_300, 5_000));
@@ -218,7 +221,7 @@ fn sums_of_operations_scopes_and_kernels_agree() {
         ),
         "{text}"
     );
-    let short = format!("{tensor_cores:2}");
+    let short = tensor_cores.max_rows(2).to_string();
     assert!(short.contains("\n(6 more rows)\n\ntensor_core_kernels:"), "{short}");
     assert!(!short.contains("step/gelu") && short.contains("step/lm_head"), "{short}");
     let value = serde_json::to_value(&tensor_cores).unwrap();
@@ -273,7 +276,10 @@ fn ranges_without_fields_are_divided_by_class() {
     assert_eq!((padded.len(), &*padded[0].path), (1, "(outside any range)"));
     // The products, not the ranges around them: the value of the scorecard.
     let summary = tensor_cores.summary();
-    assert_eq!((summary.eligible_ns, summary.tc_ns), (20_000, 17_000));
+    assert_eq!(
+        (summary.eligible_time, summary.tc_time),
+        (Duration::from_micros(20), Duration::from_micros(17))
+    );
     assert_eq!(summary.utilization(), Some(0.85));
     let score = profile.scorecard().score(ScoreKind::TensorCores).unwrap().value;
     assert_eq!(score, summary.utilization());
@@ -288,10 +294,10 @@ fn a_run_in_f32_uses_none() {
     let profile = Profile::load(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let tensor_cores = profile.tensor_cores();
     let summary = tensor_cores.summary();
-    assert_eq!((summary.using_ops, summary.tc_ns), (0, 0));
+    assert_eq!((summary.using_ops, summary.tc_time), (0, Duration::ZERO));
     assert!(summary.eligible_ops != 0, "{tensor_cores}");
     let kernels = profile.query().kernels();
-    assert_eq!(u128::from(summary.total_ns), kernels.gpu_time().as_nanos());
+    assert_eq!(summary.gpu_time, kernels.gpu_time());
     let in_ops: u64 = tensor_cores.ops().rows().iter().map(|op| op.kernels).sum();
     assert_eq!(in_ops, kernels.count());
     println!("{tensor_cores}");

@@ -29,7 +29,7 @@ fn series(start_ns: u64) -> Series {
         Metric::new(READ, "DRAM read", Unit::Bytes, Kind::Total),
         Metric::new(BUSY, "busy", Unit::Percent, Kind::Mean),
     ];
-    let mut series = Series::new(0, Source::Counters, 1_000, metrics);
+    let mut series = Series::new(0, Source::Counters, Duration::from_nanos(1_000), metrics);
     for row in 0..100 {
         let at = start_ns + row * 1_000;
         // Of the last one nothing is known.
@@ -59,8 +59,10 @@ fn us(us: u64) -> Duration {
 #[test]
 fn a_series_reads_back_the_same() {
     let failure = Failure::new(FailureCause::Permission, "counters are for administrators");
-    let none = Series::new(1, Source::Nvml, 7, vec![]).with_failure(failure.clone());
-    let none = none.with_missing(vec!["power".to_owned()]).with_losses(1, 2, 3, 4);
+    let none =
+        Series::new(1, Source::Nvml, Duration::from_nanos(7), vec![]).with_failure(failure.clone());
+    let none =
+        none.with_missing(vec!["power".to_owned()]).with_losses(1, 2, 3, Duration::from_nanos(4));
     let recording = recorded().with_series(none);
     let back = Recording::from_bytes(&recording.to_bytes()).unwrap();
     assert_eq!(back, recording);
@@ -70,7 +72,10 @@ fn a_series_reads_back_the_same() {
     assert!(second.is_empty());
     assert_eq!(second.failure(), Some(&failure));
     assert_eq!(second.missing(), ["power"]);
-    assert_eq!((second.dropped(), second.overflows(), second.gaps()), (1, 2, (3, 4)));
+    assert_eq!(
+        (second.dropped(), second.overflows(), second.gaps()),
+        (1, 2, (3, Duration::from_nanos(4)))
+    );
     // Letting go of the logs does not let go of the samples.
     assert_eq!(profile.without_recording().tracks().count(), 2);
 }
@@ -106,8 +111,9 @@ fn a_damaged_series_is_an_error() {
 #[test]
 fn what_a_newer_version_sampled_is_read_as_far_as_it_is_known() {
     let failure = Failure::new(FailureCause::Permission, "counters are for administrators");
-    let bytes =
-        recorded().with_series(Series::new(1, Source::Nvml, 7, vec![]).with_failure(failure));
+    let bytes = recorded().with_series(
+        Series::new(1, Source::Nvml, Duration::from_nanos(7), vec![]).with_failure(failure),
+    );
     let all = frames::frames(&bytes.to_bytes());
     // The first series with this word in its head has another one there.
     let with = |word: &str, other: &str| {
@@ -234,14 +240,19 @@ fn ranges_have_what_was_sampled_while_the_gpu_worked_for_them() {
         Metric::new(READ, "DRAM read", Unit::Bytes, Kind::Total),
         Metric::new(BUSY, "busy", Unit::Percent, Kind::Mean),
     ];
-    let mut series = Series::new(0, Source::Counters, 3_000, metrics);
+    let mut series = Series::new(0, Source::Counters, Duration::from_nanos(3_000), metrics);
     for (row, at) in (start..end).step_by(3_000).enumerate().filter(|(row, _)| row % 4 != 3) {
         series.push(at, at + 3_000, &[row as f64, (row % 100) as f64]).unwrap();
     }
-    let mut elsewhere = Series::new(1, Source::Counters, 3_000, vec![series.metrics()[0].clone()]);
+    let mut elsewhere = Series::new(
+        1,
+        Source::Counters,
+        Duration::from_nanos(3_000),
+        vec![series.metrics()[0].clone()],
+    );
     elsewhere.push(start, end, &[1.0]).unwrap();
     let slow = Metric::new("slow", "slow", Unit::Percent, Kind::Mean);
-    let mut slow = Series::new(0, Source::Nvml, end - start, vec![slow]);
+    let mut slow = Series::new(0, Source::Nvml, Duration::from_nanos(end - start), vec![slow]);
     slow.push(start, end, &[50.0]).unwrap();
     let recording = recording.with_series(series).with_series(elsewhere).with_series(slow);
     let profile = Profile::from_recording(recording);
@@ -602,7 +613,7 @@ fn run_at(sm_mhz: f64, reasons: f64) -> Profile {
         Metric::new("nvml__memory_clock", "memory clock", Unit::Hertz, Kind::State),
         Metric::new("nvml__clock_event_reasons", "reasons", Unit::Flags, Kind::State),
     ];
-    let mut series = Series::new(0, Source::Nvml, 10_000, metrics);
+    let mut series = Series::new(0, Source::Nvml, Duration::from_nanos(10_000), metrics);
     // The times of work, as they are in the profile.
     let profile = Profile::from_recording(recording);
     let busy: Vec<(u64, u64)> = profile
@@ -709,7 +720,10 @@ fn samples_of_an_h200_are_those_of_its_work() {
     assert_eq!(labels[..3], ["SM active", "tensor active", "DRAM read"]);
     let [counters, nvml] = profile.series().collect::<Vec<_>>()[..] else { panic!("not two") };
     assert_eq!((counters.source(), nvml.source()), (Source::Counters, Source::Nvml));
-    assert_eq!((counters.gaps(), counters.overflows(), counters.dropped()), ((0, 0), 0, 0));
+    assert_eq!(
+        (counters.gaps(), counters.overflows(), counters.dropped()),
+        ((0, Duration::ZERO), 0, 0)
+    );
     assert_eq!(counters.missing(), ["nvlrx__bytes.sum", "nvltx__bytes.sum"]);
     let labelled = |label| profile.tracks().find(|track| track.label() == label).unwrap();
     let range = |name| profile.ranges().find(|range| range.name() == name).unwrap();

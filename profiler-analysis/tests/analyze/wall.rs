@@ -1,6 +1,7 @@
 //! The change of wall time, what explains it, and what cannot be decided.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::own_process::of_its_own;
@@ -276,7 +277,7 @@ fn idle_time_is_told_by_cause_and_times_of_ranges_come_first() {
     let comparison = compare(&ill, &cured);
     let causes = comparison.wall().by_cause();
     let sum: f64 = causes.iter().map(|of| of.before_ns).sum();
-    assert!((sum - comparison.wall().before_ns).abs() < 1.0);
+    assert!((sum - comparison.wall().before().as_nanos() as f64).abs() < 1.0);
     let loading = causes.iter().find(|of| of.cause == WallCause::Loading).unwrap();
     assert!(loading.before_ns > 10.0 * loading.after_ns, "{loading:?}");
     let row = |quantity: Quantity| {
@@ -312,7 +313,7 @@ fn at_clock(seconds: u64, mhz: f64) -> Profile {
     }
     let recording = profiler.stop_recording().unwrap();
     let metrics = vec![Metric::new("nvml__sm_clock", "SM clock", Unit::Hertz, Kind::State)];
-    let mut clock = Series::new(0, Source::Nvml, 1_000_000_000, metrics);
+    let mut clock = Series::new(0, Source::Nvml, Duration::from_nanos(1_000_000_000), metrics);
     let start_ns = recording.windows_ns()[0].0;
     for second in 0..=seconds {
         let from_ns = start_ns + second * 1_000_000_000;

@@ -62,7 +62,10 @@ fn check_busy(profile: &Profile) {
     profile.health().assert_complete();
     assert_eq!((profile.health().facts.whole_graphs, profile.graphs().count()), (20, 20));
     let step = profile.range("step").unwrap().inclusive();
-    assert_eq!((step.graphs, step.graph_ns, step.kernels), (20, 20 * 47 * MS, 0));
+    assert_eq!(
+        (step.graphs, step.graph_time(), step.kernels),
+        (20, Duration::from_nanos(20 * 47 * MS), 0)
+    );
     assert_eq!((step.gpu_operations(), step.gpu_time()), (20, Duration::from_millis(940)));
     assert_eq!(profile.totals().kernels, 1, "a graph is no kernel");
     let in_step = profile.query().in_range("step");
@@ -187,7 +190,10 @@ fn graphs_of_a_session_are_those_of_a_capture() {
     let profile = profiler.stop().unwrap();
     profile.health().assert_complete();
     let step = profile.range("step").unwrap().inclusive();
-    assert_eq!((step.graphs, step.graph_ns, step.kernels, step.launches), (2, 12_000, 1, 3));
+    assert_eq!(
+        (step.graphs, step.graph_time(), step.kernels, step.launches),
+        (2, Duration::from_micros(12), 1, 3)
+    );
     assert_eq!(profile.health().facts.silent_graph_launches, 0);
     let graph = profile.graphs().next().unwrap();
     assert_eq!((graph.executable_id(), graph.template_id()), (6, None));
@@ -231,7 +237,10 @@ fn a_summary_counts_graphs_as_a_profile_does() {
     }
     let summary = summarizing.stop().unwrap();
     assert!(summary.health().is_complete(), "{}", summary.health());
-    assert_eq!((summary.totals().graphs, summary.totals().graph_ns), (2, 12_000));
+    assert_eq!(
+        (summary.totals().graphs, summary.totals().graph_time()),
+        (2, Duration::from_micros(12))
+    );
     assert_eq!(summary.find("step").next().unwrap().inclusive().graphs, 2);
     assert_eq!(summary.health().facts.whole_graphs, 2);
 }

@@ -2,6 +2,7 @@
 //! both directions: the same for their recordings and for live runs.
 
 use std::path::Path;
+use std::time::Duration;
 
 use profiler_analysis::compare;
 use profiler_analysis::compare::{Speed, WallCause, WallChange};
@@ -93,7 +94,9 @@ pub(crate) fn shares(wall: &WallChange) -> (f64, f64) {
         wall.contributions.iter().map(of).sum()
     };
     let of_change = (sum(|of| of.change_ns) - wall.change_ns).abs() / change;
-    let of_sides = [sum(|of| of.before_ns) / wall.before_ns, sum(|of| of.after_ns) / wall.after_ns];
+    let ns = |time: Duration| time.as_nanos() as f64;
+    let of_sides =
+        [sum(|of| of.before_ns) / ns(wall.before()), sum(|of| of.after_ns) / ns(wall.after())];
     let missed = of_sides.into_iter().map(|part| (part - 1.0).abs()).fold(of_change, f64::max);
     (missed, wall.unexplained_ns.abs() / change)
 }

@@ -206,7 +206,7 @@ mod known {
                 let why = why_not.map_or_else(String::new, |error| error.to_string());
                 return Err(refused(FailureCause::Unsupported, why));
             }
-            let interval = Duration::from_nanos(series.interval_ns());
+            let interval = series.interval();
             let kept = Mutex::new(Kept::new(series, most));
             let shared = Arc::new(Shared { ends: AtomicBool::new(false), kept });
             let for_thread = shared.clone();

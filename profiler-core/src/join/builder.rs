@@ -39,7 +39,7 @@ use crate::record::recording::RecordingInfo;
 ///
 /// let profile = Profile::from(builder.finish()?);
 /// assert!(profile.health().is_complete());
-/// assert_eq!(profile.totals().kernel_ns, 1_000);
+/// assert_eq!(profile.totals().kernel_time().as_nanos(), 1_000);
 /// # Ok(())
 /// # }
 /// ```

@@ -1,6 +1,8 @@
 //! Joins work to the submitting calls by correlation id, and balances the accounts. No times are
 //! compared. The calls refer to their ranges.
 
+use std::time::Duration;
+
 use cupti::{CallClass, tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -494,7 +496,8 @@ fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&
     if let (Some(call), Some(time)) = (call, operation.time()) {
         let early = call.time.start_ns.saturating_sub(time.start_ns);
         health.facts.before_their_call += u64::from(early != 0);
-        health.facts.clock_error_ns = health.facts.clock_error_ns.max(early);
+        let error = Duration::from_nanos(early);
+        health.facts.clock_error = health.facts.clock_error.max(error);
     }
 }
 

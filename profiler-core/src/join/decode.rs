@@ -1,6 +1,8 @@
 //! Decodes a recording into the store: CUPTI's bytes become rows, all times use one clock, names
 //! are interned.
 
+use std::time::Duration;
+
 use cupti::record::{
     Device, MemoryOperation, MemoryOperationKind, UnifiedMemory, UnifiedMemoryKind,
 };
@@ -665,7 +667,7 @@ fn read_records(
     health: &mut Health,
 ) {
     let clock = &recording.clocks;
-    health.losses.clock_step_ns = clock.step_ns();
+    health.losses.clock_step = Duration::from_nanos(clock.step_ns());
     // Avoids the search for the pair of each record.
     let only = clock.only();
     let (mut last_ns, mut is_in_order) = (0, true);

@@ -12,8 +12,10 @@
 //! are few ([`Account::records_at_start`]).
 
 use std::fmt;
+use std::time::Duration;
 
 use cupti::{CallClass, Record};
+use profiler_base::units::nanoseconds;
 
 pub use crate::join::account::Account;
 use crate::join::account::{CountedOperation, ExpectedRecords, OperationClass};
@@ -88,8 +90,8 @@ impl Accounts {
     }
 }
 
-/// Declares counts: the aggregation over several processes (`sum` or `largest`), and their name in
-/// texts, if any.
+/// Declares counts and times: the aggregation over several processes (`sum` or `largest`, `total` or
+/// `longest`), and their name in texts, if any.
 macro_rules! counts {
     ($(#[$doc:meta])* $type:ident { $($(#[$field_doc:meta])* $field:ident: $how:ident $name:literal,)+ }) => {
         $(#[$doc])*
@@ -97,13 +99,13 @@ macro_rules! counts {
         #[cfg_attr(feature = "serde", derive(serde::Serialize))]
         #[non_exhaustive]
         pub struct $type {
-            $($(#[$field_doc])* pub $field: u64,)+
+            $($(#[$field_doc])* pub $field: counts!(@type $how),)+
         }
 
         impl $type {
-            /// The counts that are not 0, with their names in texts.
+            /// The counts that are not 0, with their names in texts; times are in nanoseconds.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                let all = [$(($name, self.$field)),+].into_iter();
+                let all = [$(($name, counts!(@count $how self.$field))),+].into_iter();
                 all.filter(|(name, count)| *count != 0 && !name.is_empty())
             }
 
@@ -114,6 +116,14 @@ macro_rules! counts {
     };
     (@sum $of:expr, $other:expr) => { $of.saturating_add($other) };
     (@largest $of:expr, $other:expr) => { $of.max($other) };
+    (@total $of:expr, $other:expr) => { $of.saturating_add($other) };
+    (@longest $of:expr, $other:expr) => { $of.max($other) };
+    (@type total) => { Duration };
+    (@type longest) => { Duration };
+    (@type $how:ident) => { u64 };
+    (@count total $time:expr) => { nanoseconds($time) };
+    (@count longest $time:expr) => { nanoseconds($time) };
+    (@count $how:ident $count:expr) => { $count };
 }
 
 counts! {
@@ -148,9 +158,13 @@ counts! {
         over_memory_limit: sum "records over the memory limit",
         /// Buffers with unfinished work when a stop gave up waiting for the GPU.
         unfinished_buffers: sum "buffers unfinished at the stop",
-        /// Nanoseconds by which the system's clock, which CUPTI uses, was set during the session.
-        /// Times of GPU operations may be wrong by up to this amount.
-        clock_step_ns: largest "ns that the system's clock was set by",
+        /// The time by which the system's clock, which CUPTI uses, was set during the session. Times
+        /// of GPU operations may be wrong by up to this amount.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "clock_step_ns", serialize_with = "profiler_base::statistics::as_ns")
+        )]
+        clock_step: longest "ns that the system's clock was set by",
         /// Calls that had not returned at the stop.
         open_calls: sum "calls open at the stop",
         /// Ranges, marks and ends of ranges that could not be recorded, and joined contexts that
@@ -190,9 +204,12 @@ counts! {
         /// host's with an error that grows to tens of microseconds in the first seconds of a
         /// process. Attribution and durations do not depend on it.
         before_their_call: sum "",
-        /// The largest difference of [`before_their_call`](Self::before_their_call), in
-        /// nanoseconds.
-        clock_error_ns: largest "",
+        /// The largest difference of [`before_their_call`](Self::before_their_call).
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "clock_error_ns", serialize_with = "profiler_base::statistics::as_ns")
+        )]
+        clock_error: longest "",
         /// 1 if the recording is of format 1 or 2, which have no checksums: damage may go
         /// unnoticed. For a run of several processes, the number of such recordings.
         unchecked_recordings: sum "recordings with no checksums (format 1 or 2): damage may go unnoticed; read and save them again",
@@ -291,9 +308,12 @@ counts! {
         buffers: sum "",
         /// Buffers that were allocated within a CUDA call of the program.
         pool_misses: sum "",
-        /// Time in CUPTI's own overhead records, including flushes and buffer requests, in
-        /// nanoseconds.
-        overhead_ns: sum "",
+        /// Time in CUPTI's own overhead records, including flushes and buffer requests.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "overhead_ns", serialize_with = "profiler_base::statistics::as_ns")
+        )]
+        overhead: total "",
     }
 }
 
@@ -336,7 +356,8 @@ impl Health {
         match record {
             Record::Overhead(overhead) => {
                 let ns = overhead.span.end_ns.saturating_sub(overhead.span.start_ns);
-                self.facts.overhead_ns = self.facts.overhead_ns.saturating_add(ns);
+                let time = Duration::from_nanos(ns);
+                self.facts.overhead = self.facts.overhead.saturating_add(time);
             }
             Record::Unreadable { bytes } => {
                 self.records -= 1;
@@ -535,7 +556,7 @@ impl fmt::Display for Health {
             losses => write!(f, "; lost or odd: {losses}")?,
         }
         if self.facts.before_their_call != 0 {
-            let most = self.facts.clock_error_ns as f64 / 1e3;
+            let most = nanoseconds(self.facts.clock_error) as f64 / 1e3;
             write!(
                 f,
                 "; {} operations seem to start up to {most:.1} us before their call",

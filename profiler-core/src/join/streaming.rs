@@ -2,6 +2,7 @@
 //! summed.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use cupti::{CallClass, Record};
 use rustc_hash::FxHashSet;
@@ -337,8 +338,8 @@ impl StreamingJoin {
     /// Adds calls as records require them, so that pending calls stay few in a segment of any
     /// length.
     fn add_records(&mut self, segment: &Segment, calls: &mut Calls<'_>, times: Times<'_>) {
-        self.health.losses.clock_step_ns =
-            self.health.losses.clock_step_ns.max(segment.clock.step_ns());
+        let clock_step = &mut self.health.losses.clock_step;
+        *clock_step = Duration::from_nanos(segment.clock.step_ns()).max(*clock_step);
         let now_ns = segment.until_ns;
         for record in &segment.records {
             self.health.records += 1;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use cupti::CallClass;
 use profiler_base::getters;
 
-/// Counts and summed times. Counts are exact; concurrent operations add the time of each.
+/// Counts and summed times. Counts are exact; concurrent operations add the time of each. The JSON
+/// has times in nanoseconds: `kernel_ns`, `copy_ns`, `memset_ns`, `graph_ns`, `synchronization_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -15,29 +16,25 @@ pub struct Totals {
     pub launches: u64,
     /// Executed kernels.
     pub kernels: u64,
-    /// Their GPU time in nanoseconds (`end - start` of CUPTI's records).
-    pub kernel_ns: u64,
+    // Their GPU time (`end - start` of CUPTI's records). An integer costs less to add.
+    pub(crate) kernel_ns: u64,
     /// Executed copies.
     pub copies: u64,
-    /// Their GPU time in nanoseconds.
-    pub copy_ns: u64,
+    pub(crate) copy_ns: u64,
     /// Bytes they moved.
     pub copy_bytes: u64,
     /// Executed memsets.
     pub memsets: u64,
-    /// Their GPU time in nanoseconds.
-    pub memset_ns: u64,
+    pub(crate) memset_ns: u64,
     /// Bytes they wrote.
     pub memset_bytes: u64,
     /// Launches of CUDA graphs traced as one interval. Their operations are not counted.
     pub graphs: u64,
-    /// Their GPU time in nanoseconds, from the first node's start to the last node's end.
-    pub graph_ns: u64,
+    pub(crate) graph_ns: u64,
     /// Calls that blocked the host until the GPU reached some point: `cuCtxSynchronize`,
     /// `cuStreamSynchronize`, `cuEventSynchronize`. Blocking copies are not included.
     pub synchronizations: u64,
-    /// Their host time in nanoseconds.
-    pub synchronization_ns: u64,
+    pub(crate) synchronization_ns: u64,
     /// Calls that allocated, registered or mapped memory.
     pub allocations: u64,
     /// Calls that freed, unregistered or unmapped memory.
@@ -65,7 +62,10 @@ impl Totals {
         kernel_time: Duration = Duration::from_nanos(kernel_ns);
         /// The sum of copy times.
         copy_time: Duration = Duration::from_nanos(copy_ns);
-        /// The sum of times of graphs traced as one interval.
+        /// The sum of memset times.
+        memset_time: Duration = Duration::from_nanos(memset_ns);
+        /// The sum of times of graphs traced as one interval, from the first node's start to the
+        /// last node's end.
         graph_time: Duration = Duration::from_nanos(graph_ns);
         /// The host time in synchronisation calls.
         synchronization_time: Duration = Duration::from_nanos(synchronization_ns);

@@ -305,19 +305,9 @@ impl Profile {
     /// recording began; later adjustments of that clock are not included. `None` if the recording
     /// lacks it; [`RecordingInfo::recorded_at_s`] then has the second.
     pub fn started_at(&self) -> Option<SystemTime> {
-        let since_epoch = self.started_at_ns()?;
+        let since_epoch =
+            self.store.session.window_ns.0.checked_add_signed(self.info.utc_offset_ns?)?;
         UNIX_EPOCH.checked_add(Duration::from_nanos(since_epoch))
-    }
-
-    /// [`started_at`](Self::started_at) in nanoseconds since the epoch.
-    pub fn started_at_ns(&self) -> Option<u64> {
-        self.store.session.window_ns.0.checked_add_signed(self.info.utc_offset_ns?)
-    }
-
-    /// [`started_at_ns`](Self::started_at_ns), or the second of the recording.
-    pub fn epoch_ns(&self) -> u64 {
-        let second = || self.info.recorded_at_s.unwrap_or(0).saturating_mul(1_000_000_000);
-        self.started_at_ns().unwrap_or_else(second)
     }
 
     /// The kernel's id of a process; in the store, 0 is the only process.

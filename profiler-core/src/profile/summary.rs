@@ -4,9 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::CopyKind;
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::distribution::Distribution;
 use profiler_base::kernel_names::{Pattern, label, overloaded};
-use profiler_base::table::{Layout, Table};
+use profiler_base::table::Table;
 use profiler_base::units::time;
 use profiler_base::{getters, order};
 #[cfg(feature = "serde")]
@@ -340,9 +342,8 @@ fn time_and_counts(totals: &Totals) -> impl Iterator<Item = String> {
     [time(totals.gpu_time())].into_iter().chain(counts.map(|count| count.to_string()))
 }
 
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = Layout::of(f);
+impl DisplayOptions for Summary {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "GPU summary: {}", self.info)?;
         writeln!(f, "{} summed up", time(self.duration))?;
         let mut header = vec!["range", "times", "host mean", "host p99", "GPU mean", "GPU p99"];
@@ -405,3 +406,5 @@ impl fmt::Display for Summary {
         write!(f, "health: {}", self.health)
     }
 }
+
+display_by_default_layout!(Summary);

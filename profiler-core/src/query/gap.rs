@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use cupti::CallClass;
 use profiler_base::aggregate::{Aggregate, Groups};
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::text::printable;
 use profiler_base::units::time;
 use profiler_base::{getters, order};
@@ -196,7 +198,7 @@ pub struct HostActivity<'a> {
 /// The gaps of a query by device and time, with host activity.
 ///
 /// Operations are matched to calls exactly. Host and GPU times are comparable up to the error of
-/// CUPTI's clock ([`Facts::clock_error_ns`](crate::profile::Facts::clock_error_ns)), so shorter gaps have
+/// CUPTI's clock ([`Facts::clock_error`](crate::profile::Facts::clock_error)), so shorter gaps have
 /// uncertain causes.
 #[derive(Debug)]
 pub struct Gaps<'a> {
@@ -392,14 +394,15 @@ fn longest<K: Copy + Eq + std::hash::Hash>(
     (total, sums.into_iter().rev().max_by_key(|(_, ns)| *ns))
 }
 
-impl fmt::Display for Gaps<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for Gaps<'_> {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} gaps, idle for {}", self.count(), time(self.time()))?;
         if self.gaps.is_empty() {
             return Ok(());
         }
         f.write_str("\n")?;
-        // Passes on the formatter's width and flags.
-        self.by_cause().fmt(f)
+        self.by_cause().write_in(layout, f)
     }
 }
+
+display_by_default_layout!(Gaps<'_>);

@@ -39,7 +39,7 @@ impl<'a> Launch<'a> {
 
     /// The time from the start of the call to the start of the operation. 0 if the operation
     /// appears to start first, due to the error of CUPTI's clock
-    /// ([`Facts::clock_error_ns`](crate::profile::Facts::clock_error_ns)). That error applies to
+    /// ([`Facts::clock_error`](crate::profile::Facts::clock_error)). That error applies to
     /// [`queue_delay`](Self::queue_delay), too.
     pub fn latency(&self) -> Duration {
         Duration::from_nanos(self.started_ns.saturating_sub(self.called_ns))
@@ -238,7 +238,7 @@ impl<K: fmt::Display> fmt::Display for LaunchGroup<K> {
 
 fn summed<'a>(launches: &[&Launch<'a>]) -> LaunchGroup<()> {
     let of = |time: fn(&Launch<'a>) -> Option<Duration>| {
-        Statistics::of_ns(
+        Statistics::from_nanos(
             launches.iter().filter_map(|launch| time(launch)).map(super::ns).collect(),
         )
     };

@@ -284,7 +284,7 @@ impl<'a> Query<'a> {
         /// Selects by time alone: operations that started on the GPU while the host was in such a
         /// range, whatever thread submitted them. An operation is attributed to the range that
         /// began last ([`Attribution::Window`](crate::profile::Attribution::Window)), as exactly as
-        /// CUPTI's clock allows ([`Facts::clock_error_ns`](crate::profile::Facts::clock_error_ns)).
+        /// CUPTI's clock allows ([`Facts::clock_error`](crate::profile::Facts::clock_error)).
         /// [`directly`](Self::directly) and [`outside_ranges`](Self::outside_ranges) have no
         /// effect.
         by_window() selection.ranges.mode = AttributionMode::Window;
@@ -383,7 +383,7 @@ impl<'a> Query<'a> {
     /// Statistics of GPU times. Operations without timestamps are excluded.
     pub fn statistics(&self) -> Statistics {
         let times = self.iter().filter_map(|operation| operation.interval());
-        Statistics::of_ns(times.map(|time| time.ns()).collect())
+        Statistics::from_nanos(times.map(|time| time.ns()).collect())
     }
 }
 

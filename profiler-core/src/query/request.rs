@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use nvtx::FieldValue;
 
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::kernel_names::Pattern;
 use profiler_base::statistics::Statistics;
-use profiler_base::table::{Layout, Table};
+use profiler_base::table::Table;
 use profiler_base::units::{nanoseconds as ns, time};
 use profiler_base::{getters, iterate, order};
 use rustc_hash::FxHashMap;
@@ -500,7 +502,7 @@ impl<'a> Requests<'a> {
     /// Statistics of a time that each ended request has: `requests.statistics(Request::gpu_time)`.
     pub fn statistics(&self, of: impl Fn(&Request<'a>) -> Duration) -> Statistics {
         let ended = self.requests.iter().filter(|request| !request.is_open());
-        Statistics::of_ns(ended.map(|request| ns(of(request))).collect())
+        Statistics::from_nanos(ended.map(|request| ns(of(request))).collect())
     }
 
     /// Sums by endpoint, by descending GPU time.
@@ -556,8 +558,8 @@ profiler_base::serialize_fields!(Endpoint, "Endpoint", |endpoint| {
     "split_evenly_ns": ns(endpoint.split_evenly),
 });
 
-impl fmt::Display for Requests<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for Requests<'_> {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.requests.is_empty() {
             return f.write_str("no requests");
         }
@@ -578,7 +580,7 @@ impl fmt::Display for Requests<'_> {
             row.extend([endpoint.split_by_weight, endpoint.split_evenly].map(time));
             table.add_row(row);
         }
-        writeln!(f, "{}", table.render(Layout::of(f)))?;
+        writeln!(f, "{}", table.render(layout))?;
         write!(f, "Stages are means of a request. ")?;
         write!(f, "GPU time has parts of batches: split by declared weights, or evenly.")?;
         let open: u64 = endpoints.iter().map(|endpoint| endpoint.open).sum();
@@ -588,6 +590,8 @@ impl fmt::Display for Requests<'_> {
         Ok(())
     }
 }
+
+display_by_default_layout!(Requests<'_>);
 
 #[cfg(test)]
 mod unit_tests {

@@ -147,7 +147,7 @@ impl<'a> Steps<'a> {
 
     /// Statistics of a time that each step has: `steps.statistics(Step::gpu_time)`.
     pub fn statistics(&self, of: impl Fn(&Step<'a>) -> Duration) -> Statistics {
-        Statistics::of_ns(self.steps.iter().map(|step| ns(of(step))).collect())
+        Statistics::from_nanos(self.steps.iter().map(|step| ns(of(step))).collect())
     }
 
     /// Steps that differ from the median by over `deviations` median absolute deviations.

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::display::{DisplayOptions, Layout, Tone};
+use profiler_base::display_by_default_layout;
 use profiler_base::iterate;
-use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::table::Table;
 use profiler_base::units::time;
 
 use super::Query;
@@ -134,8 +136,8 @@ impl<'a> Query<'a> {
 /// The upper bound of displayed levels of the tree; recursions may have many more.
 const LEVELS: usize = 24;
 
-impl fmt::Display for Branches<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for Branches<'_> {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.branches.is_empty() {
             return f.write_str("none");
         }
@@ -152,10 +154,12 @@ impl fmt::Display for Branches<'_> {
             ];
             table.add("  ".repeat(branch.depth), Tone::Plain, cells);
         }
-        f.write_str(&table.render(Layout::of(f)))?;
+        f.write_str(&table.render(layout))?;
         match self.branches.iter().filter(|branch| branch.depth > LEVELS).count() {
             0 => Ok(()),
             more => write!(f, "\n({more} further in)"),
         }
     }
 }
+
+display_by_default_layout!(Branches<'_>);

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use profiler_base::units::{self, MESSAGE_WIDTH, shortened};
+use profiler_base::units::{self, MESSAGE_WIDTH, nanoseconds, shortened};
 use profiler_base::{getters, named_variants, setters};
 use serde_core::ser::SerializeMap as _;
 
@@ -248,7 +248,8 @@ impl Series {
 
     /// A series without rows, of the device with this CUDA ordinal.
     #[must_use]
-    pub fn new(device: u32, source: Source, interval_ns: u64, metrics: Vec<Metric>) -> Self {
+    pub fn new(device: u32, source: Source, interval: Duration, metrics: Vec<Metric>) -> Self {
+        let interval_ns = nanoseconds(interval);
         let head = Head {
             device,
             source,
@@ -307,11 +308,16 @@ impl Series {
         with_failure(failure: Failure) head.failure = Some(failure);
     }
 
-    /// Sets the losses: replaced samples, sample buffer overflows, gaps, and the nanoseconds of
-    /// gaps.
+    /// Sets the losses: replaced samples, sample buffer overflows, gaps, and the time of gaps.
     #[must_use]
-    pub fn with_losses(mut self, dropped: u64, overflows: u64, gaps: u64, gap_ns: u64) -> Self {
-        let head = &mut self.head;
+    pub fn with_losses(
+        mut self,
+        dropped: u64,
+        overflows: u64,
+        gaps: u64,
+        gap_time: Duration,
+    ) -> Self {
+        let (head, gap_ns) = (&mut self.head, nanoseconds(gap_time));
         (head.dropped, head.overflows, head.gaps, head.gap_ns) = (dropped, overflows, gaps, gap_ns);
         self
     }
@@ -321,8 +327,8 @@ impl Series {
         device: u32 = head.device;
         /// The origin of the samples.
         source: Source = head.source;
-        /// The requested nanoseconds between two samples.
-        interval_ns: u64 = head.interval_ns;
+        /// The requested time between two samples.
+        interval: Duration = Duration::from_nanos(head.interval_ns);
         /// Its columns.
         metrics: &[Metric] = head.metrics;
         /// Requested metrics that the chip lacks, or that did not fit beside the others.
@@ -355,9 +361,9 @@ impl Series {
         self.values[row * self.head.metrics.len() + column]
     }
 
-    /// The number of gaps between samples, and their total nanoseconds.
-    pub fn gaps(&self) -> (u64, u64) {
-        (self.head.gaps, self.head.gap_ns)
+    /// The number of gaps between samples, and their total time.
+    pub fn gaps(&self) -> (u64, Duration) {
+        (self.head.gaps, Duration::from_nanos(self.head.gap_ns))
     }
 
     /// Describes all losses: a failure, missing metrics, gaps and lost samples. Empty if there are
@@ -484,7 +490,7 @@ mod tests {
             Metric::new("dram__bytes_read.sum", "DRAM read", Unit::Bytes, Kind::Total),
             Metric::new("busy", "busy", Unit::Percent, Kind::Mean),
         ];
-        let mut series = Series::new(0, Source::Counters, 10, metrics);
+        let mut series = Series::new(0, Source::Counters, Duration::from_nanos(10), metrics);
         for row in 0..5_u64 {
             series.push(row * 10, row * 10 + 10, &[row as f64, f64::NAN]).unwrap();
         }
@@ -498,10 +504,10 @@ mod tests {
         assert_eq!((series.start_ns(), series.end_ns()), (&[10, 20, 30][..], &[20, 30, 40][..]));
         assert_eq!(series.column(0).collect::<Vec<_>>(), [1.0, 2.0, 3.0]);
         series.count_gaps();
-        assert_eq!(series.gaps(), (0, 0));
+        assert_eq!(series.gaps(), (0, Duration::ZERO));
         series.push(46, 50, &[0.0, 0.0]).unwrap();
         series.count_gaps();
-        assert_eq!(series.gaps(), (1, 6));
+        assert_eq!(series.gaps(), (1, Duration::from_nanos(6)));
         series.cut((21, 24));
         assert!(series.is_empty() && series.column(0).len() == 0);
     }
@@ -542,8 +548,8 @@ mod tests {
         let error = series.push(49, 60, &[0.0, 0.0]).unwrap_err().to_string();
         assert!(error.contains("from 49 to 60 ns was given after one from 45 to 60 and one to 50"));
         assert_eq!(series.len(), 6);
-        let error =
-            Series::new(0, Source::Nvml, 10, vec![]).push(0, 1, &[]).unwrap_err().to_string();
+        let mut empty = Series::new(0, Source::Nvml, Duration::from_nanos(10), vec![]);
+        let error = empty.push(0, 1, &[]).unwrap_err().to_string();
         assert!(error.contains("0 values were given for 0 metrics"), "{error}");
     }
 

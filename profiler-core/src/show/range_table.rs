@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use profiler_base::display::{Layout, Tone};
 use profiler_base::order;
-use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::table::Table;
 use profiler_base::units::{bytes, time};
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -7,8 +7,11 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use profiler_base::aggregate::Aggregate;
+use profiler_base::display::{DisplayOptions, Layout, Tone};
+use profiler_base::display_by_default_layout;
 use profiler_base::order;
-use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::statistics::Unrounded;
+use profiler_base::table::Table;
 use profiler_base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, percent, shortened, time};
 use rustc_hash::FxHashMap;
 
@@ -20,11 +23,13 @@ use crate::show::range_table::{RangeTable, columns};
 /// Kernels in the table; its last row sums up the others.
 const KERNELS: usize = 12;
 
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.report().fmt(f)
+impl DisplayOptions for Profile {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.report().write_in(layout, f)
     }
 }
+
+display_by_default_layout!(Profile);
 
 impl Profile {
     /// The text report, the same as `{}` of the profile prints.
@@ -34,6 +39,18 @@ impl Profile {
 }
 
 /// A profile as text for people: ranges, kernels, samples, health; from [`Profile::report`].
+///
+/// ```
+/// use profiler_core::{DisplayOptions, Profile};
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+/// let profile = Profile::load(file)?;
+/// let report = profile.report().section("commit 4f2a, batch 32");
+/// println!("{}", report.width(80).coloured(true));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "it is text to print"]
 pub struct TextReport<'a> {
@@ -48,9 +65,9 @@ impl TextReport<'_> {
     }
 }
 
-impl fmt::Display for TextReport<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (layout, profile) = (Layout::of(f), self.profile);
+impl DisplayOptions for TextReport<'_> {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (layout, profile) = (layout, self.profile);
         writeln!(f, "GPU profile: {}", profile.recording_info())?;
         let totals = profile.totals();
         writeln!(
@@ -63,7 +80,7 @@ impl fmt::Display for TextReport<'_> {
             time(totals.copy_time()),
             totals.copies,
             bytes(totals.copy_bytes),
-            time(Duration::from_nanos(totals.memset_ns)),
+            time(totals.memset_time()),
             totals.memsets,
             graphs(&totals),
             totals.synchronizations,
@@ -110,6 +127,8 @@ impl fmt::Display for TextReport<'_> {
         }
     }
 }
+
+display_by_default_layout!(TextReport<'_>);
 
 /// Processes in the table and in the health lines.
 const PROCESSES: usize = 64;
@@ -246,7 +265,7 @@ fn graphs(totals: &Totals) -> String {
 /// One line per sampler: the mean of each metric over the session, and losses.
 fn samples(profile: &Profile, series: &Series) -> String {
     let mut line = format!("samples of GPU {} ({}): ", series.device(), series.source());
-    let interval = time(Duration::from_nanos(series.interval_ns()));
+    let interval = time(series.interval());
     let _ = write!(line, "{} of {interval}", series.len());
     for track in profile.tracks_of(series) {
         if let Some(mean) = track.mean(Duration::ZERO, profile.duration()) {
@@ -295,7 +314,7 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>, layout: Layout) -> Str
             time(group.time()),
             percent(group.share()),
             // Rounded to the nearest nanosecond.
-            time(Duration::from_nanos(times.mean_ns().round() as u64)),
+            time(Duration::from_nanos(Unrounded::from(times).mean_ns.round() as u64)),
             time(times.min()),
             time(times.max()),
         ]);

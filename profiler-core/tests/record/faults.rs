@@ -67,7 +67,10 @@ fn clock_that_is_set_loses_no_operation_of_a_session() {
         let request = profile.range("request").unwrap();
         assert_eq!((request.instances(), request.kernels()), (count, 3 * count), "{health}");
         assert_eq!(profile.totals().gpu_time(), Duration::from_micros(3 * count), "{health}");
-        assert!(health.losses.clock_step_ns >= HOUR_NS as u64 / 2, "{what}: {health}");
+        assert!(
+            health.losses.clock_step >= Duration::from_nanos(HOUR_NS as u64 / 2),
+            "{what}: {health}"
+        );
         for kernel in profile.kernels() {
             let begun = kernel.call().unwrap().start();
             let late = kernel.start().unwrap().checked_sub(begun);
@@ -76,7 +79,11 @@ fn clock_that_is_set_loses_no_operation_of_a_session() {
         }
     }
     assert_eq!(summary.totals().kernels, 3 * count, "{}", summary.health());
-    assert!(summary.health().losses.clock_step_ns >= HOUR_NS as u64 / 2, "{}", summary.health());
+    assert!(
+        summary.health().losses.clock_step >= Duration::from_nanos(HOUR_NS as u64 / 2),
+        "{}",
+        summary.health()
+    );
 }
 
 /// What a flight recorder keeps, and when it writes, goes by another clock.
@@ -100,7 +107,7 @@ fn clock_that_is_set_holds_no_incident_back() {
     let profile = Profile::load(last.path).unwrap();
     let health = profile.health();
     assert_eq!(profile.range("request").unwrap().kernels(), 3 * count, "{health}");
-    assert!(health.losses.clock_step_ns > 0 && recorder.left_out() == 0, "{health}");
+    assert!(health.losses.clock_step > Duration::ZERO && recorder.left_out() == 0, "{health}");
 }
 
 fn always_on(fake: &Fake) -> AlwaysOnSession {
@@ -130,7 +137,7 @@ fn clock_that_is_set_moves_no_window_and_no_estimate() {
     // All kernels take as long.
     let (estimate, truth) = (report.gpu_time().unwrap(), (3_000 * count) as f64);
     assert!((estimate.value - truth).abs() < 1.0, "{estimate:?}, {truth}: {report}");
-    assert!(report.recorded().health().losses.clock_step_ns > 0, "{report}");
+    assert!(report.recorded().health().losses.clock_step > Duration::ZERO, "{report}");
     assert!(report.to_string().contains("clock was set by"), "{report}");
 }
 

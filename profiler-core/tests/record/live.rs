@@ -256,8 +256,9 @@ fn what_a_replayed_graph_runs_is_known_in_a_snapshot() {
 /// Counts that do not depend on when CUPTI gave its buffers.
 fn facts(health: &Health) -> Health {
     let mut health = health.clone();
-    (health.facts.buffers, health.facts.pool_misses, health.facts.overhead_ns) = (0, 0, 0);
-    (health.facts.before_their_call, health.facts.clock_error_ns) = (0, 0);
+    (health.facts.buffers, health.facts.pool_misses, health.facts.overhead) =
+        (0, 0, Duration::ZERO);
+    (health.facts.before_their_call, health.facts.clock_error) = (0, Duration::ZERO);
     health
 }
 

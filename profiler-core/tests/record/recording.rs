@@ -1,6 +1,8 @@
 //! A recording is the raw logs and nothing else: it reads back the same, and every byte counts. `recording_format.rs` tests
 //! damage and limits.
 
+use std::time::Duration;
+
 use crate::frames;
 use cupti::Record;
 use cupti::fake::{Fake, Work, Written};
@@ -35,7 +37,7 @@ fn recorded() -> Profile {
     let recording = profile.recording().unwrap().clone();
     let start_ns = recording.windows_ns()[0].0;
     let metric = Metric::new("dram__bytes_read.sum", "DRAM read", Unit::Bytes, Kind::Total);
-    let mut series = Series::new(0, Source::Counters, 100, vec![metric]);
+    let mut series = Series::new(0, Source::Counters, Duration::from_nanos(100), vec![metric]);
     for row in 0..20 {
         series.push(start_ns + 100 * row, start_ns + 100 * (row + 1), &[row as f64]).unwrap();
     }

@@ -56,7 +56,7 @@ fn recorded() -> Recording {
     let recording = profile.recording().unwrap().clone();
     let start_ns = recording.windows_ns()[0].0;
     let metric = Metric::new("dram__bytes_read.sum", "DRAM read", Unit::Bytes, Kind::Total);
-    let mut series = Series::new(0, Source::Counters, 100, vec![metric]);
+    let mut series = Series::new(0, Source::Counters, Duration::from_nanos(100), vec![metric]);
     for row in 0..20 {
         series.push(start_ns + 100 * row, start_ns + 100 * (row + 1), &[row as f64]).unwrap();
     }

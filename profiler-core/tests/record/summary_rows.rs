@@ -44,7 +44,8 @@ fn check(rows: usize, requests: usize) -> usize {
         sum
     });
     assert_eq!(own, profile.totals());
-    assert_eq!((own.kernels, own.kernel_ns), (2 * count, (0..count).map(|at| 1_500 + at).sum()));
+    let kernel_time = Duration::from_nanos((0..count).map(|at| 1_500 + at).sum());
+    assert_eq!((own.kernels, own.kernel_time()), (2 * count, kernel_time));
     assert_eq!(summary.paths().map(|path| path.instances()).sum::<u64>(), 5 * count);
     assert_eq!(summary.marks().map(|(.., count)| count).sum::<u64>(), count);
     let (mut begun, mut in_jobs) = (0, 0);

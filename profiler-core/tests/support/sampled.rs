@@ -1,5 +1,7 @@
 //! A program whose devices were sampled, with values that are known.
 
+use std::time::Duration;
+
 use cupti::fake::{Fake, Work};
 use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
@@ -26,13 +28,13 @@ fn counters(device: u32, start_ns: u64) -> Series {
         Metric::new(ACTIVE, "SM active", Unit::Percent, Kind::Mean),
         Metric::new(READ, "DRAM read", Unit::Bytes, Kind::Total),
     ];
-    let mut series = Series::new(device, Source::Counters, LONG, metrics);
+    let mut series = Series::new(device, Source::Counters, Duration::from_nanos(LONG), metrics);
     for i in 0..COUNTED {
         let (at, active, read) = counted(i);
         let at = start_ns + at;
         series.push(at, at + LONG, &[active, read]).unwrap();
     }
-    series.with_losses(0, 0, 1, 7_000)
+    series.with_losses(0, 0, 1, Duration::from_micros(7))
 }
 
 /// The clock in MHz and the reasons of sample `i`.
@@ -48,7 +50,7 @@ fn nvml(start_ns: u64) -> Series {
         // Called as one of the counters.
         Metric::new("nvml__utilization_gpu", "SM active", Unit::Percent, Kind::Mean),
     ];
-    let mut series = Series::new(0, Source::Nvml, 10 * LONG, metrics);
+    let mut series = Series::new(0, Source::Nvml, Duration::from_nanos(10 * LONG), metrics);
     for i in 0..10 {
         let at = start_ns + i * 10 * LONG;
         let (clock, reasons) = state(i);
@@ -85,7 +87,10 @@ pub(crate) fn with_samples(recording: Recording) -> Recording {
         .with_series(counters(0, start_ns))
         .with_series(nvml(start_ns))
         .with_series(counters(1, start_ns))
-        .with_series(Series::new(2, Source::Counters, LONG, vec![]).with_failure(failure))
+        .with_series(
+            Series::new(2, Source::Counters, Duration::from_nanos(LONG), vec![])
+                .with_failure(failure),
+        )
 }
 
 /// Device 0 runs two kernels in each of two steps and was sampled by counters and NVML, device 1 was sampled alone, and device

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, blocks, median, midmean};
+use profiler_base::units::duration;
 use profiler_base::{getters, named_variants, setters};
 use serde::Serialize;
 
@@ -505,8 +506,19 @@ pub struct TimeShift {
 pub struct SingleTimes {
     /// The number of times in all runs.
     pub count: u64,
-    /// Their median, in nanoseconds.
-    pub median_ns: f64,
-    /// The median of their distances from it.
-    pub deviation_ns: f64,
+    // Not rounded: the median of an even number of times may have a half.
+    median_ns: f64,
+    deviation_ns: f64,
+}
+
+impl SingleTimes {
+    /// Their median, in whole nanoseconds.
+    pub fn median(&self) -> Duration {
+        duration(self.median_ns)
+    }
+
+    /// The median of their distances from it, in whole nanoseconds.
+    pub fn deviation(&self) -> Duration {
+        duration(self.deviation_ns)
+    }
 }

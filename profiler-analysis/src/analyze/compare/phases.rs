@@ -1,8 +1,9 @@
 //! The phases of both sides by kind and name.
 
 use std::fmt;
+use std::time::Duration;
 
-use profiler_base::units::{NAME_WIDTH, shortened};
+use profiler_base::units::{NAME_WIDTH, duration, shortened};
 use serde::Serialize;
 
 use super::wall::{signed, time};
@@ -17,13 +18,21 @@ pub struct PhaseChange {
     pub kind: PhaseKind,
     /// The repeating ranges or operations of a steady phase.
     pub name: Option<String>,
-    /// Nanoseconds on the clock before, the mean of the runs; 0 if no run has the phase.
-    pub before_ns: f64,
-    /// Nanoseconds after.
-    pub after_ns: f64,
+    before_ns: f64,
+    after_ns: f64,
 }
 
 impl PhaseChange {
+    /// The time before, the mean of the runs; 0 if no run has the phase.
+    pub fn before(&self) -> Duration {
+        duration(self.before_ns)
+    }
+
+    /// The time after.
+    pub fn after(&self) -> Duration {
+        duration(self.after_ns)
+    }
+
     pub(super) const HEAD: [&str; 4] = ["phase", "before", "after", "change"];
 
     pub(super) fn cells(&self) -> Vec<String> {

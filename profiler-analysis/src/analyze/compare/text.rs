@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::display::{DisplayOptions, Layout, RowLimit, Tone};
+use profiler_base::display_by_default_layout;
+use profiler_base::table::Table;
 use profiler_base::{text, units};
 
 use super::wall::{signed, time};
@@ -141,13 +143,6 @@ impl Change {
     }
 }
 
-/// The rows that a table prints, and its layout.
-#[derive(Clone, Copy)]
-struct Show {
-    all: bool,
-    layout: Layout,
-}
-
 /// A subject of one side, with its values.
 pub(super) type Only<'c> = (&'c Change, [Option<u64>; Quantity::ALL.len()]);
 
@@ -195,9 +190,9 @@ impl Comparison {
         out
     }
 
-    /// Returns the text of `{}` with every row.
+    /// Returns the text with every row.
     pub fn to_text(&self) -> String {
-        format!("{self:#}\n")
+        format!("{}\n", self.all_rows())
     }
 
     /// Differing counts of subjects on both sides.
@@ -275,7 +270,7 @@ impl Comparison {
         }
     }
 
-    fn write_tables(&self, out: &mut dyn fmt::Write, show: Show) -> fmt::Result {
+    fn write_tables(&self, out: &mut dyn fmt::Write, layout: Layout) -> fmt::Result {
         for (name, runs) in [("before", &self.before), ("after", &self.after)] {
             writeln!(out, "{name}: {}", side(runs))?;
         }
@@ -289,7 +284,7 @@ impl Comparison {
             Speed::Faster => Tone::Good,
             _ => Tone::Heading,
         };
-        writeln!(out, "\n{}", show.layout.paint(tone, headline))?;
+        writeln!(out, "\n{}", layout.paint(tone, headline))?;
         if !rest.is_empty() {
             writeln!(out, "{rest}")?;
         }
@@ -298,7 +293,7 @@ impl Comparison {
         }
         writeln!(out, "\nWall time by cause:\n")?;
         let (head, rows) = self.by_cause();
-        write_rows(out, (&head, 1), &rows, Show { all: true, ..show }, Clone::clone)?;
+        write_rows(out, (&head, 1), &rows, Layout { rows: RowLimit::All, ..layout }, Clone::clone)?;
         if !self.phases.is_empty() {
             writeln!(out, "\nTime of phases:\n")?;
             let rows: Vec<_> = self.phases.iter().map(PhaseChange::cells).collect();
@@ -306,7 +301,7 @@ impl Comparison {
                 out,
                 (&PhaseChange::HEAD, 1),
                 &rows,
-                Show { all: true, ..show },
+                Layout { rows: RowLimit::All, ..layout },
                 Clone::clone,
             )?;
         }
@@ -316,7 +311,7 @@ impl Comparison {
                 out,
                 "\nTime of the host in ranges, and time in which the GPU worked for them:\n"
             )?;
-            write_table(out, &times, show, true)?;
+            write_table(out, &times, layout, true)?;
         }
         let times = self.differing_times(true);
         if times.is_empty() {
@@ -324,9 +319,9 @@ impl Comparison {
         } else {
             writeln!(out, "\nTime on the GPU; single times of kernels and instances by factor,")?;
             writeln!(out, "{}:\n", self.caution())?;
-            write_table(out, &times, show, true)?;
+            write_table(out, &times, layout, true)?;
         }
-        self.write_counts(out, show)?;
+        self.write_counts(out, layout)?;
         writeln!(out, "\nWhat leads:")?;
         for change in &self.leaders {
             writeln!(out, "  {change}")?;
@@ -334,7 +329,7 @@ impl Comparison {
         Ok(())
     }
 
-    fn write_counts(&self, out: &mut dyn fmt::Write, show: Show) -> fmt::Result {
+    fn write_counts(&self, out: &mut dyn fmt::Write, layout: Layout) -> fmt::Result {
         let counts = self.differing_counts();
         let varying = self.varying();
         let (every, exact) = match varying {
@@ -347,7 +342,7 @@ impl Comparison {
             writeln!(out, "\n{every} of what is in both is the same.")?;
         } else {
             writeln!(out, "\nCounts that differ; {exact}:\n")?;
-            write_table(out, &counts, show, false)?;
+            write_table(out, &counts, layout, false)?;
         }
         if let Some(varying) = varying {
             writeln!(out, "\n{varying}.")?;
@@ -359,7 +354,7 @@ impl Comparison {
                 let names = Quantity::ALL.map(|quantity| quantity.to_string());
                 let header: Vec<_> =
                     ["of"].into_iter().chain(names.iter().map(String::as_str)).collect();
-                write_rows(out, (&header, 1), &subjects, show, only_cells)?;
+                write_rows(out, (&header, 1), &subjects, layout, only_cells)?;
             }
         }
         Ok(())
@@ -384,13 +379,15 @@ fn signed_time(ns: f64) -> String {
     if ns < 0.0 { signed(ns) } else { time(ns) }
 }
 
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for Comparison {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
-        self.write_tables(&mut out, Show { all: f.alternate(), layout: Layout::of(f) })?;
+        self.write_tables(&mut out, layout)?;
         f.write_str(out.trim_end())
     }
 }
+
+display_by_default_layout!(Comparison);
 
 pub(super) fn side(runs: &[Compared]) -> String {
     let Some(first) = runs.first() else {
@@ -421,12 +418,12 @@ fn only_cells((row, values): &Only<'_>) -> Vec<String> {
 fn write_table(
     out: &mut dyn fmt::Write,
     rows: &[&Change],
-    show: Show,
+    layout: Layout,
     with_times: bool,
 ) -> fmt::Result {
     let mut header = vec!["what", "of", "before", "after", "change", ""];
     header.extend(with_times.then_some("each"));
-    write_rows(out, (&header, 2), rows, show, |row| {
+    write_rows(out, (&header, 2), rows, layout, |row| {
         let mut cells = vec![row.quantity.to_string(), row.subject(usize::MAX)];
         cells.extend(row.cells(with_times));
         cells
@@ -438,13 +435,16 @@ fn write_rows<R>(
     out: &mut dyn fmt::Write,
     (header, right_from): (&[&str], usize),
     rows: &[R],
-    show: Show,
+    layout: Layout,
     cells: impl Fn(&R) -> Vec<String>,
 ) -> fmt::Result {
-    let shown = if show.all { rows.len() } else { rows.len().min(SHOWN) };
+    let shown = match layout.rows {
+        RowLimit::All => rows.len(),
+        RowLimit::Default | RowLimit::Most(_) => rows.len().min(SHOWN),
+    };
     let mut table = Table::new(header.iter().copied(), right_from).with_name_width(SUBJECT_WIDTH);
     rows[..shown].iter().for_each(|row| table.add_row(cells(row)));
-    writeln!(out, "{}", table.render(show.layout))?;
+    writeln!(out, "{}", table.render(layout))?;
     match rows.len() - shown {
         0 => Ok(()),
         more => writeln!(out, "({more} more rows)"),

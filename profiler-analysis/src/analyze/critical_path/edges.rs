@@ -1,9 +1,11 @@
 //! The edges between threads and the GPU: one pass over the calls in time order.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use cupti::{CallClass, CopyKind, MemoryKind, SynchronizationKind};
 use profiler_base::order;
+use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 
 use super::events::{Events, StreamId};
@@ -28,10 +30,10 @@ impl Graph {
     pub(super) fn new(profile: &Profile) -> Self {
         let mut builder = Builder::new(profile);
         let bounds = profile.hosts().iter().map(|clock| clock.error_bound_ns);
-        let off = bounds.fold(profile.health().facts.clock_error_ns, u64::max);
-        builder.assumptions.clock_error_ns = off;
-        let tolerance =
-            profile.health().facts.clock_error_ns.clamp(LEAST_TOLERANCE_NS, MOST_TOLERANCE_NS);
+        let off = bounds.fold(nanoseconds(profile.health().facts.clock_error), u64::max);
+        builder.assumptions.clock_error = Duration::from_nanos(off);
+        let tolerance = nanoseconds(profile.health().facts.clock_error)
+            .clamp(LEAST_TOLERANCE_NS, MOST_TOLERANCE_NS);
         let (starts, returns) = Sweep::new(&mut builder, tolerance).run();
         fit_starts(&mut builder, &starts);
         drop(starts);

@@ -128,9 +128,9 @@ pub struct Assumptions {
     pub late_starts: u64,
     /// Collectives of several ranks; no rank ends one before all ranks have begun it.
     pub collectives: u64,
-    /// The maximum clock error in nanoseconds: between the GPUs and the host, or between hosts if
-    /// that is larger.
-    pub clock_error_ns: u64,
+    /// The maximum clock error: between the GPUs and the host, or between hosts if that is larger.
+    #[serde(rename = "clock_error_ns", serialize_with = "as_ns")]
+    pub clock_error: Duration,
     /// Ranges, and inferred calls, that continue a range of another thread.
     pub hand_overs: u64,
 }

@@ -194,7 +194,7 @@ impl Dependencies<'_> {
     /// Removes steps whose length is far from the median: the first ones, and interrupted ones.
     fn usual(&self, windows: Vec<Window>) -> Vec<Window> {
         let lengths = windows.iter().map(|window| self.interval(window).ns()).collect();
-        let lengths = Statistics::of_ns(lengths);
+        let lengths = Statistics::from_nanos(lengths);
         let median = lengths.median().as_secs_f64();
         let deviation = NORMAL * lengths.median_absolute_deviation().as_secs_f64();
         let most = (DEVIATIONS * deviation).max(LEAST_DEVIATION * median);

@@ -192,8 +192,9 @@ impl Dependencies<'_> {
             true => places[step].gpu_ns,
             false => places[step].host_ns,
         };
-        let median =
-            |values: Vec<u64>| (!values.is_empty()).then(|| Statistics::of_ns(values).median());
+        let median = |values: Vec<u64>| {
+            (!values.is_empty()).then(|| Statistics::from_nanos(values).median())
+        };
         let (with, without) = (median(of(true, &taken))?, median(of(false, &taken))?);
         let delay = with.saturating_sub(without);
         let delay_ns = delay.as_nanos() as u64;

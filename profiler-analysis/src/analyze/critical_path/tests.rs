@@ -1021,9 +1021,9 @@ fn changes_of_kernels_with_long_names_never_look_alike() {
     let short = lines(outlook.to_string());
     assert!(short.len() == 2 && short[0] != short[1], "{short:?}");
     // Lines without limit, as in pipes, have the whole names.
-    let whole = lines(format!("{:.65535}", outlook));
+    let whole = lines(outlook.width(65535).to_string());
     assert!(names.iter().all(|name| whole.iter().any(|line| line.contains(name))), "{whole:?}");
-    let diagnosis = lines(format!("{:.65535}", profile.diagnose()));
+    let diagnosis = lines(profile.diagnose().width(65535).to_string());
     assert_eq!(whole, diagnosis);
 }
 

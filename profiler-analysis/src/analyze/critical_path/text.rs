@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use profiler_base::table::{Layout, Table, distinct};
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
+use profiler_base::table::{Table, distinct};
 use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, number, percent_of_time, shortened, time};
 
 use super::{
@@ -39,8 +41,8 @@ impl CriticalPath {
     }
 }
 
-impl fmt::Display for CriticalPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for CriticalPath {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.range {
             Some(path) => {
                 let path = shortened(path, PATH_WIDTH);
@@ -60,10 +62,12 @@ impl fmt::Display for CriticalPath {
         if self.unexplained != Duration::ZERO {
             write!(f, "\n{} before anything is known", time(self.unexplained))?;
         }
-        write!(f, "\n\n{}", self.table("kernel or call", self.rows(), Layout::of(f)))?;
-        write!(f, "\n\n{}", self.table("range", self.ranges(), Layout::of(f)))
+        write!(f, "\n\n{}", self.table("kernel or call", self.rows(), layout))?;
+        write!(f, "\n\n{}", self.table("range", self.ranges(), layout))
     }
 }
+
+display_by_default_layout!(CriticalPath);
 
 impl WhatIf {
     /// The name or path of the change; empty for changes of the whole run.
@@ -104,12 +108,14 @@ impl WhatIf {
     }
 }
 
-impl fmt::Display for WhatIf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.subject_width(Layout::of(f));
+impl DisplayOptions for WhatIf {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.subject_width(layout);
         f.write_str(&self.text(&shortened(self.subject(), width)))
     }
 }
+
+display_by_default_layout!(WhatIf);
 
 impl Prediction {
     /// The text with the change as displayed.
@@ -139,13 +145,15 @@ impl Prediction {
     }
 }
 
-impl fmt::Display for Prediction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.change.subject_width(Layout::of(f));
+impl DisplayOptions for Prediction {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.change.subject_width(layout);
         let change = self.change.text(&shortened(self.change.subject(), width));
         f.write_str(&self.text(&change))
     }
 }
+
+display_by_default_layout!(Prediction);
 
 impl fmt::Display for NoPrediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -232,9 +240,9 @@ impl fmt::Display for Assumptions {
         for (count, what) in known.iter().filter(|(count, _)| *count != 0) {
             write!(f, "; {count} {what}")?;
         }
-        match self.clock_error_ns {
-            0 => Ok(()),
-            ns => write!(f, "; clocks are off by up to {}", time(Duration::from_nanos(ns))),
+        match self.clock_error {
+            Duration::ZERO => Ok(()),
+            error => write!(f, "; clocks are off by up to {}", time(error)),
         }
     }
 }
@@ -295,13 +303,14 @@ impl Outlook {
     }
 }
 
-impl fmt::Display for Outlook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match f.precision() {
-            Some(width) => writeln!(f, "{:.width$}", self.path)?,
-            None => writeln!(f, "{}", self.path)?,
-        }
-        writeln!(f, "{}", self.changes_text(Layout::of(f)))?;
+impl DisplayOptions for Outlook {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without colours, like the changes below.
+        self.path.write_in(Layout { is_coloured: false, ..layout }, f)?;
+        f.write_str("\n")?;
+        writeln!(f, "{}", self.changes_text(layout))?;
         write!(f, "{}", self.assumptions)
     }
 }
+
+display_by_default_layout!(Outlook);

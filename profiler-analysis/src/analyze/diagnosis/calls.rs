@@ -153,7 +153,7 @@ impl Run<'_> {
         let mut loaders = 0;
         // Few launches do not show a usual time.
         if later.len() as u64 >= self.thresholds.get_least_repeats() {
-            let usual = nanoseconds(Statistics::of_ns(later).median()).max(1);
+            let usual = nanoseconds(Statistics::from_nanos(later).median()).max(1);
             for (call, took) in first.into_values() {
                 if took >= LOADING_FACTOR.saturating_mul(usual) && self.includes_call(call) {
                     loading.insert(call, 1.0 - usual as f64 / took as f64);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use profiler_base::named_variants;
 use profiler_base::statistics::as_ns;
-use profiler_base::units::{MESSAGE_WIDTH, PATH_WIDTH, shortened};
+use profiler_base::units::{MESSAGE_WIDTH, PATH_WIDTH, duration, shortened};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -355,8 +355,4 @@ impl Run<'_> {
     pub(super) fn path_of(&self, node: Option<NodeId>) -> Option<String> {
         node.map(|id| self.profile.node(id).cut_path())
     }
-}
-
-fn duration(ns: f64) -> Duration {
-    Duration::from_nanos(ns.max(0.0).round() as u64)
 }

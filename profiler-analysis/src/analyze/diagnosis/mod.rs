@@ -73,9 +73,10 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, mpsc};
 
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::getters;
 use profiler_base::kernel_names::Pattern;
-use profiler_base::table::Layout;
 use profiler_base::units::{NAME_WIDTH, nanoseconds, shortened};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -546,8 +547,8 @@ fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
 /// The number of findings in a text; JSON has all.
 const SHOWN: usize = 10;
 
-impl fmt::Display for Diagnosis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for Diagnosis {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for verdict in self.verdicts() {
             writeln!(f, "{verdict}\n")?;
         }
@@ -557,7 +558,7 @@ impl fmt::Display for Diagnosis {
         }
         for range in &self.ranges {
             let path = range.path.as_deref().unwrap_or_default();
-            write!(f, "\n  {}: ", shortened(path, Layout::of(f).name_width(NAME_WIDTH)))?;
+            write!(f, "\n  {}: ", shortened(path, layout.name_width(NAME_WIDTH)))?;
             match (range.causes.first(), &range.inconclusive) {
                 (_, Some(why)) => write!(f, "no verdict: {why}")?,
                 (Some(cause), None) => write!(f, "{cause}")?,
@@ -575,8 +576,10 @@ impl fmt::Display for Diagnosis {
             write!(f, "\n  and {more} more")?;
         }
         match &self.outlook {
-            Some(outlook) => write!(f, "\n\n{}", outlook.brief(Layout::of(f))),
+            Some(outlook) => write!(f, "\n\n{}", outlook.brief(layout)),
             None => Ok(()),
         }
     }
 }
+
+display_by_default_layout!(Diagnosis);

@@ -329,7 +329,7 @@ fn median_kernel_and_launch(query: &Query<'_>) -> (Duration, Duration) {
         kernels.push(nanoseconds(launch.gpu_time()));
         calls.extend(launch.api_time().map(nanoseconds));
     });
-    (Statistics::of_ns(kernels).median(), Statistics::of_ns(calls).median())
+    (Statistics::from_nanos(kernels).median(), Statistics::from_nanos(calls).median())
 }
 
 /// True for a copy whose call returns after the copy.

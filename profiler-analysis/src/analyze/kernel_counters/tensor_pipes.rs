@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use cupti::counters::{Flops, tensor_instructions, tensor_pipe_percent, time_ns};
 use nvtx::{Dtype, Pipe};
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::named_variants;
-use profiler_base::table::{Layout, Table};
+use profiler_base::table::Table;
 use profiler_base::units::{NAME_WIDTH, shortened, si, time};
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
@@ -31,8 +33,7 @@ pub struct TensorPipe {
     pub counted: TcUse,
     /// Launches.
     pub calls: u64,
-    /// Nanoseconds (`gpu__time_duration`), of all launches.
-    pub time_ns: f64,
+    time_ns: f64,
     /// Busy share of the tensor pipes in percent of the multiprocessors' active cycles, by time.
     pub active_percent: Option<f64>,
     /// Warp instructions issued to the tensor pipes, of all launches. On an H200, kernels without
@@ -60,6 +61,12 @@ named_variants! {
 }
 
 impl TensorPipe {
+    /// The time of all launches (`gpu__time_duration`), in whole nanoseconds.
+    pub fn time(&self) -> Duration {
+        // CAST: tables show whole nanoseconds.
+        Duration::from_nanos(self.time_ns as u64)
+    }
+
     /// The contradiction between name and counters; `None` if they agree or one is unknown.
     pub fn disagreement(&self) -> Option<PipeDisagreement> {
         match (self.by_name.tensor_cores, self.counted) {
@@ -141,8 +148,7 @@ impl CountedKernels {
         for kernel in &mut kernels {
             kernel.operations.sort_by(|one, other| other.1.total_cmp(&one.1));
         }
-        // CAST: whole nanoseconds suffice for the order.
-        kernels.sort_by_key(|kernel| (Reverse(kernel.time_ns as u64), kernel.name.clone()));
+        kernels.sort_by_key(|kernel| (Reverse(kernel.time()), kernel.name.clone()));
         TensorPipes { kernels }
     }
 }
@@ -172,16 +178,15 @@ impl TensorPipes {
 const HEADER: [&str; 9] =
     ["kernel", "class", "by name", "sure", "counted", "calls", "time", "pipe busy", "operations"];
 
-impl fmt::Display for TensorPipes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for TensorPipes {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows = Table::new(HEADER, 5);
         for kernel in &self.kernels {
             let operations = kernel.operations.iter();
             let operations: Vec<_> = operations
                 .map(|(dtype, count)| format!("{} {}", si(*count, "FLOP"), dtype.name()))
                 .collect();
-            // CAST: tables show nanoseconds.
-            let spent = time(Duration::from_nanos(kernel.time_ns as u64));
+            let spent = time(kernel.time());
             rows.add_row([
                 kernel.name.to_string(),
                 kernel.class.name().to_owned(),
@@ -194,7 +199,7 @@ impl fmt::Display for TensorPipes {
                 if operations.is_empty() { "-".to_owned() } else { operations.join(", ") },
             ]);
         }
-        f.write_str(&rows.render(Layout::of(f)))?;
+        f.write_str(&rows.render(layout))?;
         let (mut differ, settled) = (0, self.settled().count());
         for (kernel, disagreement) in self.disagreements() {
             differ += 1;
@@ -208,3 +213,5 @@ impl fmt::Display for TensorPipes {
         )
     }
 }
+
+display_by_default_layout!(TensorPipes);

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::getters;
 use profiler_base::units::{MESSAGE_WIDTH, shortened, time};
 use rustc_hash::FxHashMap;
@@ -121,9 +123,9 @@ impl LaunchShapes {
 /// The number of commands in a printed text.
 const SHOWN: usize = 3;
 
-impl fmt::Display for LaunchShapes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.rows.fmt(f)?;
+impl DisplayOptions for LaunchShapes {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rows.write_in(layout, f)?;
         if self.unknown != 0 {
             let why = "launches on devices of which no limits are known are not in it";
             write!(f, "\n({} {why})", self.unknown)?;
@@ -156,6 +158,8 @@ impl fmt::Display for LaunchShapes {
         Ok(())
     }
 }
+
+display_by_default_layout!(LaunchShapes);
 
 /// The launches of a row.
 struct Launches<'a> {

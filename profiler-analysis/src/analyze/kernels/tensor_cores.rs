@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nvtx::Dtype;
+use profiler_base::display::{DisplayOptions, Layout, RowLimit};
+use profiler_base::display_by_default_layout;
 use profiler_base::getters;
 use profiler_base::kernel_names::lower_case;
-use profiler_base::statistics::{Statistics, ratio};
+use profiler_base::statistics::{Statistics, as_ns, ratio};
 use profiler_base::units::{nanoseconds as ns, time};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -172,44 +174,52 @@ pub struct TcSummary {
     /// Operations with unknown status.
     pub unknown_ops: u64,
     /// Sum of all kernel times.
-    pub total_ns: u64,
+    #[serde(rename = "total_ns", serialize_with = "as_ns")]
+    pub gpu_time: Duration,
     /// Eligible time of the operations: [`TcOp::eligible_ns`].
-    pub eligible_ns: u64,
-    /// The part of `eligible_ns` in operations with unknown status.
-    pub undecided_ns: u64,
+    #[serde(rename = "eligible_ns", serialize_with = "as_ns")]
+    pub eligible_time: Duration,
+    /// The part of `eligible_time` in operations with unknown status.
+    #[serde(rename = "undecided_ns", serialize_with = "as_ns")]
+    pub undecided_time: Duration,
     /// Time of kernels that use tensor cores.
-    pub tc_ns: u64,
+    #[serde(rename = "tc_ns", serialize_with = "as_ns")]
+    pub tc_time: Duration,
     /// Time of kernels with unknown use.
-    pub unknown_ns: u64,
+    #[serde(rename = "unknown_ns", serialize_with = "as_ns")]
+    pub unknown_time: Duration,
 }
 
 impl TcSummary {
     /// Share of GPU time in kernels with tensor cores, from 0 to 1.
     pub fn tc_share(&self) -> f64 {
-        ratio(self.tc_ns, self.total_ns)
+        share(self.tc_time, self.gpu_time)
     }
 
     /// Eligible share of GPU time, from 0 to 1.
     pub fn eligible_share(&self) -> f64 {
-        ratio(self.eligible_ns, self.total_ns)
+        share(self.eligible_time, self.gpu_time)
     }
 
     /// Share of the decided eligible time in kernels with tensor cores, from 0 to 1: the value of
     /// the [scorecard](crate::scorecard). `None` without such time.
     pub fn utilization(&self) -> Option<f64> {
-        let decided = self.decided_ns();
-        (decided != 0).then(|| ratio(self.tc_ns, decided).min(1.0))
+        let decided = self.decided_time();
+        (!decided.is_zero()).then(|| share(self.tc_time, decided).min(1.0))
     }
 
     /// Eligible time of operations with a known status.
-    pub(crate) fn decided_ns(&self) -> u64 {
-        self.eligible_ns.saturating_sub(self.undecided_ns)
+    pub(crate) fn decided_time(&self) -> Duration {
+        self.eligible_time.saturating_sub(self.undecided_time)
     }
+}
+
+fn share(part: Duration, whole: Duration) -> f64 {
+    ratio(ns(part), ns(whole))
 }
 
 impl fmt::Display for TcSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |ns| time(Duration::from_nanos(ns));
         write!(
             f,
             "operations {}: {} eligible for tensor cores, {} using them, {} unknown\n\
@@ -218,18 +228,18 @@ impl fmt::Display for TcSummary {
             self.eligible_ops,
             self.using_ops,
             self.unknown_ops,
-            text(self.total_ns),
-            text(self.eligible_ns),
+            time(self.gpu_time),
+            time(self.eligible_time),
             100.0 * self.eligible_share(),
-            text(self.tc_ns),
+            time(self.tc_time),
         )?;
         if let Some(utilization) = self.utilization() {
-            let decided = if self.undecided_ns == 0 { "" } else { "decided " };
+            let decided = if self.undecided_time.is_zero() { "" } else { "decided " };
             write!(f, " ({:.1} % of the {decided}eligible time)", 100.0 * utilization)?;
         }
-        match self.unknown_ns {
-            0 => Ok(()),
-            unknown => write!(f, ", {} unknown", text(unknown)),
+        match self.unknown_time {
+            Duration::ZERO => Ok(()),
+            unknown => write!(f, ", {} unknown", time(unknown)),
         }
     }
 }
@@ -243,8 +253,8 @@ impl fmt::Display for TcSummary {
 /// range are an operation. A product without tensor cores is then eligible if they support its
 /// type, or if the type is f32.
 ///
-/// `{}` prints the summary, the tables and the advice. `{:10}` prints the first ten rows of each
-/// table; for scopes, the ten with the most time.
+/// `{}` prints the summary, the tables and the advice. `max_rows(10)` prints the first ten rows of
+/// each table; for scopes, the ten with the most time.
 #[derive(Debug, Clone, Serialize)]
 #[must_use]
 pub struct TensorCores {
@@ -282,16 +292,19 @@ impl TensorCores {
     }
 }
 
-impl fmt::Display for TensorCores {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for TensorCores {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.summary)?;
-        self.ops.fmt(f)?;
+        self.ops.write_in(layout, f)?;
         f.write_str("\n\n")?;
-        self.kernels.fmt(f)?;
+        self.kernels.write_in(layout, f)?;
         f.write_str("\n\n")?;
-        match f.width().filter(|_| !f.alternate()) {
-            Some(most) => self.groups.clone().largest(most, |group| group.total_ns).fmt(f)?,
-            None => self.groups.fmt(f)?,
+        match layout.rows {
+            RowLimit::Most(most) => {
+                let groups = self.groups.clone().largest(most, |group| group.total_ns);
+                groups.write_in(layout, f)?;
+            }
+            RowLimit::Default | RowLimit::All => self.groups.write_in(layout, f)?,
         }
         for (at, (remedy, spent)) in self.remedies().into_iter().enumerate() {
             let space = if at == 0 { "\n\n" } else { "\n" };
@@ -300,6 +313,8 @@ impl fmt::Display for TensorCores {
         Ok(())
     }
 }
+
+display_by_default_layout!(TensorCores);
 
 /// Launches and their time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -420,7 +435,7 @@ impl<'a> Account<'a> {
                 tensor_core: known.tensor_core,
                 time_percent: 100.0 * ratio(ns, total_ns),
                 calls: known.calls,
-                times: Statistics::of_ns(known.times),
+                times: Statistics::from_nanos(known.times),
             }
         });
         let mut kernels: Vec<TcKernel> = kernels.collect();
@@ -625,21 +640,23 @@ impl<'a> Account<'a> {
     }
 
     fn summary(&self, ops: &[TcOp]) -> TcSummary {
-        let mut summary = TcSummary { total_ns: self.total_ns, ..TcSummary::default() };
+        let add = |sum: &mut Duration, ns: u64| *sum = sum.saturating_add(Duration::from_nanos(ns));
+        let gpu_time = Duration::from_nanos(self.total_ns);
+        let mut summary = TcSummary { gpu_time, ..TcSummary::default() };
         for op in ops {
             summary.ops += 1;
             summary.eligible_ops += u64::from(op.eligible == Some(true));
             summary.using_ops += u64::from(op.status == TcStatus::Using);
             summary.unknown_ops += u64::from(op.status == TcStatus::Unknown);
-            summary.tc_ns = summary.tc_ns.saturating_add(op.tc_ns);
-            summary.eligible_ns = summary.eligible_ns.saturating_add(op.eligible_ns);
+            add(&mut summary.tc_time, op.tc_ns);
+            add(&mut summary.eligible_time, op.eligible_ns);
             if op.status == TcStatus::Unknown {
-                summary.undecided_ns = summary.undecided_ns.saturating_add(op.eligible_ns);
+                add(&mut summary.undecided_time, op.eligible_ns);
             }
         }
         for (kernel, sum) in self.launched.values().flatten() {
             if self.kernels[*kernel].tensor_core.tensor_cores == TcUse::Unknown {
-                summary.unknown_ns = summary.unknown_ns.saturating_add(sum.ns);
+                add(&mut summary.unknown_time, sum.ns);
             }
         }
         summary

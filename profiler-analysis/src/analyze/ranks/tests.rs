@@ -381,7 +381,8 @@ impl Simulation {
                 Metric::new("nvml__sm_clock", "SM clock", Unit::Hertz, Kind::State),
                 Metric::new("nvml__clock_event_reasons", "reasons", Unit::Flags, Kind::State),
             ];
-            let mut series = Series::new(rank as u32, Source::Nvml, 10_000 * US, metrics);
+            let mut series =
+                Series::new(rank as u32, Source::Nvml, Duration::from_nanos(10_000 * US), metrics);
             let values = if is_hot { [1.6e9, f64::from(0x20)] } else { [1.8e9, 0.0] };
             for at in (BASE..end_ns).step_by(10_000 * US as usize) {
                 series.push(at, at + 10_000 * US, &values).unwrap();

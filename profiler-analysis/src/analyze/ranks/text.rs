@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use profiler_base::table::{Layout, Table};
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
+use profiler_base::table::Table;
 use profiler_base::text::{printable, shortened};
 use profiler_base::units::{NAME_WIDTH, bytes, percent, percent_of_time, time};
 
@@ -159,8 +161,8 @@ fn rest(f: &mut fmt::Formatter<'_>, rows: usize) -> fmt::Result {
     }
 }
 
-impl fmt::Display for Ranks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for Ranks {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ranks, {} collectives matched", self.ranks.len(), self.matched)?;
         if self.unmatched != 0 {
             write!(f, ", {} events without a match", self.unmatched)?;
@@ -207,7 +209,6 @@ impl fmt::Display for Ranks {
             let devices: Vec<String> = self.unused_devices.iter().map(u32::to_string).collect();
             write!(f, "\nnothing ran on GPU {}", devices.join(", "))?;
         }
-        let layout = Layout::of(f);
         if !self.windows.is_empty() {
             let late = self.late_windows().count();
             let all = self.windows.len();
@@ -233,3 +234,5 @@ impl fmt::Display for Ranks {
         Ok(())
     }
 }
+
+display_by_default_layout!(Ranks);

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use cupti::counters::MemoryLevel;
-use profiler_base::table::Layout;
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
 use super::counted::{CountedFlops, CountedPoint, CountedRoofline, TOLERANCE};
@@ -231,9 +232,8 @@ fn title(point: &CountedPoint, level: Option<MemoryLevel>) -> String {
     lines.join("\n")
 }
 
-impl fmt::Display for CountedRoofline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = Layout::of(f);
+impl DisplayOptions for CountedRoofline {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "roofline, counted: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
         writeln!(f, "{}\n", self.table().text(1, layout))?;
         if let Some(beside) = self.table_beside() {
@@ -243,3 +243,5 @@ impl fmt::Display for CountedRoofline {
         self.notes().iter().try_for_each(|note| write!(f, "\n{note}"))
     }
 }
+
+display_by_default_layout!(CountedRoofline);

@@ -18,7 +18,8 @@ use std::fmt;
 use std::time::Duration;
 
 use nvtx::{Dtype, Pipe};
-use profiler_base::table::Layout;
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::units::{NAME_WIDTH, number, per_second, percent, shortened, si, time};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -291,9 +292,8 @@ fn busy(mut kernels: Vec<KernelTime>) -> (Duration, u64) {
     (Duration::from_nanos(busy_ns), devices.len() as u64)
 }
 
-impl fmt::Display for Roofline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = Layout::of(f);
+impl DisplayOptions for Roofline {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "roofline: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
         if self.points.is_empty() {
             let hint = "say flops and bytes of ranges, or of paths and kernels";
@@ -305,6 +305,8 @@ impl fmt::Display for Roofline {
         f.write_str(&self.notes().join("\n"))
     }
 }
+
+display_by_default_layout!(Roofline);
 
 impl Roofline {
     fn table(&self) -> Table {

@@ -5,7 +5,8 @@ use std::fmt;
 
 use cupti::counters::{Measured, MemoryLevel};
 use nvtx::{Dtype, Pipe};
-use profiler_base::table::Layout;
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::units::{MESSAGE_WIDTH, per_second, shortened};
 use profiler_base::{getters, named_variants};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -329,12 +330,14 @@ impl Peaks {
     }
 }
 
-impl fmt::Display for Peaks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.table().text(2, Layout::of(f)))?;
+impl DisplayOptions for Peaks {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.table().text(2, layout))?;
         self.notes().iter().try_for_each(|note| write!(f, "\n{note}"))
     }
 }
+
+display_by_default_layout!(Peaks);
 
 fn roof(peak: f64, origin: Origin) -> Roof {
     match sane(peak) {

@@ -365,22 +365,21 @@ impl Card<'_> {
 
     fn tensor_cores(&self) -> Known {
         let tensor_cores = tensor_cores::query_tensor_cores(&self.query());
-        let ns = |ns: u64| time(Duration::from_nanos(ns));
         let summary = tensor_cores.summary();
         let Some(share) = summary.utilization() else {
-            return Not(match summary.unknown_ns {
-                0 => "nothing that they could do was found".to_owned(),
-                unknown => format!("nothing they could do was found; {} not known", ns(unknown)),
+            return Not(match summary.unknown_time {
+                Duration::ZERO => "nothing that they could do was found".to_owned(),
+                unknown => format!("nothing they could do was found; {} not known", time(unknown)),
             });
         };
-        let (using, eligible) = (summary.tc_ns, summary.decided_ns());
+        let (using, eligible) = (summary.tc_time, summary.decided_time());
         let is_f32 = |(remedy, _): &(TcRemedy, Duration)| {
             matches!(remedy, TcRemedy::AllowTf32 | TcRemedy::MixedPrecision)
         };
         let has_f32 = tensor_cores.remedies().iter().any(is_f32);
         let of_f32 = if has_f32 { ", of f32 among them" } else { "" };
-        let note = format!("{} of {} in products{of_f32}", ns(using), ns(eligible));
-        let rest = Duration::from_nanos(eligible.saturating_sub(using));
+        let note = format!("{} of {} in products{of_f32}", time(using), time(eligible));
+        let rest = eligible.saturating_sub(using);
         self.share_at_stake(ScoreKind::TensorCores, share, note, rest)
     }
 

@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use profiler_base::table::{Layout, Table, Tone};
+use profiler_base::display::{DisplayOptions, Layout, Tone};
+use profiler_base::display_by_default_layout;
+use profiler_base::table::Table;
 use profiler_base::text::markdown;
 use profiler_base::units::{self, shortened};
 
@@ -101,15 +103,14 @@ impl Scorecard {
     }
 }
 
-impl fmt::Display for Scorecard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for Scorecard {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "scorecard: {}", self.counts())?;
         writeln!(f, "{}", shortened(&self.verdict, LINE_WIDTH))?;
         for line in &self.others {
             writeln!(f, "{}", shortened(line, LINE_WIDTH))?;
         }
         writeln!(f)?;
-        let layout = Layout::of(f);
         let note_width = layout.width.map_or(NOTE_WIDTH, |_| LINE_WIDTH);
         let mut rows = Table::new(HEADER, 2).with_prose().with_name_width(NOTE_WIDTH);
         for score in &self.scores {
@@ -128,3 +129,5 @@ impl fmt::Display for Scorecard {
         }
     }
 }
+
+display_by_default_layout!(Scorecard);

@@ -91,7 +91,7 @@ impl Run {
                 *part.active.get_or_insert(0) += active_entries(&node);
             }
             part.host_ns += nanoseconds(node.host_time()) as f64;
-            part.kernel_ns += node.inclusive().kernel_ns as f64;
+            part.kernel_ns += nanoseconds(node.inclusive().kernel_time()) as f64;
             // The sum over operations would be repeated by all levels of a recursion.
             if depth < LEVELS && node.inclusive().gpu_operations() != 0 {
                 part.busy_ns += nanoseconds(node.query().busy_time()) as f64;
@@ -104,7 +104,7 @@ impl Run {
         if outside != Totals::default() {
             let part = parts.entry(OUTSIDE.to_owned()).or_default();
             part.add(0, &outside);
-            part.kernel_ns = outside.kernel_ns as f64;
+            part.kernel_ns = nanoseconds(outside.kernel_time()) as f64;
         }
         for operation in profile.operations().filter(|operation| operation.range().is_none()) {
             names.add(&mut times, OUTSIDE, &operation);
@@ -113,7 +113,7 @@ impl Run {
             let kernels = Kernels { count: ns.len() as u64, ns: midmean(&mut ns) };
             parts.entry(path).or_default().kernels.insert(kernel, kernels);
         }
-        let kernel_ns = profile.totals().kernel_ns as f64;
+        let kernel_ns = nanoseconds(profile.totals().kernel_time()) as f64;
         let busy_ns = nanoseconds(profile.query().busy_time()) as f64;
         parts.insert(EVERYTHING.to_owned(), Part { kernel_ns, busy_ns, ..Part::default() });
         let clocks = profile.device_clocks();

@@ -118,10 +118,8 @@ pub struct TimeChange {
     pub range: String,
     /// The kernel with grid and block, launched directly in this range.
     pub kernel: Option<String>,
-    /// The median over the runs of the baseline, in nanoseconds.
-    pub before_ns: f64,
-    /// The median over the new runs.
-    pub after_ns: f64,
+    pub(super) before_ns: f64,
+    pub(in crate::check) after_ns: f64,
     /// The factor of the change: the Hodges-Lehmann estimate.
     pub ratio: f64,
     /// The lower bound at the confidence of the look; 0 with too few runs.
@@ -140,10 +138,21 @@ pub struct TimeChange {
     pub outcome: Outcome,
 }
 
+impl TimeChange {
+    /// The median over the runs of the baseline, in whole nanoseconds.
+    pub fn before(&self) -> Duration {
+        units::duration(self.before_ns)
+    }
+
+    /// The median over the new runs, in whole nanoseconds.
+    pub fn after(&self) -> Duration {
+        units::duration(self.after_ns)
+    }
+}
+
 impl fmt::Display for TimeChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |ratio: f64| units::change(ratio, 2);
-        let time = |ns: f64| units::time(Duration::from_nanos(ns.round() as u64));
         match (self.of, &self.kernel) {
             (TimeKind::Wall, _) => write!(f, "{}", self.of)?,
             (_, Some(kernel)) => write!(
@@ -154,7 +163,7 @@ impl fmt::Display for TimeChange {
             )?,
             _ => write!(f, "{}", self.summed())?,
         }
-        let (before, after) = (time(self.before_ns), time(self.after_ns));
+        let (before, after) = (units::time(self.before()), units::time(self.after()));
         write!(f, ": {before} -> {after}, {} (", percent(self.ratio))?;
         match self.high {
             Some(high) => {

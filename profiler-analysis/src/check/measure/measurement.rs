@@ -3,9 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::getters;
-use profiler_base::table::{Layout, Table};
-use profiler_base::units::time;
+use profiler_base::table::Table;
+use profiler_base::units::{nanoseconds, time};
 
 use super::TICK_NS;
 use super::round::Sample;
@@ -42,11 +44,16 @@ pub struct Discarded {
 pub struct WarmUp {
     /// The number of samples made.
     pub samples: u64,
-    /// Its time in milliseconds, including sessions.
-    pub milliseconds: u64,
+    /// Its time in whole milliseconds, including sessions.
+    #[serde(rename = "milliseconds", serialize_with = "as_milliseconds")]
+    pub time: Duration,
     /// True if the last three rounds agreed. Their median GPU times were within 0.5 %, a tick of
     /// the GPU's clock or their noise. The SM clocks were within 1 %, if known.
     pub is_steady: bool,
+}
+
+fn as_milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(nanoseconds(*time) / 1_000_000)
 }
 
 /// The clocks of the GPU during a measurement.
@@ -98,7 +105,7 @@ impl Measurement {
         gpu_span: &Timing = gpu_span;
         /// The time that a caller waits for the result, on an idle GPU. It starts with the first
         /// submitting call and ends with the last operation. It contains the error of CUPTI's clock
-        /// against the host's ([`Facts::clock_error_ns`](profiler_core::profile::Facts::clock_error_ns)).
+        /// against the host's ([`Facts::clock_error`](profiler_core::profile::Facts::clock_error)).
         latency: &Timing = latency;
         /// The time of the call on the host, including waits.
         host_time: &Timing = host_time;
@@ -192,7 +199,7 @@ impl Measurement {
         if !self.warm_up.is_steady {
             notes.push(format!(
                 "the warm-up ended after {} ms without a steady state: times may still drift; allow more (max_warm_up)",
-                self.warm_up.milliseconds
+                self.warm_up.time.as_millis()
             ));
         }
         let (fewest, most) = self.operations;
@@ -243,8 +250,8 @@ impl Measurement {
     }
 }
 
-impl fmt::Display for Measurement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for Measurement {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |(fewest, most): (u64, u64), what: &str| match fewest == most {
             true if fewest == 1 => format!("1 {what}"),
             true => format!("{fewest} {what}s"),
@@ -273,28 +280,23 @@ impl fmt::Display for Measurement {
             ("host cost", &self.host_cost, "the thread: host time without waits"),
             ("CUDA calls", &self.call_time, "the driver's part of the host cost"),
         ] {
-            let ns = |ns: f64| time(super::timing::duration(ns));
-            let bounds = match timing.bounds_ns {
-                Some((low, high)) => format!("{} to {}", ns(low), ns(high)),
+            let bounds = match timing.bounds() {
+                Some((low, high)) => format!("{} to {}", time(low), time(high)),
                 None => "unknown".to_owned(),
             };
-            let spread = format!("{} to {}", ns(timing.p10_ns), ns(timing.p90_ns));
-            let (median, min) = (ns(timing.median_ns), ns(timing.min_ns));
+            let spread = format!("{} to {}", time(timing.p10()), time(timing.p90()));
+            let (median, min) = (time(timing.median()), time(timing.min()));
             rows.add_row([name, &median, &bounds, &min, &spread, purpose]);
         }
-        writeln!(f, "{}", rows.render(Layout::of(f)))?;
-        let WarmUp { samples, milliseconds, is_steady } = self.warm_up;
+        writeln!(f, "{}", rows.render(layout))?;
+        let WarmUp { samples, time: warm_up, is_steady } = self.warm_up;
         let state = if is_steady { "steady" } else { "not steady" };
         let stop = match self.stop {
             Stop::Precise => "at the wanted precision",
             Stop::MaxTime => "at the maximum time",
             Stop::MaxSamples => "at the maximum of samples",
         };
-        write!(
-            f,
-            "warm-up: {samples} samples in {}, then {state}; ",
-            time(Duration::from_millis(milliseconds))
-        )?;
+        write!(f, "warm-up: {samples} samples in {}, then {state}; ", time(warm_up))?;
         write!(f, "stopped {stop}\nclocks: ")?;
         match self.clocks.sm_mhz {
             Some((low, high)) if low == high => write!(f, "SM {low} MHz")?,
@@ -315,3 +317,5 @@ impl fmt::Display for Measurement {
         Ok(())
     }
 }
+
+display_by_default_layout!(Measurement);

@@ -12,7 +12,7 @@
 //! let profiler = Profiler::builder().build()?;
 //! let measurement = profiler.measure(|| forward())?;
 //! println!("{measurement}"); // a table with the use of each time
-//! println!("{:.2} us", measurement.gpu_time().median_ns / 1e3);
+//! println!("{:?}", measurement.gpu_time().median());
 //!
 //! let cold = Measure::new().l2(L2::Cold).precision(0.01);
 //! println!("{}", cold.run(&profiler, || forward())?);
@@ -221,8 +221,8 @@ impl Measure {
             states.push(State::of(&round, rounds.variants()));
             is_warm = is_steady(&states);
         }
-        let milliseconds = began.elapsed().as_millis() as u64;
-        Ok((WarmUp { samples, milliseconds, is_steady: is_warm }, per_group))
+        let time = Duration::from_millis(began.elapsed().as_millis() as u64);
+        Ok((WarmUp { samples, time, is_steady: is_warm }, per_group))
     }
 
     fn samples(

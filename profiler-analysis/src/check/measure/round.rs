@@ -237,7 +237,7 @@ fn sample_of(range: &Range<'_>) -> Sample {
         span_ns: last_ns.saturating_sub(first_ns),
         latency_ns: last_ns.saturating_sub(called_ns),
         host_ns,
-        waits_ns: totals.synchronization_ns.min(host_ns),
+        waits_ns: nanoseconds(totals.synchronization_time()).min(host_ns),
         calls_ns: calls.filter_map(|call| call.host_time()).map(nanoseconds).sum(),
         kernels: totals.kernels,
         operations: totals.gpu_operations(),

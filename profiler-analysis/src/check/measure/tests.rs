@@ -61,7 +61,7 @@ fn the_clock_is_stated() {
         (Stop::Precise, 0),
         "{measurement}"
     );
-    assert_eq!((made, measurement.gpu_time().median_ns), (1 + 3 + 3, 50_000.0));
+    assert_eq!((made, measurement.gpu_time().median()), (1 + 3 + 3, Duration::from_micros(50)));
 }
 
 #[test]
@@ -82,7 +82,8 @@ fn throttled_rounds_are_discarded_by_name() {
     assert_eq!(discarded.samples, 80);
     assert_eq!(discarded.why, "throttled by heat, the power limit");
     assert!(measurement.clocks().throttled_by.is_empty());
-    assert_eq!(measurement.gpu_time().bounds_ns, Some((50_000.0, 50_000.0)));
+    let us_50 = Duration::from_micros(50);
+    assert_eq!(measurement.gpu_time().bounds(), Some((us_50, us_50)));
     let text = measurement.to_string();
     assert!(text.contains("discarded: 80 samples, throttled by heat, the power"), "{text}");
 }
@@ -92,7 +93,7 @@ fn if_all_rounds_are_throttled_the_times_are_kept_and_named() {
     let (measurement, _) = measured(&[(Some("heat"), 1500)]);
     assert!(measurement.discarded().is_empty(), "{measurement}");
     assert_eq!(measurement.clocks().throttled_by, ["heat"]);
-    assert_eq!(measurement.gpu_time().median_ns, 66_000.0);
+    assert_eq!(measurement.gpu_time().median(), Duration::from_micros(66));
     assert!(measurement.notes()[0].contains("throttled by heat"), "{measurement}");
     assert!(measurement.to_string().contains("SM 1500 MHz, throttled by heat"), "{measurement}");
 }

@@ -4,25 +4,17 @@ use std::fmt;
 use std::time::Duration;
 
 use profiler_base::hodges_lehmann::{median, median_bounds};
-use profiler_base::units::time;
+use profiler_base::units::{duration, time};
 
-/// A time over samples, in nanoseconds for each call of the work.
+/// A time over samples, of each call of the work. The JSON has fractions of nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-#[non_exhaustive]
 pub struct Timing {
-    /// The median.
-    pub median_ns: f64,
-    /// The bounds of the median at the confidence of the measurement; `None` with too few samples
-    /// (fewer than 6 at 95 %). They are order statistics, so they assume no distribution.
-    pub bounds_ns: Option<(f64, f64)>,
-    /// The minimum.
-    pub min_ns: f64,
-    /// The value that 10 % of the samples do not exceed.
-    pub p10_ns: f64,
-    /// The value that 90 % of the samples do not exceed.
-    pub p90_ns: f64,
-    /// The median of absolute differences from the median.
-    pub mad_ns: f64,
+    pub(super) median_ns: f64,
+    pub(super) bounds_ns: Option<(f64, f64)>,
+    pub(super) min_ns: f64,
+    pub(super) p10_ns: f64,
+    pub(super) p90_ns: f64,
+    pub(super) mad_ns: f64,
 }
 
 impl Timing {
@@ -46,9 +38,35 @@ impl Timing {
         }
     }
 
-    /// The median, in whole nanoseconds.
+    /// The median, as all times in whole nanoseconds.
     pub fn median(&self) -> Duration {
         duration(self.median_ns)
+    }
+
+    /// The bounds of the median at the confidence of the measurement; `None` with too few samples
+    /// (fewer than 6 at 95 %). They are order statistics, so they assume no distribution.
+    pub fn bounds(&self) -> Option<(Duration, Duration)> {
+        self.bounds_ns.map(|(low, high)| (duration(low), duration(high)))
+    }
+
+    /// The minimum.
+    pub fn min(&self) -> Duration {
+        duration(self.min_ns)
+    }
+
+    /// The value that 10 % of the samples do not exceed.
+    pub fn p10(&self) -> Duration {
+        duration(self.p10_ns)
+    }
+
+    /// The value that 90 % of the samples do not exceed.
+    pub fn p90(&self) -> Duration {
+        duration(self.p90_ns)
+    }
+
+    /// The median of absolute differences from the median.
+    pub fn median_absolute_deviation(&self) -> Duration {
+        duration(self.mad_ns)
     }
 
     /// The greater distance of a bound from the median, as a share of the median: 0.01 is 1 %.
@@ -64,17 +82,11 @@ impl Timing {
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&time(self.median()))?;
-        match self.bounds_ns {
-            Some((low, high)) => {
-                write!(f, " ({} to {})", time(duration(low)), time(duration(high)))
-            }
+        match self.bounds() {
+            Some((low, high)) => write!(f, " ({} to {})", time(low), time(high)),
             None => f.write_str(" (too few samples for bounds)"),
         }
     }
-}
-
-pub(super) fn duration(ns: f64) -> Duration {
-    Duration::from_nanos(ns.round() as u64)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use fxprof_processed_profile as fx;
 use rustc_hash::FxHashMap;
 use profiler_base::text::write_json;
 
+use crate::formats::epoch_ns;
 use super::HOST;
 use super::args::{self, Args, Value};
 use super::format::{About, Export};
@@ -29,7 +30,7 @@ pub(super) const ABOUT: About = About {
 };
 
 pub(super) fn write(timeline: &Timeline<'_>, _: &Export, out: &mut dyn Write) -> io::Result<()> {
-    let start = Duration::from_nanos(timeline.profile.epoch_ns());
+    let start = Duration::from_nanos(epoch_ns(timeline.profile));
     let start = fx::ReferenceTimestamp::from_duration_since_unix_epoch(start);
     let spans = timeline.operations.iter().filter_map(|operation| operation.span);
     let unit_ns = unit_ns(spans.map(Span::ns).max().unwrap_or(0));

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use profiler_base::text;
 
+use crate::formats::epoch_ns;
 use super::args::{self, Args};
 use super::json::{Events, TrackIds};
 use super::lanes::NESTED;
@@ -192,7 +193,7 @@ pub(super) fn write(
         ("schemaVersion", "1".to_owned()),
         ("deviceProperties", format!("[{}]", devices.join(","))),
         ("displayTimeUnit", "\"ms\"".to_owned()),
-        ("baseTimeNanoseconds", timeline.profile.epoch_ns().to_string()),
+        ("baseTimeNanoseconds", epoch_ns(timeline.profile).to_string()),
         ("otherData", text::json(&args::of_recording(timeline, most_samples))?),
     ];
     if let Some(rank) = rank {

@@ -9,6 +9,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
+use crate::formats::epoch_ns;
 use super::format::{About, Export};
 use super::timeline::{Timeline, ns};
 use crate::formats::stacks::{Frame, FrameKind, StackRoot, StackWeight};
@@ -38,7 +39,7 @@ pub(super) fn write(
     let mut dictionary = Dictionary::new();
     let profiles = stacks.weights().iter().map(|weight| otlp::Profile {
         sample_type: Some(dictionary.value_type(*weight)),
-        time_unix_nano: profile.epoch_ns(),
+        time_unix_nano: epoch_ns(profile),
         duration_nano: ns(profile.duration()),
         ..otlp::Profile::default()
     });

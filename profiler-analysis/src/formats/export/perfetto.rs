@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use self::render_stages::RenderStages;
 use rustc_hash::FxHashMap;
 
+use crate::formats::started_at_ns;
 use super::args::{self, Args, Value};
 use super::counters;
 use super::lanes::{APART, Lanes, NESTED};
@@ -54,7 +55,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let most_samples = export.samples;
     let mut trace = Trace::new(out);
-    if let Some(epoch_ns) = timeline.profile.started_at_ns() {
+    if let Some(epoch_ns) = started_at_ns(timeline.profile) {
         trace.clocks(epoch_ns)?;
     }
     trace.is_typed = export.typed_events;

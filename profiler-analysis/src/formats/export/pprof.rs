@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustc_hash::FxHashMap;
 
+use crate::formats::epoch_ns;
 use super::format::{About, Export};
 use super::protobuf::Message;
 use super::timeline::{Timeline, ns};
@@ -53,7 +54,7 @@ pub(super) fn write(
     let mapping = file.mapping();
     file.body.message(3, &mapping); // mapping
     let period = file.value_type(main);
-    file.body.number(9, profile.epoch_ns()); // time_nanos
+    file.body.number(9, epoch_ns(profile)); // time_nanos
     file.body.number(10, ns(profile.duration())); // duration_nanos
     file.body.message(11, &period); // period_type
     file.body.number(12, 1); // period

@@ -4,6 +4,8 @@
 //! not before it: its correlation with kernels of known times is 0.99 against 0.61 (H200, nsys
 //! 2025.3, 10 kHz). Values are whole numbers: percent, or hertz for names with MHz.
 
+use std::time::Duration;
+
 use rustc_hash::FxHashMap;
 
 use super::file::File;
@@ -111,7 +113,7 @@ fn series(device: u32, metrics: Vec<Metric>, values: &[Value]) -> Series {
     intervals.sort_unstable();
     let usual = intervals.get(intervals.len() / 2).copied().unwrap_or(0);
     let columns = metrics.len();
-    let mut series = Series::new(device, Source::Counters, usual, metrics);
+    let mut series = Series::new(device, Source::Counters, Duration::from_nanos(usual), metrics);
     let (mut gaps, mut gap_ns) = (0, 0);
     let mut of_row = vec![f64::NAN; columns];
     for (row, sample) in samples.iter().enumerate() {
@@ -133,7 +135,7 @@ fn series(device: u32, metrics: Vec<Metric>, values: &[Value]) -> Series {
         // Samples are sorted and complete, so `push` accepts them.
         let _: Result<(), profiler_core::Error> = series.push(start, end, &of_row);
     }
-    series.with_losses(0, 0, gaps, gap_ns)
+    series.with_losses(0, 0, gaps, Duration::from_nanos(gap_ns))
 }
 
 #[cfg(test)]
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(second.column(0).take(2).collect::<Vec<_>>(), [1.0, 201.0]);
         assert_eq!(
             (second.start_ns()[1], second.end_ns()[0], second.gaps()),
-            (2_010, 2_010, (0, 0))
+            (2_010, 2_010, (0, Duration::ZERO))
         );
         // As nsys writes them, except for one missing value.
         let dense = (0..80).filter(|at| *at != 7).map(|at| (at / 8 * 10, at as usize % 8, 1.0));

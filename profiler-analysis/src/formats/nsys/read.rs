@@ -9,6 +9,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use cupti::record::Peers;
 use cupti::{CallClass, CopyKind, GraphNode, Memcpy, Memset, Place, SynchronizationKind};
@@ -600,8 +601,8 @@ impl Reader<'_> {
                 let name = row.number(3).and_then(|id| self.strings.text(id));
                 let holds_gpu = name.is_some_and(|name| HOLDS_GPU.contains(&name));
                 self.end_ns = self.end_ns.max(time.end_ns);
-                self.health.facts.overhead_ns =
-                    self.health.facts.overhead_ns.saturating_add(time.ns());
+                let overhead = &mut self.health.facts.overhead;
+                *overhead = overhead.saturating_add(Duration::from_nanos(time.ns()));
                 self.store.overheads.push(Overhead { time, process, holds_gpu });
             })?;
         }

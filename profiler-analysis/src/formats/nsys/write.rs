@@ -15,6 +15,7 @@ use super::Progress;
 use super::destination::{Cell, Destination, Rows};
 use super::format::{self, DRIVER, NO_STREAM, RUNTIME, global, memory_number};
 use super::schema;
+use crate::formats::epoch_ns;
 use profiler_core::profile::Profile;
 use profiler_core::tables::{
     Api, Call, Interval, KernelNames, Managed, NameId, Operation, Process, Tables, ThreadId, What,
@@ -219,7 +220,7 @@ impl<'a, T: Destination, P: FnMut(Progress)> Writer<'a, T, P> {
         }
         let session = &self.store.session;
         let before_ns = session.zero_ns.saturating_sub(session.window_ns.0);
-        let start = Duration::from_nanos(self.profile.epoch_ns().saturating_add(before_ns));
+        let start = Duration::from_nanos(epoch_ns(self.profile).saturating_add(before_ns));
         let start = start.min(Duration::from_secs(LAST_SECOND));
         let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + start).to_string();
         let text = text.trim_end_matches('Z');

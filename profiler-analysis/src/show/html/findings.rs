@@ -61,10 +61,10 @@ pub(super) fn plain(profile: &Profile, judged: &Judged, clock: Duration) -> Vec<
     losses(profile, &mut findings);
     failures(profile, &mut findings);
     let health = profile.health();
-    if health.facts.clock_error_ns != 0 {
+    if health.facts.clock_error != Duration::ZERO {
         findings.push(Finding::new(
             Level::Fact,
-            format!("Times of GPU and host may be up to {} apart", nanoseconds(health.facts.clock_error_ns)),
+            format!("Times of GPU and host may be up to {} apart", nanoseconds(ns(health.facts.clock_error))),
             format!(
                 "{} seem to start before their call. CUPTI maps the GPU's clock to the host's with an error; durations, \
                  calls and ranges do not depend on it.",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use profiler_base::aggregate::{Aggregate, Group};
+use profiler_base::statistics::Unrounded;
 use profiler_base::units::nanoseconds as ns;
 use serde::Serialize;
 
@@ -65,6 +66,7 @@ impl ByName {
 
 fn row(group: &Group<NameRow>, (of, failed): (u32, u64)) -> Row {
     let times = group.statistics();
+    let unrounded = Unrounded::from(times);
     Row {
         name: *group.key(),
         of,
@@ -72,12 +74,12 @@ fn row(group: &Group<NameRow>, (of, failed): (u32, u64)) -> Row {
         timed: times.count(),
         failed,
         bytes: group.bytes(),
-        total: times.sum_ns(),
-        mean: tenths(times.mean_ns()),
-        median: tenths(times.median_ns()),
+        total: ns(times.sum()),
+        mean: tenths(unrounded.mean_ns),
+        median: tenths(unrounded.median_ns),
         min: ns(times.min()),
         max: ns(times.max()),
-        std: tenths(times.standard_deviation_ns()),
+        std: tenths(unrounded.standard_deviation_ns),
     }
 }
 

@@ -112,7 +112,7 @@ impl<'a> Tracks<'a> {
             tracks.push(TrackPart {
                 device: track.device(),
                 source: track.source().to_string(),
-                interval_ns: track.series().interval_ns(),
+                interval_ns: nanoseconds(track.series().interval()),
                 name: track.name(),
                 label: track.label(),
                 unit: track.rate_unit(),

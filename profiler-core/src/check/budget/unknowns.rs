@@ -1,6 +1,7 @@
 //! Unknowns: reasons why a recording does not determine an amount.
 
 use cupti::CopyKind;
+use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashSet;
 
 use super::quantity::{Quantity, Source, blocks, is_pageable, spans};
@@ -42,7 +43,8 @@ pub(super) fn unknowns(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>
     if quantity.source() == Source::Times {
         let untimed = group.operations().filter(|operation| operation.interval().is_none());
         unknowns.add(untimed.count() as u64, "operations have no timestamps");
-        unknowns.add(health.losses.clock_step_ns, "ns were added to or taken from the clock");
+        unknowns
+            .add(nanoseconds(health.losses.clock_step), "ns were added to or taken from the clock");
         let is_empty = || group.instances.iter().flat_map(spans).all(|span| span.total == 0);
         if *quantity == Quantity::BusyShare && is_empty() {
             unknowns.0.push("no GPU operation was asked for".to_owned());

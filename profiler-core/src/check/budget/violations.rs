@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use profiler_base::table::Layout;
+use profiler_base::display::Layout;
 use profiler_base::text::printable;
 use profiler_base::{getters, units};
 

@@ -219,7 +219,9 @@ impl Sampling {
             OfDevice::Counters { .. } => Source::Counters,
             OfDevice::Nvml => Source::Nvml,
         };
-        let series = |metrics| Series::new(device, source, self.interval_ns(), metrics);
+        let series = |metrics| {
+            Series::new(device, source, Duration::from_nanos(self.interval_ns()), metrics)
+        };
         let none = |failure| Sampler::None(series(Vec::new()).with_failure(failure));
         match what {
             OfDevice::Counters { utilization, metrics } => {

@@ -62,7 +62,7 @@ impl Kept {
     }
 
     pub(crate) fn interval_ns(&self) -> u64 {
-        self.series.interval_ns()
+        self.series.head.interval_ns
     }
 
     /// The end of the last row; 0 if there is none.
@@ -89,7 +89,7 @@ impl Kept {
     /// Same as [`within`](Self::within), for the last session: removes all rows.
     pub(crate) fn take_within(&mut self, window_ns: (u64, u64), before: Lost) -> Series {
         let Series { head, .. } = &self.series;
-        let empty = Series::new(head.device, head.source, head.interval_ns, Vec::new());
+        let empty = Series::new(head.device, head.source, self.series.interval(), Vec::new());
         let series = mem::replace(&mut self.series, empty);
         self.fitted(series, window_ns, before)
     }
@@ -117,12 +117,15 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::super::{Kind, Metric, Unit};
+    use std::time::Duration;
+
     use super::*;
 
     /// Rows of 10 ns, with this bound.
     fn kept(rows: u64, most: usize) -> Kept {
         let metrics = vec![Metric::new("busy", "busy", Unit::Percent, Kind::Mean)];
-        let mut kept = Kept::new(Series::new(0, Source::Counters, 10, metrics), most);
+        let interval = Duration::from_nanos(10);
+        let mut kept = Kept::new(Series::new(0, Source::Counters, interval, metrics), most);
         for row in 0..rows {
             kept.push(row * 10, row * 10 + 10, &[row as f64]);
             kept.keep_last();

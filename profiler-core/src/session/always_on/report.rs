@@ -3,9 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use profiler_base::display::{DisplayOptions, Layout};
+use profiler_base::display_by_default_layout;
 use profiler_base::getters;
 use profiler_base::ratio_estimator::Estimate;
-use profiler_base::table::{Layout, Table};
+use profiler_base::table::Table;
 use profiler_base::units::{percent, time};
 
 use super::Mode;
@@ -151,7 +153,7 @@ impl AlwaysOnReport {
         }
     }
 
-    fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_table(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gpu_time = |estimate: Option<Estimate>, exact: Duration| match self.mode {
             Mode::WholeGraphs => time(exact),
             _ => estimated(estimate),
@@ -171,14 +173,14 @@ impl AlwaysOnReport {
                 gpu_time(row.gpu_ns, path.inclusive().gpu_time()),
             ]);
         }
-        writeln!(f, "{}", table.render(Layout::of(f)))
+        writeln!(f, "{}", table.render(layout))
     }
 }
 
-impl fmt::Display for AlwaysOnReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DisplayOptions for AlwaysOnReport {
+    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_title(f)?;
-        self.write_table(f)?;
+        self.write_table(layout, f)?;
         let counts = &self.counts;
         if self.mode == Mode::Windows {
             let limited = if self.is_limited { ", limited by the budget" } else { "" };
@@ -218,3 +220,5 @@ impl fmt::Display for AlwaysOnReport {
         write!(f, "health: {}", self.summary.health())
     }
 }
+
+display_by_default_layout!(AlwaysOnReport);

@@ -5,9 +5,11 @@ mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use profiler_base::hodges_lehmann::{Factor, MOST, Ranks};
 use profiler_base::named_variants;
+use profiler_base::units::duration;
 use serde::{Deserialize, Serialize};
 
 use super::clocks::ClockFactors;
@@ -80,7 +82,7 @@ pub struct Contribution {
     pub path: Option<Rc<str>>,
     /// The cause.
     pub cause: WallCause,
-    /// Nanoseconds of a run before.
+    /// Nanoseconds of a run before. Negative for [`WallCause::Overlap`].
     pub before_ns: f64,
     /// Nanoseconds of a run after.
     pub after_ns: f64,
@@ -116,11 +118,9 @@ pub struct Explanation {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WallChange {
-    /// Nanoseconds of a run before.
-    pub before_ns: f64,
-    /// Nanoseconds of a run after.
-    pub after_ns: f64,
-    /// The difference; positive means slower.
+    pub(crate) before_ns: f64,
+    pub(crate) after_ns: f64,
+    /// The difference in nanoseconds; positive means slower.
     pub change_ns: f64,
     /// The factor of the wall time: the Hodges-Lehmann estimate, or the median ratio of
     /// [pairs](Compare::paired). 1 without runs.
@@ -154,7 +154,7 @@ pub struct WallChange {
     pub runs_needed: Option<usize>,
     /// Wall time by range and cause, largest change first. Equal ones are included.
     pub contributions: Vec<Contribution>,
-    /// The part of the change without a known cause. It is the idle time of operations without a
+    /// The part of the change without a known cause, in nanoseconds. It is the idle time of operations without a
     /// call, and the difference between the contributions and the separately measured wall time.
     pub unexplained_ns: f64,
     /// The range and cause that explain most of the change, if the change is decided.
@@ -167,7 +167,7 @@ pub struct WallChange {
 pub struct CauseChange {
     /// The cause.
     pub cause: WallCause,
-    /// Nanoseconds of a run before.
+    /// Nanoseconds of a run before. Negative for [`WallCause::Overlap`].
     pub before_ns: f64,
     /// Nanoseconds of a run after.
     pub after_ns: f64,
@@ -347,6 +347,16 @@ fn explanation(
 }
 
 impl WallChange {
+    /// The wall time of a run before.
+    pub fn before(&self) -> Duration {
+        duration(self.before_ns)
+    }
+
+    /// The wall time of a run after.
+    pub fn after(&self) -> Duration {
+        duration(self.after_ns)
+    }
+
     /// The wall time by cause, in a fixed order: busy time by work, idle time by reason. Causes
     /// without time on either side are left out.
     pub fn by_cause(&self) -> Vec<CauseChange> {

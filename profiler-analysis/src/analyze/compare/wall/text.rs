@@ -1,7 +1,6 @@
 //! A change of wall time as text.
 
 use std::fmt;
-use std::time::Duration;
 
 use profiler_base::hodges_lehmann::MOST;
 use profiler_base::units::{self, NAME_WIDTH, change, shortened};
@@ -13,7 +12,7 @@ use crate::speed::Speed;
 const SHOWN: usize = 5;
 
 pub(crate) fn time(ns: f64) -> String {
-    units::time(Duration::from_nanos(ns.max(0.0).round() as u64))
+    units::time(units::duration(ns))
 }
 
 pub(crate) fn signed(ns: f64) -> String {

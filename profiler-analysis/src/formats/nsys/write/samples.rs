@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use profiler_base::units::nanoseconds;
+
 use super::super::destination::{Destination, Rows};
 use super::super::{format, schema};
 use super::{Progress, Result_, Writer};
@@ -48,11 +50,12 @@ impl<T: Destination, P: FnMut(Progress)> Writer<'_, T, P> {
         }
         let mut insert = self.insert(schema::SAMPLERS)?;
         for series in self.profile.series() {
-            let (gaps, gap_ns) = series.gaps();
+            let (gaps, gap_time) = series.gaps();
             let missing = (!series.missing().is_empty()).then(|| series.missing().join(", "));
             insert.set(series.device())?.set(&*series.source().to_string())?;
-            insert.bits(series.interval_ns())?.bits(series.len() as u64)?;
-            insert.bits(series.dropped())?.bits(series.overflows())?.bits(gaps)?.bits(gap_ns)?;
+            insert.bits(nanoseconds(series.interval()))?.bits(series.len() as u64)?;
+            insert.bits(series.dropped())?.bits(series.overflows())?;
+            insert.bits(gaps)?.bits(nanoseconds(gap_time))?;
             insert.set(missing.as_deref())?;
             insert.set(series.failure().map(|failure| &*failure.message))?.row()?;
         }
