@@ -22,12 +22,11 @@ use crate::formats::stacks::{StackRoot, Stacks};
 use crate::formats::{FleetPart, ParquetOptions};
 use crate::gate::Gate;
 use crate::kernels::{
-    Classifier, KernelClass, KernelClassSum, LaunchShape, LaunchShapes, RangeClass, RangeClassSum,
-    SmLimits, TensorCoreUse, TensorCores,
+    Classifier, KernelClass, LaunchShape, LaunchShapes, SmLimits, TensorCoreUse, TensorCores,
 };
 use crate::measure::{Measure, Measurement, PairMeasurement};
 use crate::ranks::Ranks;
-use crate::reports::{AnyReport, RangeTrackSum, Report, Reports, Rules, StatsReport, TrackSum};
+use crate::reports::{AnyReport, Reports, Rules, StatsReport};
 use crate::roofline::{Declared, Peaks, Roofline};
 use crate::scorecard::{Scorecard, Targets};
 use sealed::Sealed;
@@ -294,7 +293,7 @@ pub trait ProfileExt: Sealed {
     /// `covered_ns`. For totals, `mean` is the rate per second. With process ranges, the last line
     /// has `process_ranges`: for each name `instances`, `open`, `host_ns` and `inclusive`.
     /// `inclusive` is [by time](profiler_core::profile::ProcessRangeGroup::is_by_time) if `by_time`
-    /// is true. The last line also has `tracks` with the fields of [`TrackSum`], and `samplers`
+    /// is true. The last line also has `tracks` with the rows of [`track_sums`](Self::track_sums), and `samplers`
     /// with each sampler's metrics, losses and failure.
     ///
     /// A range has `replayed` ([`replayed`](profiler_core::profile::RangeSummary::replayed)) and
@@ -335,20 +334,19 @@ pub trait ProfileExt: Sealed {
     /// The reports of nsys on this profile.
     fn reports(&self) -> Reports<'_>;
 
-    /// Returns one report by name, with nsys's defaults. Use [`reports`](Self::reports) for typed
-    /// rows and options.
+    /// Returns one report by name, with nsys's defaults. [`reports`](Self::reports) has options.
     fn stats(&self, report: StatsReport) -> AnyReport;
 
     /// The rules of nsys on this profile, with the defaults of [`Rules`].
     fn rules(&self) -> Rules<'_>;
 
     /// Every [track](Profile::tracks) with samples, summed up over the session.
-    fn track_sums(&self) -> Report<TrackSum>;
+    fn track_sums(&self) -> AnyReport;
 
     /// Sums up every [track](Profile::tracks) over the ranges of each path, while their inclusive
     /// work was on the track's device. Other work there is included. Flags are left out. Costs a
     /// visit of each sample for every range around it.
-    fn range_track_sums(&self) -> Report<RangeTrackSum>;
+    fn range_track_sums(&self) -> AnyReport;
 
     /// Returns the profile as one HTML page: the text of [`write_html`](Self::write_html).
     fn to_html(&self) -> String;
@@ -497,12 +495,12 @@ impl ProfileExt for Profile {
         crate::reports::rules::rules(self)
     }
 
-    fn track_sums(&self) -> Report<TrackSum> {
-        crate::reports::tracks::track_sums(self)
+    fn track_sums(&self) -> AnyReport {
+        crate::reports::tracks::track_sums(self).into()
     }
 
-    fn range_track_sums(&self) -> Report<RangeTrackSum> {
-        crate::reports::tracks::range_track_sums(self)
+    fn range_track_sums(&self) -> AnyReport {
+        crate::reports::tracks::range_track_sums(self).into()
     }
 
     fn to_html(&self) -> String {
@@ -516,7 +514,7 @@ impl ProfileExt for Profile {
 
 /// Analysis methods of a [`Query`], on the operations that it selects. Sealed: implemented for that
 /// type alone.
-pub trait QueryExt<'a>: Sealed {
+pub trait QueryExt: Sealed {
     /// The kernels by device, name and launch shape.
     fn launch_shapes(&self) -> LaunchShapes;
 
@@ -531,19 +529,16 @@ pub trait QueryExt<'a>: Sealed {
     fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass>;
 
     /// Kernels by class as a report, for CSV and JSON, without copies and memsets.
-    fn kernel_class_sums(&self, classifier: &Classifier) -> Report<KernelClassSum>;
+    fn kernel_class_sums(&self, classifier: &Classifier) -> AnyReport;
 
     /// Kernels by range and class as a report, for CSV and JSON: by path, then longest time first.
-    fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum>;
-
-    /// Groups operations by range, without inner ranges, and class.
-    fn by_range_and_class(&self, classifier: &Classifier) -> Groups<RangeClass<'a>>;
+    fn range_class_sums(&self, classifier: &Classifier) -> AnyReport;
 
     /// Tensor-core use of the selected kernels.
     fn tensor_cores(&self) -> TensorCores;
 }
 
-impl<'a> QueryExt<'a> for Query<'a> {
+impl QueryExt for Query<'_> {
     fn launch_shapes(&self) -> LaunchShapes {
         crate::analyze::kernels::launches::query_launch_shapes(self)
     }
@@ -560,16 +555,12 @@ impl<'a> QueryExt<'a> for Query<'a> {
         crate::analyze::kernels::shares::query_by_kernel_class_with(self, classifier)
     }
 
-    fn kernel_class_sums(&self, classifier: &Classifier) -> Report<KernelClassSum> {
-        crate::analyze::kernels::shares::query_kernel_class_sums(self, classifier)
+    fn kernel_class_sums(&self, classifier: &Classifier) -> AnyReport {
+        crate::analyze::kernels::shares::query_kernel_class_sums(self, classifier).into()
     }
 
-    fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum> {
-        crate::analyze::kernels::shares::query_range_class_sums(self, classifier)
-    }
-
-    fn by_range_and_class(&self, classifier: &Classifier) -> Groups<RangeClass<'a>> {
-        crate::analyze::kernels::shares::query_by_range_and_class(self, classifier)
+    fn range_class_sums(&self, classifier: &Classifier) -> AnyReport {
+        crate::analyze::kernels::shares::query_range_class_sums(self, classifier).into()
     }
 
     fn tensor_cores(&self) -> TensorCores {

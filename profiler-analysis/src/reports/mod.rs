@@ -45,28 +45,17 @@ use std::ops::Deref;
 use profiler_base::{getters, setters};
 use serde::{Serialize, Serializer};
 
-pub use by_name::{
-    CudaApiGpuSum, CudaApiSum, CudaGpuKernGbSum, CudaGpuKernSum, CudaGpuMemSizeSum,
-    CudaGpuMemTimeSum, CudaGpuSum, OperationCategory,
-};
-pub use idle::{GapThreshold, GpuGap, GpuTimeUtil};
-pub use launches::{CudaKernExecSum, CudaKernExecTrace};
+pub use idle::GapThreshold;
 use profiler_core::profile::Profile;
 use profiler_core::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Tables, Thread, ThreadId, What,
 };
-pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
-pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
-pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
-pub use spans::{NameTree, RangeStack};
-pub use sums::{SizeSummary, TimeSummary};
+pub use rules::{Rule, Rules};
+use sums::TimeSummary;
 pub(crate) use table::{Cells, Row, Unit, row};
 pub use texts::KernelNaming;
 pub(crate) use texts::memory_text;
-pub use traces::{CudaApiTrace, CudaGpuTrace};
-pub(crate) use tracks::NodeTimes;
-pub use tracks::{RangeTrackSum, TrackSum};
-pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};
+pub(crate) use tracks::{NodeTimes, TrackSum};
 
 /// The properties of a report besides its rows; [`Report`] and [`AnyReport`] dereference to it.
 #[derive(Debug, Clone, PartialEq)]
@@ -238,6 +227,7 @@ impl<R> IntoIterator for Report<R> {
 trait Rows: fmt::Debug + fmt::Display + Deref<Target = Outline> {
     fn csv(&self) -> String;
     fn json(&self) -> String;
+    fn values(&self) -> serde_json::Result<serde_json::Value>;
 }
 
 impl<R: Row> Rows for Report<R> {
@@ -248,9 +238,14 @@ impl<R: Row> Rows for Report<R> {
     fn json(&self) -> String {
         table::json(&self.rows)
     }
+
+    fn values(&self) -> serde_json::Result<serde_json::Value> {
+        serde_json::to_value(&self.rows)
+    }
 }
 
-/// A report by name, without a type for its rows. `{}` prints a text table.
+/// A report by name, without a type for its rows. `{}` prints a text table; `serde` writes the rows
+/// with their field names and units.
 #[derive(Debug)]
 #[must_use]
 pub struct AnyReport(Box<dyn Rows>);
@@ -264,6 +259,13 @@ impl AnyReport {
     /// See [`Report::json`].
     pub fn json(&self) -> String {
         self.0.json()
+    }
+}
+
+impl Serialize for AnyReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let rows = self.0.values().map_err(serde::ser::Error::custom)?;
+        rows.serialize(serializer)
     }
 }
 
