@@ -34,8 +34,7 @@ pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
             hint_at_limit(out, args.limit, shapes.rows().len())
         }
         format => {
-            let by_range = by_range.map(AnyReport::from);
-            let reports = [classes.into()].into_iter().chain(by_range);
+            let reports = [classes].into_iter().chain(by_range);
             let reports = reports.chain([shapes.report().clone().into()]).collect();
             reports::write(out, format, named(reports))
         }
@@ -54,9 +53,9 @@ pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
             hint_at_limit(out, args.limit, ops.max(kernels).max(tensor_cores.groups().len()))
         }
         format => {
-            let (ops, kernels) = (tensor_cores.ops().clone(), tensor_cores.kernels().clone());
-            let groups = tensor_cores.groups().clone();
-            reports::write(out, format, named(vec![ops.into(), kernels.into(), groups.into()]))
+            let ops = tensor_cores.ops().clone().into();
+            let reports = vec![ops, tensor_cores.kernels(), tensor_cores.groups()];
+            reports::write(out, format, named(reports))
         }
     })?;
     let unused = tensor_cores.ops().rows().iter();

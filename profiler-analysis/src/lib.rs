@@ -82,7 +82,6 @@ mod running_numbers;
 mod show;
 mod speed;
 
-use profiler_core::Profiler;
 use profiler_core::session::{FromEnv, Guard};
 
 #[doc(inline)]
@@ -102,15 +101,7 @@ pub mod counters {
 }
 
 /// [`profiler_core::from_env`] with `json=PATH`: [`json_lines`](prelude::ProfileExt::json_lines).
+/// [`FromEnv`] has options.
 pub fn from_env() -> Guard {
-    environment().start()
-}
-
-/// [`profiler_core::session::from_env_with`] with `json=PATH`.
-pub fn from_env_with(profiler: impl FnOnce() -> Result<Profiler, profiler_core::Error>) -> Guard {
-    environment().start_with(profiler)
-}
-
-fn environment() -> FromEnv {
-    FromEnv::default().json(prelude::ProfileExt::json_lines)
+    FromEnv::default().json(prelude::ProfileExt::json_lines).start()
 }

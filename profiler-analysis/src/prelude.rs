@@ -5,9 +5,9 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use profiler_core::GpuTest;
 use profiler_core::profile::Kernel;
 use profiler_core::query::{Groups, Query};
-use profiler_core::testing::GpuTest;
 use profiler_core::{Profile, Profiler, TextReport};
 
 use crate::check::gpu_test::GatedTest;

@@ -151,15 +151,15 @@ pub mod session;
 mod show;
 pub mod tables;
 
-pub use check::budget;
-#[doc(inline)]
 pub use check::budget::{at_least, at_most, between, exactly, expect};
 pub use check::gpu_test::{GpuTest, gpu_test};
 pub use collect::sampling::Sampling;
+// Arguments of `ProfilerBuilder` and of counters, for programs without a dependency on `cupti`.
+pub use cupti;
 pub use error::Error;
 pub use join::health::Health;
 pub use profile::summary::Summary;
-#[doc(inline)]
+#[doc(no_inline)]
 pub use profile::{Profile, Range};
 pub use profiler_macros::gpu_test;
 pub use record::context::Context;
@@ -172,11 +172,15 @@ pub use session::schedule::Schedule;
 pub use session::tracing_layer::ProfilerLayer;
 pub use show::report::TextReport;
 
+/// Budgets of a test, and their violations. [`expect`] has an example.
+pub mod budget {
+    pub use crate::check::budget::{Amount, Budget, Expect, Violation, Violations, gpu_time_of};
+}
+
 /// Hardware counters of ranges and of kernels; [`Sampling`] collects them over time.
 /// [`count_ranges`](counters::count_ranges) has an example.
 pub mod counters {
     pub use crate::collect::count_ranges::{count_kernels, count_ranges};
-    pub use cupti::counters::{CounterData, MemoryLevel, RangeProfiler, Set};
 }
 
 /// Statistics of durations: of individual values, and of values counted in classes.
@@ -195,9 +199,7 @@ pub mod testing {
     pub use crate::check::ci;
     pub use crate::check::clocks::Clocks;
     pub use crate::check::gpu_lock::GpuLock;
-    pub use crate::check::gpu_test::{
-        GpuTest, Measured, Skipped, gpu_test_with, gpu_tests_required,
-    };
+    pub use crate::check::gpu_test::{Measured, Skipped};
     #[cfg(feature = "criterion")]
-    pub use crate::check::measurement::{BusyTime, GpuTime, LatencyTime, SpanTime};
+    pub use crate::check::measurement::GpuTime;
 }

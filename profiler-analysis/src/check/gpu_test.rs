@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::panic::Location;
 use std::time::Instant;
 
-use profiler_core::testing::GpuTest;
+use profiler_core::GpuTest;
 use profiler_core::testing::ci::{self, Check, CheckOutcome, CiReport};
 
 use crate::check::gate::{Gate, GateVerdict};

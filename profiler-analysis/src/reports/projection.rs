@@ -5,11 +5,11 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::overlay::{self, Overlay, Times};
+use super::ranges::Style;
 use super::spans::{Prefixes, RangeStack, Span, Spans};
 use super::sums::TimeSummary;
 use super::table::{Unit, row};
 use super::texts::{OperationTexts, Texts, kernel_details};
-use super::ranges::Style;
 use super::{Report, Reports};
 use profiler_core::tables::range_tree::Tree;
 use profiler_core::tables::{Call, CallId, Interval, RangeId, Tables, ThreadId};

@@ -9,7 +9,7 @@ use profiler_analysis::counters::{CountedKernels, PipeDisagreement, count_kernel
 use profiler_analysis::kernels::TcUse;
 use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{CountedRoofline, Disagreement, Limit, Origin, Peaks};
-use profiler_core::counters::MemoryLevel;
+use profiler_core::cupti::counters::MemoryLevel;
 use profiler_core::{Profile, Profiler};
 use serde_json::{Value, json};
 use support::record;

@@ -7,9 +7,6 @@ use crate::collect::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
 use crate::join::busy::united;
 use crate::join::tables::Interval;
 
-/// The share of throttled time from which a device's times no longer depend on the program alone.
-pub const THROTTLED: f64 = 0.01;
-
 /// NVML's samples of a device's clocks while operations ran: [`Profile::device_clocks`].
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -39,9 +36,13 @@ pub struct Slowed {
 }
 
 impl DeviceClocks {
+    /// The share of throttled time from which a device's times no longer depend on the program
+    /// alone.
+    pub const THROTTLED_SHARE: f64 = 0.01;
+
     /// True if a cause lowered the clocks for at least 1 % of the time, which distorts times.
     pub fn is_throttled(&self) -> bool {
-        self.slowed_by.iter().any(|slowed| slowed.share >= THROTTLED)
+        self.slowed_by.iter().any(|slowed| slowed.share >= Self::THROTTLED_SHARE)
     }
 }
 

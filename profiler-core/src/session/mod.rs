@@ -17,12 +17,10 @@ pub(crate) mod tracing_layer;
 pub use crate::record::context::{Attached, InContext};
 pub use crate::record::context_hooks::on_context_change;
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
-// Arguments of `ProfilerBuilder`, for programs without a dependency on `cupti`.
-pub use cupti::{ActivityKind, Config, Library};
-pub use environment::{FromEnv, Guard, from_env_with};
+pub use environment::{FromEnv, Guard};
 pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger, Written};
 #[cfg(feature = "opentelemetry")]
-pub use gpu_spans::{GpuSpanCounts, GpuSpanLayer, GpuSpanProcessor, GpuSpans};
+pub use gpu_spans::{GpuSpanCounts, GpuSpans};
 pub use profiler::Summarizing;
 pub use recording_file::{FileTotals, RecordingFile};
 pub use schedule::{Scheduled, StepAction};

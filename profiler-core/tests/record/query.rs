@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cupti::CopyKind;
 use cupti::fake::{Fake, Work, Written};
 use cupti::sys::generated::memory2;
 use cupti::{ActivityKind, Config, MemoryKind, Version};
 use nvtx::range;
-use profiler_core::profile::{Attribution, CopyKind, GpuOperation, OperationKind};
+use profiler_core::profile::{Attribution, GpuOperation, OperationKind};
 use profiler_core::query::{Groups, IdleReason, Step, WaitTarget};
 use profiler_core::{Profile, Profiler};
 

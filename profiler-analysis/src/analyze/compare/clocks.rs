@@ -7,7 +7,7 @@ use profiler_base::hodges_lehmann::Factor;
 use profiler_base::named_variants;
 use serde::Serialize;
 
-use profiler_core::profile::{DeviceClocks, Profile, THROTTLED};
+use profiler_core::profile::{DeviceClocks, Profile};
 
 /// The relative difference of clocks that is reported.
 const DIFFERS: f64 = 0.02;
@@ -173,7 +173,7 @@ pub(super) fn warnings(sides: [&[Profile]; 2]) -> Vec<ClockWarning> {
         for (&device, clocks) in devices {
             for (&by, shares) in &clocks.slowed_by {
                 let share = shares.iter().sum::<f64>() / clocks.runs as f64;
-                if share >= THROTTLED {
+                if share >= DeviceClocks::THROTTLED_SHARE {
                     warnings.push(ClockWarning::Throttled { device, side, by, share });
                 }
             }

@@ -35,7 +35,8 @@ use crate::analyze::diagnosis::{Clock, Part, Stragglers, Thresholds, amdahl};
 pub use crate::analyze::diagnosis::{LateCause, Straggler};
 use crate::analyze::matches::{Match, Matches};
 pub use exposed::RangeCommunication;
-use profiler_core::profile::{CollectiveFunction, HostClock, Profile};
+use profiler_core::profile::{CollectiveFunction, Profile};
+use profiler_core::tables::HostClock;
 use profiler_core::tables::Interval;
 pub use windows::RankWindow;
 
@@ -252,9 +253,9 @@ fn ranks(profile: &Profile, matches: &Matches, clock: &Clock) -> Vec<Rank> {
             _ => {}
         }
     }
-    let processes = profile.processes_by_id();
+    let process_by_id = profile.processes_by_id();
     let rank = |participant: &crate::analyze::matches::Participant| {
-        let process = processes.get(participant.process);
+        let process = process_by_id(participant.process);
         let [clock, busy, communication] =
             times.get(&participant.device).copied().unwrap_or_default().map(Duration::from_nanos);
         Rank {
@@ -428,10 +429,10 @@ fn without_plugin(profile: &Profile) -> Vec<String> {
         entry.1 |= collective.is_from_plugin();
         entry.2 += 1;
     }
-    let processes = profile.processes_by_id();
+    let process_by_id = profile.processes_by_id();
     let lacks = of_process.into_iter().filter(|(_, (kernels, has, _))| *kernels != 0 && !has);
     let described = lacks.map(|(process, (kernels, _, ranges))| {
-        let name = processes.get(process);
+        let name = process_by_id(process);
         match ranges {
             0 => format!("{name}: {kernels} kernels of collectives, no event of NCCL"),
             _ => format!("{name}: {ranges} collectives from NCCL's NVTX ranges, without ranks"),

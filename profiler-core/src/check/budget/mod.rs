@@ -31,7 +31,7 @@ pub use violations::{Violation, Violations};
 /// # fn main() -> Result<(), profiler_core::Error> {
 /// use std::time::Duration;
 ///
-/// use profiler_core::profile::CopyKind;
+/// use profiler_core::cupti::CopyKind;
 /// use profiler_core::statistics::Statistic;
 /// use profiler_core::{Profile, at_most, between, exactly, expect};
 ///
