@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use profiler_analysis::Error;
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::{AnyReport, GapThreshold, KernelNaming, Rule, StatsReport};
+use profiler_analysis::reports::{AnyReport, KernelNaming, Rule, StatsReport};
 use profiler_base::table::Table;
 use profiler_base::text;
 use profiler_core::Profile;
@@ -97,7 +97,7 @@ pub(crate) fn analyze(args: AnalyzeArgs) -> Result<(), Failure> {
     }
     if let Some(ms) = args.gap {
         let gap = Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX);
-        rules = rules.gap(GapThreshold::LongerThan(gap));
+        rules = rules.min_gap(gap);
     }
     let mut found = Vec::new();
     output.write_in(format.is_for_people(), |out| {

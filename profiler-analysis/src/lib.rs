@@ -84,7 +84,7 @@ mod speed;
 
 use profiler_core::session::{FromEnv, Guard};
 
-#[doc(inline)]
+#[doc(no_inline)]
 pub use analyze::compare::compare;
 pub use analyze::{compare, critical_path, diagnosis, kernels, ranks, roofline, scorecard};
 pub use check::{gate, measure};
@@ -92,6 +92,7 @@ pub use error::Error;
 pub use formats::export::Format;
 #[cfg(feature = "nsys")]
 pub use formats::nsys;
+pub use speed::Speed;
 
 /// Hardware counters of kernels. [`count_kernels`](counters::count_kernels) has an example.
 pub mod counters {

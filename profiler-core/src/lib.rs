@@ -187,7 +187,7 @@ pub mod counters {
 /// [`Query`](query::Query) and [`expect`] have examples.
 pub mod statistics {
     pub use profiler_base::distribution::Distribution;
-    pub use profiler_base::ratio_estimator::{Estimate, RatioEstimator};
+    pub use profiler_base::ratio_estimator::Estimate;
     pub use profiler_base::statistics::{Statistic, Statistics};
 }
 

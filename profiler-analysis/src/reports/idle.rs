@@ -11,8 +11,7 @@ use profiler_core::tables::Interval;
 
 /// The minimum length of a gap between GPU operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub enum GapThreshold {
+pub(crate) enum GapThreshold {
     /// A gap is longer than this.
     LongerThan(Duration),
     /// A gap is longer than this share of the time from the first operation to the end of the last.

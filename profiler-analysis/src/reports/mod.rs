@@ -45,7 +45,7 @@ use std::ops::Deref;
 use profiler_base::{getters, setters};
 use serde::{Serialize, Serializer};
 
-pub use idle::GapThreshold;
+use idle::GapThreshold;
 use profiler_core::profile::Profile;
 use profiler_core::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Tables, Thread, ThreadId, What,

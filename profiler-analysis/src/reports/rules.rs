@@ -225,8 +225,10 @@ impl<'a> Rules<'a> {
         /// Restricts rules to the work of ranges, by path as in [`Profile::range`]. Gaps and idle
         /// times are determined for each instance separately.
         within(path: &'a str) path = Some(path);
-        /// Sets the minimum length of a gap.
-        gap(gap: GapThreshold) gap = gap;
+        /// Sets the length above which a time without operations is a gap.
+        min_gap(gap: Duration) gap = GapThreshold::LongerThan(gap);
+        /// Sets that length as a share of the time from the first operation to the end of the last.
+        min_gap_share(share: f64) gap = GapThreshold::Share(share);
         /// Sets the number of parts of the time for `gpu_time_util`, from 1 to 1,000; 30 by
         /// default.
         chunks(chunks: u32) chunks = chunks.clamp(1, 1000);

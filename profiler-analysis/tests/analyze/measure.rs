@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use profiler_analysis::Error;
-use profiler_analysis::measure::{L2, Measure, Speed, Stop};
+use profiler_analysis::Speed;
+use profiler_analysis::measure::{L2, Measure, Stop};
 use profiler_analysis::prelude::*;
 use profiler_core::GpuTest;
 use profiler_core::Profiler;

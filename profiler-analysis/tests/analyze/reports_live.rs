@@ -9,7 +9,7 @@ use cupti::sys::generated::unified_memory_counter::{ADDRESS, COUNTER_KIND, END, 
 use cupti::{ActivityKind, Config};
 use nvtx::range;
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::{AnyReport, GapThreshold, KernelNaming, Rule, Rules, StatsReport};
+use profiler_analysis::reports::{AnyReport, KernelNaming, Rule, Rules, StatsReport};
 use profiler_core::{Profile, Profiler};
 use serde_json::Value;
 
@@ -187,18 +187,12 @@ fn gaps_and_use_scale_with_what_is_looked_at() {
     let profile = quickstart();
     let all = profile.rules().get(Rule::GpuGaps);
     assert!(!all.is_empty(), "a hundredth of the time, where half a second is all of it");
-    assert!(
-        profile
-            .rules()
-            .gap(GapThreshold::LongerThan(Duration::from_millis(500)))
-            .get(Rule::GpuGaps)
-            .is_empty()
-    );
+    assert!(profile.rules().min_gap(Duration::from_millis(500)).get(Rule::GpuGaps).is_empty());
     let duration = |row: &Value| number(row, "duration_ns");
     assert!(rows(&all).is_sorted_by(|a, b| duration(a) >= duration(b)));
 
     // Each instance by itself: the times between two batches are nobody's gap.
-    let within = profile.rules().rows(None).gap(GapThreshold::Share(0.0));
+    let within = profile.rules().rows(None).min_gap_share(0.0);
     let gaps = |rules: Rules<'_>| rules.get(Rule::GpuGaps).len();
     assert_eq!(gaps(within), gaps(within.within("batch")) + 19);
 

@@ -162,7 +162,7 @@ fn operations_fare_as_their_ranges_and_kernels_say() {
     use TcRemedy::{AllowTf32, PadShape};
     let tensor_cores = modelled();
     let op = |path: &str| -> &TcOp {
-        let found = tensor_cores.ops().rows().iter().find(|op| op.path == path);
+        let found = tensor_cores.ops().iter().find(|op| op.path == path);
         found.unwrap_or_else(|| panic!("no {path} in {tensor_cores}"))
     };
     let of = |path: &str| (op(path).status, op(path).eligible, &op(path).remedies[..]);
@@ -182,7 +182,7 @@ fn operations_fare_as_their_ranges_and_kernels_say() {
     );
     assert_eq!((op("step/qkv").described, op("step/undescribed").described), (true, false));
     assert_eq!(op("step/undescribed").data_type, Some(Dtype::F32));
-    assert_eq!(tensor_cores.ops().rows().len(), 8, "what is within an operation is no other");
+    assert_eq!(tensor_cores.ops().len(), 8, "what is within an operation is no other");
 }
 
 #[test]
@@ -194,13 +194,13 @@ fn sums_of_operations_scopes_and_kernels_agree() {
     assert_eq!((summary.total_ns, summary.tc_ns), (18_400, 5_000));
     assert_eq!(summary.eligible_ns, 6_000 + 8_000 + 2_000 + 400 + 900);
     assert_eq!(summary.unknown_ns, 500);
-    let groups = serde_json::to_value(tensor_cores.groups()).unwrap();
+    let groups = serde_json::to_value(&tensor_cores.reports()[2]).unwrap();
     assert_eq!(groups[0]["path"], "step");
     let group = |name: &str| groups[0][name].as_u64().unwrap();
     assert_eq!(["ops", "using_ops", "total_ns", "tc_ns"].map(group), [7, 1, 18_300, 5_000]);
     let percent = groups[0]["tc_percent"].as_f64().unwrap();
     assert!((percent - 100.0 * 5_000.0 / 17_300.0).abs() < 1e-9);
-    let kernels = serde_json::to_value(tensor_cores.kernels()).unwrap();
+    let kernels = serde_json::to_value(&tensor_cores.reports()[1]).unwrap();
     let calls = kernels.as_array().unwrap().iter().map(|kernel| kernel["calls"].as_u64().unwrap());
     assert_eq!(calls.sum::<u64>(), 9);
     assert_eq!(kernels[0]["name"], "ampere_sgemm_32x128_tn");
@@ -254,7 +254,7 @@ fn ranges_without_fields_are_divided_by_class() {
     };
     let ((), profile) = profiler.record(step).unwrap();
     let tensor_cores = profile.tensor_cores();
-    let ops: Vec<_> = tensor_cores.ops().rows().iter().collect();
+    let ops: Vec<_> = tensor_cores.ops().iter().collect();
     let shown: Vec<_> = ops
         .iter()
         .map(|op| (&*op.path, &*op.op_type, op.status, op.total_ns, op.eligible_ns, op.tc_ns))
@@ -281,7 +281,7 @@ fn ranges_without_fields_are_divided_by_class() {
     assert_eq!(summary.utilization(), Some(0.85));
     let score = profile.scorecard().score(ScoreKind::TensorCores).unwrap().value;
     assert_eq!(score, summary.utilization());
-    let groups = serde_json::to_value(tensor_cores.groups()).unwrap();
+    let groups = serde_json::to_value(&tensor_cores.reports()[2]).unwrap();
     assert_eq!(groups[0]["path"], "forward");
     assert_eq!((&groups[0]["total_ns"], &groups[0]["ops"]), (&35_500.into(), &4.into()));
     assert_eq!((&groups[0]["tc_percent"], &groups[1]["tc_percent"]), (&80.0.into(), &0.0.into()));
@@ -297,7 +297,7 @@ fn a_run_in_f32_uses_none() {
     assert!(summary.eligible_ops != 0, "{tensor_cores}");
     let kernels = profile.query().kernels();
     assert_eq!(u128::from(summary.total_ns), kernels.gpu_time().as_nanos());
-    let in_ops: u64 = tensor_cores.ops().rows().iter().map(|op| op.kernels).sum();
+    let in_ops: u64 = tensor_cores.ops().iter().map(|op| op.kernels).sum();
     assert_eq!(in_ops, kernels.count());
     println!("{tensor_cores}");
 }

@@ -7,11 +7,9 @@ use crate::own_process::of_its_own;
 use crate::relapses::{self, PLANTED};
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_analysis::compare;
-use profiler_analysis::compare::{
-    Compare, Quantity, Side, Speed, Undecidable, WallCause, WallChange,
-};
+use profiler_analysis::compare::{Compare, Quantity, Side, Undecidable, WallCause, WallChange};
 use profiler_analysis::gate::Gate;
+use profiler_analysis::{Speed, compare};
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler};
 
@@ -274,11 +272,11 @@ fn idle_time_is_told_by_cause_and_times_of_ranges_come_first() {
     let [ill, cured] =
         ["ill", "cured"].map(|state| load(&format!("diseases/slow-loader-{state}.gpuprof")));
     let comparison = compare(&ill, &cured);
-    let causes = comparison.wall().by_cause();
-    let sum: f64 = causes.iter().map(|of| of.before_ns).sum();
+    let time_of = |cause| comparison.wall().time_of(cause);
+    let sum: f64 = WallCause::ALL.into_iter().map(|cause| time_of(cause)[0]).sum();
     assert!((sum - comparison.wall().before_ns).abs() < 1.0);
-    let loading = causes.iter().find(|of| of.cause == WallCause::Loading).unwrap();
-    assert!(loading.before_ns > 10.0 * loading.after_ns, "{loading:?}");
+    let [before_ns, after_ns] = time_of(WallCause::Loading);
+    assert!(before_ns > 10.0 * after_ns, "{before_ns} {after_ns}");
     let row = |quantity: Quantity| {
         let mut rows = comparison.changes().iter();
         let row = rows.find(|row| &*row.path == "step/data loading" && row.quantity == quantity);

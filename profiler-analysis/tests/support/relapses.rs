@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
+use profiler_analysis::Speed;
 use profiler_analysis::compare;
-use profiler_analysis::compare::{Speed, WallCause, WallChange};
+use profiler_analysis::compare::{WallCause, WallChange};
 use profiler_analysis::gate::{Gate, GateVerdict, Outcome, TimeKind};
 use profiler_core::Profile;
 

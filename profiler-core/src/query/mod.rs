@@ -36,7 +36,7 @@ pub use group::{CallThread, KernelName, RangePath, StreamKey, TransferKey};
 pub use launch::{Launch, LaunchGroup, Launches};
 pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint, MemoryUse};
 pub use overlap::Overlap;
-pub use plan::Operations;
+use plan::Operations;
 pub use profiler_base::aggregate::{Group, Groups};
 pub use request::{Endpoint, Request, RequestQuery, RequestRange, Requests};
 pub use step::{Step, Steps};
@@ -333,7 +333,7 @@ impl<'a> Query<'a> {
 /// Results.
 impl<'a> Query<'a> {
     /// The operations by start, first the operations without timestamps.
-    pub fn iter(&self) -> Operations<'a> {
+    pub fn iter(&self) -> impl Iterator<Item = GpuOperation<'a>> + use<'a> {
         Operations::new(self)
     }
 

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
+use profiler_base::ratio_estimator::RatioEstimator;
 use profiler_core::session::always_on::{
     AlwaysOn, AlwaysOnReport, AlwaysOnSession, State, TimedCost,
 };
-use profiler_core::statistics::RatioEstimator;
 use profiler_core::{Profile, Profiler, ProfilerBuilder};
 
 use crate::folder::Folder;

@@ -18,18 +18,19 @@ use profiler_base::{getters, named_variants, setters};
 use serde::Serialize;
 
 use crate::running_numbers::{NodeNames, Purpose};
-pub use crate::speed::Speed;
+use crate::speed::Speed;
 pub use clocks::{ClockFactors, ClockWarning, Side};
 pub use comparable::Undecidable;
 pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries};
-pub use leaders::{Leader, LeaderChange};
-pub use phases::PhaseChange;
+use leaders::{Leader, LeaderChange};
+use phases::PhaseChange;
 use profiler_core::Health;
 use profiler_core::profile::Profiles;
 use profiler_core::profile::RecordingInfo;
 use profiler_core::profile::{Profile, Track};
 use profiler_core::series::{Kind, Unit};
-pub use wall::{CauseChange, Contribution, Explanation, WallCause, WallChange};
+use wall::CauseChange;
+pub use wall::{Contribution, Explanation, WallCause, WallChange};
 use wall::{HOST_VARIATION, ProcessKey, RangeKey, WallRun, WallSide};
 
 /// The minimum runs of a side for one value per run.
@@ -289,12 +290,8 @@ impl Comparison {
     getters! {
         /// The change of wall time, with the ranges and causes that explain it.
         wall: &WallChange = wall;
-        /// The phases of the runs: start-up, steady phases, teardown. Empty if nothing repeats.
-        phases: &[PhaseChange] = phases;
         /// Every quantity of the profile, each range and each kernel, also equal ones; times first.
         changes: &[Change] = changes;
-        /// The leaders before and after: among kernels, kinds of work, and causes of idle time.
-        leaders: &[LeaderChange] = leaders;
         /// Reasons for different times other than the program: throttling or different clocks.
         /// Known only if clocks [were sampled](profiler_core::Sampling::nvml), else empty.
         clock_warnings: &[ClockWarning] = clock_warnings;

@@ -11,16 +11,15 @@ use profiler_core::profile::Profile;
 
 /// A phase of the runs on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct PhaseChange {
+pub(crate) struct PhaseChange {
     /// The kind.
-    pub kind: PhaseKind,
+    pub(crate) kind: PhaseKind,
     /// The repeating ranges or operations of a steady phase.
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Nanoseconds on the clock before, the mean of the runs; 0 if no run has the phase.
-    pub before_ns: f64,
+    pub(crate) before_ns: f64,
     /// Nanoseconds after.
-    pub after_ns: f64,
+    pub(crate) after_ns: f64,
 }
 
 impl PhaseChange {

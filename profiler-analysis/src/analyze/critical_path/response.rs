@@ -32,8 +32,7 @@ named_variants! {
     /// The reliability of predictions.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
-    #[non_exhaustive]
-    pub enum ModelConfidence with text {
+    pub(crate) enum ModelConfidence with text {
         /// Fewer than four steps, so that the model's error is unknown.
         Unknown = "unknown",
         /// The error of a replay's median step is above 10 %, or inserted delays had another effect

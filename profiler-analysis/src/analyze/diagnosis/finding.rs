@@ -179,7 +179,7 @@ pub struct Finding {
     /// The assumption of the estimate.
     pub assumption: &'static str,
     /// The supporting numbers.
-    pub signs: Vec<Sign>,
+    pub(crate) signs: Vec<Sign>,
     /// The supporting moments.
     pub evidence: Evidence,
     /// For idle times: the host's stacks at their end, longest time first, at most
@@ -189,10 +189,10 @@ pub struct Finding {
     /// For matrix products: the kernels, longest first, at most
     /// [`Thresholds::evidence`](super::Thresholds::evidence).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gemms: Vec<GemmKernel>,
+    pub(crate) gemms: Vec<GemmKernel>,
     /// For matrix products: the declared dimensions to pad, costliest first, with the same limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub padding: Vec<Padding>,
+    pub(crate) padding: Vec<Padding>,
     /// The advice.
     pub remedy: &'static str,
 }

@@ -259,11 +259,13 @@ impl TensorCores {
         /// The sums.
         summary: TcSummary = summary;
         /// The operations, longest time first.
-        ops: &Report<TcOp> = ops;
-        /// The kernels, longest time first.
-        kernels: AnyReport = kernels.clone().into();
-        /// The scopes, each directly before those within it.
-        groups: AnyReport = groups.clone().into();
+        ops: &[TcOp] = ops.rows();
+    }
+
+    /// The operations, longest time first, the kernels, longest time first, and the scopes, each
+    /// directly before those within it: as reports, for CSV and JSON.
+    pub fn reports(&self) -> [AnyReport; 3] {
+        [self.ops.clone().into(), self.kernels.clone().into(), self.groups.clone().into()]
     }
 
     /// The advice with the time of its operations, longest first.

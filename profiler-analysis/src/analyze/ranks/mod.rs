@@ -31,10 +31,10 @@ use profiler_base::statistics::{as_ns, ratio};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+pub use crate::analyze::diagnosis::straggler::{LateCause, Straggler};
 use crate::analyze::diagnosis::{Clock, Part, Stragglers, Thresholds, amdahl};
-pub use crate::analyze::diagnosis::{LateCause, Straggler};
 use crate::analyze::matches::{Match, Matches};
-pub use exposed::RangeCommunication;
+use exposed::RangeCommunication;
 use profiler_core::profile::{CollectiveFunction, Profile};
 use profiler_core::tables::HostClock;
 use profiler_core::tables::Interval;
@@ -132,15 +132,14 @@ pub struct MissingRanks {
 
 /// Speed-ups of the time from the first to the last collective, by Amdahl's law.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct SpeedUps {
+pub(crate) struct SpeedUps {
     /// The upper bound if no communication were exposed: the rank that takes longest without it
     /// still takes the rest.
-    pub communication: f64,
+    pub(crate) communication: f64,
     /// The speed-up if all ranks arrived at their mean time: perfectly divided work.
-    pub balance: f64,
+    pub(crate) balance: f64,
     /// The speed-up if every last rank arrived with the second-latest.
-    pub stragglers: f64,
+    pub(crate) stragglers: f64,
 }
 
 /// The ranks of a run. `{}` prints a report. Made by
@@ -159,11 +158,11 @@ pub struct Ranks {
     /// Matched collectives, longest time first.
     pub collectives: Vec<CollectiveGroup>,
     /// Exposed and hidden communication by range, longest exposed first.
-    pub ranges: Vec<RangeCommunication>,
+    pub(crate) ranges: Vec<RangeCommunication>,
     /// The clocks of several hosts: see [`Profile::hosts`].
     pub hosts: Vec<HostClock>,
     /// `None` without matched collectives.
-    pub speed_ups: Option<SpeedUps>,
+    pub(crate) speed_ups: Option<SpeedUps>,
     /// Matched kernels.
     pub matched: u64,
     /// Collectives that no other process recorded, or whose kernel is unknown.

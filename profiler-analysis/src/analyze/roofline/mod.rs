@@ -24,9 +24,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::page::Table;
-pub use counted::{
-    CountedBytes, CountedFlops, CountedPoint, CountedRoofline, DeclaredWork, Disagreement, Limit,
-};
+pub use counted::{CountedFlops, CountedPoint, CountedRoofline, DeclaredWork, Disagreement, Limit};
 pub use declared::Declared;
 use declared::WorkAmount;
 pub use peaks::{ComputeRoof, Origin, Peaks, Roof};

@@ -108,7 +108,7 @@ pub struct LastingRise {
 /// Launches and other calls are counted in full, since the time from which units were
 /// [timed](State::Comparing). GPU times are estimated from a sample, scaled up to all calls that
 /// submit work. [`gpu_time`](Self::gpu_time) and [`ranges`](Self::ranges) have them with 95 %
-/// confidence intervals, by [`RatioEstimator`](crate::statistics::RatioEstimator).
+/// confidence intervals, by a ratio estimator.
 #[derive(Debug, Clone)]
 pub struct AlwaysOnReport {
     pub(super) state: State,
