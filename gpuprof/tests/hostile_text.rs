@@ -538,7 +538,7 @@ fn no_text_of_a_program_reaches_an_output_unchanged() {
     let path = folder.0.join("program\u{1b}[2J\u{202e}.gpuprof");
     profile.save(&path).unwrap();
     let capture = folder.0.join("program\nINJECTED.sqlite");
-    profile.write_nsys(&capture, |_| {}).unwrap();
+    profile.write_nsys(&capture, |_, _| {}).unwrap();
     let captured = profiler_analysis::nsys::read(&capture).unwrap();
     look_at_the_library(&folder, &profile, &captured);
     look_at_the_program(0, &folder, &path, &capture);

@@ -15,8 +15,6 @@ use crate::critical_path::Dependencies;
 use crate::diagnosis::{Diagnoser, Diagnosis, Thresholds, Verdict};
 use crate::error::Error;
 use crate::formats::Export;
-#[cfg(feature = "nsys")]
-use crate::formats::NsysProgress as Progress;
 use crate::formats::stacks::{StackRoot, Stacks};
 #[cfg(feature = "parquet")]
 use crate::formats::{FleetPart, ParquetOptions};
@@ -305,7 +303,8 @@ pub trait ProfileExt: Sealed {
 
     /// Writes the profile as a capture file for `nsys stats`, `nsys analyze` and other readers of
     /// nsys's files. The file appears when complete. It replaces an existing file; if that is a
-    /// link, its target. `progress` is called every 50,000 rows and at the end.
+    /// link, its target. `progress` is called with the written rows and the
+    /// rows in total, as far as known, every 50,000 rows and at the end.
     ///
     /// Ranges read from a capture retain their row number, which nsys's reports call `RangeId`. The
     /// file contains no environment, user, host name or path. With the profile's
@@ -328,7 +327,7 @@ pub trait ProfileExt: Sealed {
     fn write_nsys(
         &self,
         path: impl AsRef<Path>,
-        progress: impl FnMut(Progress),
+        progress: impl FnMut(u64, u64),
     ) -> Result<(), Error>;
 
     /// The reports of nsys on this profile.
@@ -478,7 +477,7 @@ impl ProfileExt for Profile {
     fn write_nsys(
         &self,
         path: impl AsRef<Path>,
-        progress: impl FnMut(Progress),
+        progress: impl FnMut(u64, u64),
     ) -> Result<(), Error> {
         crate::formats::nsys::write_nsys(self, path, progress)
     }

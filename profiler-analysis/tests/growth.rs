@@ -364,7 +364,7 @@ fn check_all((shape, make): &Shape) {
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("capture.sqlite");
         check(shape, "nsys, written and read", &profiles, &|profile| {
-            profile.write_nsys(&file, |_| ()).unwrap();
+            profile.write_nsys(&file, |_, _| ()).unwrap();
             profiler_analysis::nsys::read(&file).unwrap().health().to_string()
         });
         std::fs::remove_dir_all(&folder).unwrap();

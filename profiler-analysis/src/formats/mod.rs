@@ -16,7 +16,5 @@ pub mod stacks;
 pub use export::Export;
 #[cfg(feature = "parquet")]
 pub use fleet::{FLEET_VIEWS, FleetPart, compact_fleet};
-#[cfg(feature = "nsys")]
-pub use nsys::Progress as NsysProgress;
 #[cfg(feature = "parquet")]
 pub use parquet::ParquetOptions;

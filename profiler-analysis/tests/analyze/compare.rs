@@ -153,7 +153,7 @@ fn of_several_runs_each_is_one_value() {
     let row = found(&comparison, Some("gemm<float>"), "", Quantity::GpuNs);
     let times = row.times.unwrap();
     assert!(times.by_run && times.is_clear && row.varies, "{row:?}");
-    assert_eq!((times.before.count, comparison.before().len()), (24, 6));
+    assert_eq!((times.before.count, comparison.runs()[0]), (24, 6));
     let kernels = found(&comparison, Some("gemm<float>"), "", Quantity::Kernels);
     assert_eq!((kernels.before, kernels.after, kernels.varies), (4, 4, false), "of a run");
     assert!(comparison.to_string().contains("from run to run"), "{comparison}");
@@ -255,7 +255,7 @@ fn what_leads_is_told_when_it_moved() {
     let nothing = record(|_| ());
     let nothing_leads = |of: &Value| of["before"].is_null() && of["moved"] == false;
     assert!(leaders(&compare(&nothing, &nothing)).iter().all(nothing_leads));
-    assert_eq!(compare(&[] as &[Profile], &nothing).before().len(), 0);
+    assert_eq!(compare(&[] as &[Profile], &nothing).runs(), [0, 1]);
 }
 
 /// Names may hold anything: on a page they are text, in Markdown too.

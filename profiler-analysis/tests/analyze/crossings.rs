@@ -144,7 +144,8 @@ fn exports_give_late_work_to_the_ranges_that_were_open() {
     assert_eq!(lines, ["user;k1 10", "user;libphase;k2 10", "libphase;k3 10"]);
     let projected = rows(&profile, StatsReport::NvtxGpuProjSum);
     let rows = projected.iter().map(|row| {
-        ["range", "range_instances", "total_gpu_ops", "total_ns"].map(|name| row[name].clone())
+        let time = row["projected"]["total_ns"].clone();
+        [row["range"].clone(), row["range_instances"].clone(), row["total_gpu_ops"].clone(), time]
     });
     let (user, lib) = (4 * MS + 200 * US, 3 * MS + 300 * US);
     let expected = [

@@ -112,7 +112,7 @@ fn negative_times_are_kept_as_nsys_keeps_them() {
     rows.write(&path);
     let again = folder.file("again.sqlite");
     let profile = profiler_analysis::nsys::read(&path).unwrap();
-    profile.write_nsys(&again, |_| ()).unwrap();
+    profile.write_nsys(&again, |_, _| ()).unwrap();
     let again = profiler_analysis::nsys::read(again).unwrap();
     for profile in [profile, again] {
         profile.health().assert_complete();
@@ -521,7 +521,7 @@ fn a_capture_that_is_written_again_keeps_the_numbers_of_its_ranges() {
         let profile =
             profiler_analysis::nsys::read(captures().join(format!("{name}.sqlite"))).unwrap();
         let path = folder.file("again.sqlite");
-        profile.write_nsys(&path, |_| ()).unwrap();
+        profile.write_nsys(&path, |_, _| ()).unwrap();
         let again = profiler_analysis::nsys::read(&path).unwrap();
         for report in [StatsReport::NvtxPushpopTrace, StatsReport::NvtxGpuProjTrace] {
             let ours = again.stats(report).csv();

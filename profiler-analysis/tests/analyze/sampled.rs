@@ -415,7 +415,7 @@ fn rows_as_long_as_time_are_added_up() {
 fn what_counters_said_goes_to_a_capture_and_back() {
     let path = std::env::temp_dir().join(format!("counters-{}.sqlite", std::process::id()));
     let profile = sampled();
-    profile.write_nsys(&path, |_| ()).unwrap();
+    profile.write_nsys(&path, |_, _| ()).unwrap();
     let back = profiler_analysis::nsys::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(back.health().losses.unknown_records, 0);
@@ -442,7 +442,7 @@ fn what_counters_said_goes_to_a_capture_and_back() {
 #[test]
 fn gpu_metrics_of_a_capture_are_tracks() {
     let path = std::env::temp_dir().join(format!("gpu-metrics-{}.sqlite", std::process::id()));
-    Profile::from_recording(samples::bare()).write_nsys(&path, |_| ()).unwrap();
+    Profile::from_recording(samples::bare()).write_nsys(&path, |_, _| ()).unwrap();
     let bare = profiler_analysis::nsys::read(&path).unwrap();
     assert_eq!((bare.tracks().count(), bare.health().losses.unknown_records), (0, 0));
     let capture = rusqlite::Connection::open(&path).unwrap();

@@ -252,7 +252,7 @@ fn processes_without_events_are_a_number() {
     }
     // Written again, the capture lists one process.
     let again = capture.folder.file("again.sqlite");
-    profile.write_nsys(&again, |_| {}).unwrap();
+    profile.write_nsys(&again, |_, _| {}).unwrap();
     let count = "SELECT count(*) FROM PROCESSES";
     let rows: i64 =
         Connection::open(again).unwrap().query_row(count, (), |row| row.get(0)).unwrap();

@@ -7,7 +7,7 @@ use std::panic::Location;
 use profiler_base::{getters, setters};
 
 #[cfg(feature = "test-reports")]
-use crate::check::ci::{self, Check, CheckOutcome, CiReport};
+use crate::check::ci::{Check, CheckOutcome, CiReport};
 use crate::check::gpu_lock::GpuLock;
 use crate::error::Error;
 use crate::profile::Profile;
@@ -88,7 +88,7 @@ impl GpuTest {
         let is_required = std::env::var_os("GPU_TESTS").is_some_and(|value| value == "require");
         assert!(!is_required, "GPU_TESTS=require, and the GPU cannot be used: {error}");
         #[cfg(feature = "test-reports")]
-        ci::publish(Location::caller(), || {
+        CiReport::publish(Location::caller(), || {
             let check = Check::new("GPU", CheckOutcome::Skipped).message(error.to_string());
             CiReport::default().check(check)
         });

@@ -53,7 +53,7 @@ pub use crate::join::totals::Totals;
 use crate::record::recording::Recording;
 pub use crate::record::recording::{DeviceInfo, RecordingInfo};
 pub use call::ApiCall;
-pub use clocks::{DeviceClocks, Slowed};
+pub use clocks::DeviceClocks;
 pub use collective::{Collective, CollectiveFunction};
 pub use host_stack::{
     HostFrame, HostSampleCounts, HostStack, HostStackCounts, HostState, SampleLosses, SampleSource,

@@ -89,12 +89,11 @@ impl fmt::Display for ClockWarning {
 /// the factor of a time would lie between itself and itself times the factor of the clocks. The
 /// bounds are widened by that interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct ClockFactors {
+pub(crate) struct ClockFactors {
     /// The least factor from the clock before to the clock after, at most 1.
-    pub low: f64,
+    pub(crate) low: f64,
     /// The greatest such factor, at least 1.
-    pub high: f64,
+    pub(crate) high: f64,
 }
 
 impl ClockFactors {
@@ -145,8 +144,8 @@ impl Clocks {
         self.runs += 1;
         self.sm_hz.extend(clocks.sm_hz);
         self.memory_hz.extend(clocks.memory_hz);
-        for slowed in &clocks.slowed_by {
-            self.slowed_by.entry(slowed.by).or_default().push(slowed.share);
+        for (by, share) in clocks.slowed_by() {
+            self.slowed_by.entry(by).or_default().push(share);
         }
     }
 }

@@ -19,7 +19,8 @@ use serde::Serialize;
 
 use crate::running_numbers::{NodeNames, Purpose};
 use crate::speed::Speed;
-pub use clocks::{ClockFactors, ClockWarning, Side};
+pub(crate) use clocks::ClockFactors;
+pub use clocks::{ClockWarning, Side};
 pub use comparable::Undecidable;
 pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries};
 use leaders::{Leader, LeaderChange};
@@ -295,10 +296,6 @@ impl Comparison {
         /// Reasons for different times other than the program: throttling or different clocks.
         /// Known only if clocks [were sampled](profiler_core::Sampling::nvml), else empty.
         clock_warnings: &[ClockWarning] = clock_warnings;
-        /// The runs before.
-        before: &[Compared] = before;
-        /// The runs after.
-        after: &[Compared] = after;
         /// True if a count differs; exact if nothing was lost. Medians of several runs are
         /// compared, so runs that differ may have equal ones ([`Change::varies`]).
         counts_differ: bool = counts_differ;
@@ -309,6 +306,11 @@ impl Comparison {
         self.changes.iter().filter(|row| row.varies && !row.quantity.is_time()).count()
     }
 
+    /// The number of runs before and after.
+    pub fn runs(&self) -> [usize; 2] {
+        [self.before.len(), self.after.len()]
+    }
+
     /// True if nothing was lost in any run.
     pub fn is_complete(&self) -> bool {
         self.before.iter().chain(&self.after).all(|run| run.is_complete)
@@ -317,17 +319,16 @@ impl Comparison {
 
 /// One run of a comparison.
 #[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct Compared {
+pub(crate) struct Compared {
     /// The recording's time and machine.
-    pub info: RecordingInfo,
+    pub(crate) info: RecordingInfo,
     /// True if nothing was lost.
-    pub is_complete: bool,
+    pub(crate) is_complete: bool,
     /// The losses.
-    pub health: Health,
+    pub(crate) health: Health,
     /// The energy of its devices in joules, if [sampled](profiler_core::Sampling::nvml).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub energy_j: Option<f64>,
+    pub(crate) energy_j: Option<f64>,
 }
 
 impl Compared {

@@ -22,8 +22,8 @@ use crate::profile::profiles::Profiles;
 pub use amount::{Amount, Budget, at_least, at_most, between, exactly};
 pub(crate) use quantity::Quantity;
 use scope::Scope;
-use violations::{COMPLETENESS, Section};
 pub use violations::{Violation, Violations};
+use violations::{COMPLETENESS, Section};
 
 /// Starts a chain of budgets, which [`assert`](Expect::assert) or [`check`](Expect::check) ends.
 ///
@@ -232,7 +232,7 @@ impl<'a> Expect<'a> {
         let budgets = std::mem::take(&mut self.budgets);
         let violations = self.check().err();
         #[cfg(feature = "test-reports")]
-        crate::check::ci::publish(Location::caller(), || {
+        crate::check::ci::CiReport::publish(Location::caller(), || {
             report::report_of(&budgets, violations.as_ref())
         });
         let text = violations.map(|violations| violations.to_string()).unwrap_or_default();

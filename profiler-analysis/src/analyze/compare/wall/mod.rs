@@ -137,7 +137,7 @@ pub struct WallChange {
     /// The assumed share by which processes differ, if needed. See [`Compare::run_variation`].
     pub assumed_variation: Option<f64>,
     /// The factors that widen the bounds because the SM clocks of both sides differ, if so.
-    pub clocks: Option<ClockFactors>,
+    pub(crate) clocks: Option<ClockFactors>,
     /// Runs before and after.
     pub runs: [usize; 2],
     /// Processes before and after. Wall times differ more between processes than between runs of
