@@ -137,13 +137,12 @@ const SHOWN_DETAILS: usize = 4;
 
 /// A range and the cost of a finding directly in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Place {
+pub(crate) struct Place {
     /// The range's path; `None` outside any range.
-    pub path: Option<String>,
+    pub(crate) path: Option<String>,
     /// The time on the clock.
     #[serde(rename = "cost_ns", serialize_with = "as_ns")]
-    pub cost: Duration,
+    pub(crate) cost: Duration,
 }
 
 /// A finding.
@@ -159,7 +158,7 @@ pub struct Finding {
     /// A short description with its numbers.
     pub title: String,
     /// The ranges, costliest first.
-    pub places: Vec<Place>,
+    pub(crate) places: Vec<Place>,
     /// Its time on the run's clock.
     #[serde(rename = "cost_ns", serialize_with = "as_ns")]
     pub cost: Duration,

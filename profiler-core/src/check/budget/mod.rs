@@ -22,8 +22,8 @@ use crate::profile::profiles::Profiles;
 pub use amount::{Amount, Budget, at_least, at_most, between, exactly};
 pub(crate) use quantity::Quantity;
 use scope::Scope;
-pub use violations::{Violation, Violations};
 use violations::{COMPLETENESS, Section};
+pub use violations::{Violation, Violations};
 
 /// Starts a chain of budgets, which [`assert`](Expect::assert) or [`check`](Expect::check) ends.
 ///
