@@ -440,7 +440,7 @@ fn look_at_one(folder: &Folder, profile: &Profile, other: &Profile) {
         is_safe("path of a range", &group.key().to_string());
     }
     is_readable("steps", &profile.steps("*").to_string());
-    is_readable("memory", &profile.memory().map(|memory| memory.to_string()).unwrap_or_default());
+    profile.memory().iter().for_each(|memory| is_readable("memory", &memory.to_string()));
     is_readable("diagnosis", &profile.diagnose().to_string());
     for finding in profile.diagnose().findings() {
         is_readable("finding", &finding.to_string());

@@ -6,7 +6,7 @@
 //!
 #![cfg_attr(feature = "macros", doc = "```")]
 #![cfg_attr(not(feature = "macros"), doc = "```ignore")]
-//! use nvtx::{Domain, event};
+//! use nvtx::Domain;
 //!
 //! static LOADER: Domain = Domain::new("loader"); // a library's own events
 //!
@@ -16,7 +16,7 @@
 //! }
 //!
 //! fn load(batch: u64) -> f32 {
-//!     let _range = LOADER.range(event("load").payload(batch)); // more than a name
+//!     let _range = LOADER.event("load").payload(batch).range(); // more than a name
 //!     batch as f32
 //! }
 //!

@@ -281,7 +281,7 @@ const OUTPUTS: &[Output] = &[
         let waits = profile.waits();
         format!("{}{}", waits.by_range(), waits.in_range("*1*").count())
     }),
-    ("memory", |profile| format!("{:?}", profile.memory().is_some())),
+    ("memory", |profile| format!("{:?}", !profile.memory().is_empty())),
     ("steps", |profile| {
         let steps = ["*", "step", "again"].map(|path| profile.steps(path));
         steps.iter().map(ToString::to_string).collect()

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::{AnyReport, KernelNaming, Rule, StatsReport};
+use profiler_analysis::reports::{AnyReport, Rule, StatsReport};
 use profiler_core::Profile;
 
 fn main() {
@@ -66,8 +66,8 @@ fn reports(profile: &Profile) -> Vec<(String, AnyReport)> {
         .collect();
     let of = profile.reports();
     for (option, of) in [
-        ("base", of.kernel_names(KernelNaming::Base)),
-        ("mangled", of.kernel_names(KernelNaming::Mangled)),
+        ("base", of.base_names()),
+        ("mangled", of.mangled_names()),
         ("nvtx-name", of.with_range_names()),
     ] {
         for report in [StatsReport::CudaGpuKernSum, StatsReport::CudaGpuTrace] {

@@ -53,7 +53,7 @@ use profiler_core::tables::{
 pub use rules::{Rule, Rules};
 use sums::TimeSummary;
 pub(crate) use table::{Cells, Row, Unit, row};
-pub use texts::KernelNaming;
+use texts::KernelNaming;
 pub(crate) use texts::memory_text;
 pub(crate) use tracks::{NodeTimes, TrackSum};
 
@@ -409,8 +409,12 @@ pub struct Reports<'a> {
 
 impl<'a> Reports<'a> {
     setters! {
-        /// Sets the names of kernels: nsys's `:base` and `:mangled`.
-        kernel_names(naming: KernelNaming) naming = naming;
+        /// Names kernels by their function, without namespaces, template arguments and parameters,
+        /// like nsys's `:base`.
+        base_names() naming = KernelNaming::Base;
+        /// Names kernels by their mangled names, like nsys's `:mangled`; without one in a capture,
+        /// by the demangled name.
+        mangled_names() naming = KernelNaming::Mangled;
         /// Prefixes kernel names with the innermost range, like nsys's `:nvtx-name`:
         /// `forward/gemm`. `nvtx_kern_sum` ignores it, since it has a column for the range.
         with_range_names() with_range = true;

@@ -365,7 +365,7 @@ fn what_records_say_of_kernels_and_versions_is_written() {
     let path = folder.file("kinds.sqlite");
     let profile = Profile::load(recordings.join("tests/recordings/kinds-130001.gpuprof")).unwrap();
     profile.write_nsys(&path, |_, _| ()).unwrap();
-    let memory = profile.memory().unwrap();
+    let memory = profile.memory();
     let sum =
         |of: fn(&profiler_core::query::DeviceMemory<'_>) -> u64| memory.iter().map(of).sum::<u64>();
     let told = sum(|memory| memory.allocations + memory.frees);

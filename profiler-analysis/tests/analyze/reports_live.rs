@@ -9,7 +9,7 @@ use cupti::sys::generated::unified_memory_counter::{ADDRESS, COUNTER_KIND, END, 
 use cupti::{ActivityKind, Config};
 use nvtx::range;
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::{AnyReport, KernelNaming, Rule, Rules, StatsReport};
+use profiler_analysis::reports::{AnyReport, Reports, Rule, Rules, StatsReport};
 use profiler_core::{Profile, Profiler};
 use serde_json::Value;
 
@@ -54,13 +54,13 @@ fn number(row: &Value, name: &str) -> u64 {
 fn kernels_are_named_as_asked_and_summed_by_name() {
     let fake = Fake::new();
     let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));
-    let of = |naming| {
-        let report = profile.reports().kernel_names(naming).get(StatsReport::CudaGpuKernSum);
+    let of = |reports: Reports<'_>| {
+        let report = reports.get(StatsReport::CudaGpuKernSum);
         rows(&report).iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(of(KernelNaming::Demangled), ["void ns::gemm<float, 4>(float*, int)", "relu"]);
-    assert_eq!(of(KernelNaming::Base), ["gemm", "relu"]);
-    assert_eq!(of(KernelNaming::Mangled), ["_ZN2ns4gemmIfLi4EEEvPfi", "relu"]);
+    assert_eq!(of(profile.reports()), ["void ns::gemm<float, 4>(float*, int)", "relu"]);
+    assert_eq!(of(profile.reports().base_names()), ["gemm", "relu"]);
+    assert_eq!(of(profile.reports().mangled_names()), ["_ZN2ns4gemmIfLi4EEEvPfi", "relu"]);
 
     let gemm = &rows(&profile.stats(StatsReport::CudaGpuKernSum))[0];
     assert_eq!((number(gemm, "instances"), number(gemm, "total_ns")), (4, 12_000));

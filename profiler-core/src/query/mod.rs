@@ -66,7 +66,7 @@ use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
 pub use gap::{Gap, GapPart, GapSample, GapWait, Gaps, HostActivity, IdleCause, IdleReason};
 pub use group::{CallThread, KernelName, RangePath, StreamKey, TransferKey};
 pub use launch::{Launch, LaunchGroup, Launches};
-pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint, MemoryUse};
+pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint};
 pub use overlap::Overlap;
 use plan::Operations;
 pub use profiler_base::aggregate::{Group, Groups};

@@ -17,7 +17,7 @@ pub(crate) mod tracing_layer;
 pub use crate::record::context::{Attached, InContext};
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
 pub use environment::{FromEnv, Guard};
-pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger, Written};
+pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger};
 #[cfg(feature = "opentelemetry")]
 pub use gpu_spans::{GpuSpanCounts, GpuSpans};
 pub use profiler::Summarizing;

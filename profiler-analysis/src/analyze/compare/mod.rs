@@ -407,8 +407,7 @@ named_variants! {
     /// The sides with the subject.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
-    #[non_exhaustive]
-    pub enum Presence {
+    pub(crate) enum Presence {
         /// Both sides.
         Both = "both",
         /// Only after.
@@ -435,7 +434,7 @@ pub struct Change {
     /// The kind of subject.
     pub kind: ChangeKind,
     /// The sides with the subject.
-    pub status: Presence,
+    pub(crate) status: Presence,
     /// The range's domain; `None` for the default domain.
     pub domain: Option<Rc<str>>,
     /// The path of the range; for a kernel, its range if kernels are separated, else empty.
@@ -463,6 +462,16 @@ pub struct Change {
 }
 
 impl Change {
+    /// True if only the side after has the subject.
+    pub fn is_new(&self) -> bool {
+        self.status == Presence::New
+    }
+
+    /// True if only the side before has the subject.
+    pub fn is_gone(&self) -> bool {
+        self.status == Presence::Gone
+    }
+
     /// True if the values differ.
     pub fn differs(&self) -> bool {
         self.before != self.after

@@ -88,8 +88,8 @@ use profiler_core::profile::{Profile, Range, RangeNode};
 use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{CallId, Interval, OperationId, RangeId, ThreadId};
 pub use replay::ReplayError;
-use response::ModelConfidence;
-pub use response::{Agreement, Response};
+pub use response::Response;
+use response::{Agreement, ModelConfidence};
 pub use what_if::WhatIf;
 
 /// Counts of inferences in the graph, and of records that did not fit.
