@@ -1,4 +1,4 @@
-//! The reports of Nsight Systems as typed rows.
+//! The reports of Nsight Systems as text, CSV, JSON and values of serde.
 //!
 //! Each report has the name, columns and arithmetic of `nsys stats` of Nsight Systems 2025.3, so
 //! programs that read its CSV also read this crate's.
@@ -12,12 +12,10 @@
 //! let profile = Profile::load("run.gpuprof")?;
 //! println!("{}", profile.stats(StatsReport::CudaGpuKernSum)); // a table for people
 //! let csv = profile.stats("nvtx_gpu_proj_sum".parse()?).csv(); // nsys's file
-//! for kernel in profile.reports().cuda_kern_exec_sum().rows() {
-//!     println!("{} waited {:?}", kernel.kernel_name, kernel.queue.map(|queue| queue.med_ns));
-//! }
-//! for wait in profile.rules().within("step").cuda_api_sync().rows() {
-//!     println!("{} for {} ns: {}", wait.api_name, wait.duration_ns, Rule::CudaApiSync.advice());
-//! }
+//! let named = profile.reports().with_range_names().get(StatsReport::CudaGpuKernSum);
+//! println!("{} kernels: {}", named.len(), named.json());
+//! let waits = profile.rules().within("step").get(Rule::CudaApiSync);
+//! println!("{waits}\n{}", Rule::CudaApiSync.advice());
 //! # Ok(())
 //! # }
 //! ```

@@ -105,7 +105,7 @@ pub enum Inconclusive {
         /// The maximum share.
         most: f64,
     },
-    /// Records are missing, beyond a few [unmatched](Unmatched) ones: see
+    /// Records are missing, beyond a few unmatched ones: see
     /// [`Health`](profiler_core::Health).
     Incomplete,
     /// Collectives alone have the largest share besides work.
