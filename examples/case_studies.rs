@@ -23,7 +23,7 @@ use gpu_profiler_examples::diseases::Measured;
 use gpu_profiler_examples::mlp;
 use nvtx::{Dtype, Pipe};
 use profiler_analysis::compare;
-use profiler_analysis::diagnosis::{Bottleneck, Diagnosis, amdahl};
+use profiler_analysis::diagnosis::{Bottleneck, Diagnosis};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use profiler_core::query::Step;
@@ -168,7 +168,9 @@ fn on_tensor_cores(profile: &Profile, said: &Diagnosis) -> Option<f64> {
         (time + point.gpu_time.as_secs_f64(), flops + point.flops.unwrap_or(0.0))
     });
     let clock = said.verdict().clock.as_secs_f64();
-    (flops > 0.0 && clock > 0.0).then(|| amdahl(time / clock, time * roof / flops))
+    // Amdahl's law: this share of the clock becomes so many times faster.
+    let (share, factor) = (time / clock, time * roof / flops);
+    (flops > 0.0 && clock > 0.0).then(|| 1.0 / (1.0 - share + share / factor))
 }
 
 impl fmt::Display for Outcome {

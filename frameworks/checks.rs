@@ -154,7 +154,7 @@ pub(crate) fn synchronise_at_boundaries(synchronise: fn()) {
         }
     }
     SYNCHRONISE.get_or_init(|| synchronise);
-    profiler_core::session::on_context_change(changed);
+    profiler_core::Context::on_change(changed);
 }
 
 /// For each device, the kernels of each innermost range.

@@ -9,7 +9,8 @@ use cupti::Library;
 use cupti::counters::RangeProfiler;
 use gpu_profiler_tests::cuda::{Gpu, Handle, Stream};
 use gpu_profiler_tests::{harness, ncu};
-use profiler_analysis::measure::{L2, Measure, Measurement, Speed, Stop, Timing};
+use profiler_analysis::Speed;
+use profiler_analysis::measure::{L2, Measure, Measurement, Stop, Timing};
 use profiler_analysis::prelude::*;
 use profiler_core::Profiler;
 

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use cupti::Library;
-use cupti::counters::{RangeProfiler, Set};
+use cupti::counters::{MemoryLevel, RangeProfiler, Set};
 use gpu_profiler_examples::bound::{self, Bound as Kernels};
 use gpu_profiler_tests::harness;
 use nvtx::{Dtype, Pipe, Work};
@@ -15,7 +15,7 @@ use profiler_analysis::kernels::TcUse;
 use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{Bound, Limit, Origin};
 use profiler_core::Profiler;
-use profiler_core::counters::{MemoryLevel, count_ranges};
+use profiler_core::counters::count_ranges;
 
 const TIMES: usize = 5;
 

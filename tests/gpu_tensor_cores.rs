@@ -74,7 +74,7 @@ fn products() {
             if kernels.count() == 0 {
                 continue;
             }
-            let op = tensor_cores.ops().rows().iter().find(|op| op.path == path).unwrap();
+            let op = tensor_cores.ops().iter().find(|op| op.path == path).unwrap();
             let flops = 5.0 * f64::from(m) * f64::from(n) * f64::from(k);
             let plain = f64::from(numbers.plain_per_cycle()) * multiprocessors * hertz;
             let rate = flops / kernels.gpu_time().as_secs_f64() / plain;
@@ -114,7 +114,7 @@ fn products() {
     // The large ones are so fast that it was tried.
     for numbers in [Numbers::F16, Numbers::Bf16, Numbers::Tf32] {
         let path = format!("{}/{:?}", numbers.name(), SIZES[0]);
-        let op = tensor_cores.ops().rows().iter().find(|op| op.path == path).unwrap();
+        let op = tensor_cores.ops().iter().find(|op| op.path == path).unwrap();
         assert_eq!(op.status, TcStatus::Using, "{op:?}");
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));

@@ -3,42 +3,53 @@
 //! A [`Collector`] records GPU operations (kernels, copies, memsets, synchronisations) and the
 //! driver calls that caused them. Each record of a call has the calling thread and its tag, the
 //! *word* that the thread had set ([`calls::set_word`]). A profiler stores its current range there;
-//! this crate has no notion of ranges. [`record`] has a type for every kind of record that CUPTI
-//! writes, with four exceptions: OpenACC, OpenMP, preemptions, and kernels launched by kernels
-//! before sm_70. Those are [`Record::Unknown`], with their bytes.
+//! this crate has no notion of ranges.
 //!
 //! ```no_run
 //! use cupti::{Collector, Config, Library, Record};
 //!
-//! # fn main() -> Result<(), cupti::Error> {
-//! let library = Library::open()?; // is_unavailable() where there is no GPU
-//! let collector = Collector::start(&library, &Config::new())?; // is_busy() under nsys or ncu
-//! // ... work that uses CUDA, on any thread ...
-//! let collected = collector.stop()?; // waits for the GPU
-//! for record in &collected.records {
-//!     if let Record::Kernel(kernel) = record {
-//!         println!("{:?}: {} ns", collected.records.name(kernel.name), kernel.span.end_ns - kernel.span.start_ns);
+//! fn work() { /* uses CUDA, on any thread */ }
+//!
+//! fn main() -> Result<(), cupti::Error> {
+//!     let library = match Library::open() {
+//!         Err(error) if error.is_unavailable() => return Ok(work()), // names what is missing
+//!         library => library?,
+//!     };
+//!     let collector = Collector::start(&library, &Config::new())?; // is_busy() under nsys or ncu
+//!     work();
+//!     let collected = collector.stop()?; // waits for the GPU
+//!     for record in &collected.records {
+//!         if let Record::Kernel(kernel) = record {
+//!             let ns = kernel.span.end_ns - kernel.span.start_ns;
+//!             println!("{:?}: {ns} ns", collected.records.name(kernel.name));
+//!         }
 //!     }
+//!     println!("{:?}", collected.losses);
+//!     Ok(())
 //! }
-//! # Ok(())
-//! # }
 //! ```
 //!
-//! [`Config`] selects what is collected: kinds of records, calls of the runtime API, events of CUDA
-//! graphs, and the program's own handler of callbacks ([`Callbacks`]). A collection can
-//! [pause](Collector::pause) and be bounded by `cudaProfilerStart` and `cudaProfilerStop`. It can
-//! be [drained](Collector::drain) while it runs, so that a long one needs little memory.
-//! [`support`] reports what this machine and process allow.
+//! | to | open |
+//! | --- | --- |
+//! | select kinds of records, calls of the runtime API, events of graphs | [`Config`] |
+//! | pause, drain a long collection, stop | [`Collector`], [`Collected`] |
+//! | read records: every kind that CUPTI writes | [`record`], [`Records`] |
+//! | read calls with their threads and tags | [`calls`] |
+//! | handle callbacks of CUPTI in the program | [`Callbacks`], [`callbacks`] |
+//! | count and sample with hardware | [`counters`] |
+//! | see what this machine and process allow | [`support`](support()) |
+//! | test without a GPU, with the same function table | the feature `fake` |
 //!
-//! The crate prints nothing, catches panics at the C boundary, never calls `cuptiFinalize`, and
-//! never touches CUPTI in a forked child. It takes no lock in a CUDA call, with these exceptions: a
-//! thread's first call, first graph event and first handled callback of a collection; a handled
-//! callback while its thread ends; each use of the profiler switch.
+//! - Records: OpenACC, OpenMP, preemptions, and kernels launched by kernels before sm_70 are
+//!   [`Record::Unknown`], with their bytes.
+//! - Threads: any thread may call CUDA during a collection. A CUDA call takes no lock, except a
+//!   thread's first call, first graph event and first handled callback of a collection, a handled
+//!   callback while its thread ends, and each use of the profiler switch.
+//! - Cost: CUPTI's own work and a log entry for each call; `docs/guide/overhead.md` has the figures.
+//! - Safety: the crate prints nothing, catches panics at the C boundary, never calls
+//!   `cuptiFinalize`, and never touches CUPTI in a forked child.
 //!
 //! Linux only; tested on x86-64, compiled for aarch64 and not run there.
-//!
-//! Without a GPU, driver or libcupti, the error of [`Library::open`] names what is missing. The
-//! feature `fake` has a fake with the same function table, for tests.
 
 #![cfg(target_os = "linux")]
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(target_os = "linux"))))]

@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use profiler_analysis::compare::{Change, Compare, Comparison, Quantity, Speed, Undecidable};
+use profiler_analysis::Speed;
+use profiler_analysis::compare::{Change, Compare, Comparison, Quantity, Undecidable};
 use profiler_base::text::printable;
 use profiler_core::Profile;
 use serde::Serialize;

@@ -34,9 +34,8 @@ pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
             hint_at_limit(out, args.limit, shapes.rows().len())
         }
         format => {
-            let by_range = by_range.map(AnyReport::from);
-            let reports = [classes.into()].into_iter().chain(by_range);
-            let reports = reports.chain([shapes.report().clone().into()]).collect();
+            let reports = [classes].into_iter().chain(by_range);
+            let reports = reports.chain([shapes.report()]).collect();
             reports::write(out, format, named(reports))
         }
     })
@@ -50,16 +49,12 @@ pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
     output.write_in(format.is_for_people(), |out| match format {
         TableFormat::Table => {
             out.show_rows(&tensor_cores, args.limit)?;
-            let (ops, kernels) = (tensor_cores.ops().len(), tensor_cores.kernels().len());
-            hint_at_limit(out, args.limit, ops.max(kernels).max(tensor_cores.groups().len()))
+            let rows = tensor_cores.reports().iter().map(|report| report.len()).max();
+            hint_at_limit(out, args.limit, rows.unwrap_or(0))
         }
-        format => {
-            let (ops, kernels) = (tensor_cores.ops().clone(), tensor_cores.kernels().clone());
-            let groups = tensor_cores.groups().clone();
-            reports::write(out, format, named(vec![ops.into(), kernels.into(), groups.into()]))
-        }
+        format => reports::write(out, format, named(tensor_cores.reports().into())),
     })?;
-    let unused = tensor_cores.ops().rows().iter();
+    let unused = tensor_cores.ops().iter();
     let unused = unused.filter(|op| op.status == TcStatus::EligibleNotUsing);
     let paths: Vec<&str> = unused.map(|op| op.path.as_str()).collect();
     match paths.first() {

@@ -125,9 +125,9 @@ impl Output {
             Self::File(to) => to,
         };
         let bar = progress::bar("writing", 0, false);
-        let written = profile.write_nsys(to, |progress| {
-            bar.set_length(progress.of);
-            bar.set_position(progress.rows);
+        let written = profile.write_nsys(to, |rows, total| {
+            bar.set_length(total);
+            bar.set_position(rows);
         });
         bar.finish_and_clear();
         Ok(written?)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use profiler_analysis::Error;
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::{AnyReport, GapThreshold, KernelNaming, Rule, StatsReport};
+use profiler_analysis::reports::{AnyReport, Rule, StatsReport};
 use profiler_base::table::Table;
 use profiler_base::text;
 use profiler_core::Profile;
@@ -21,17 +21,24 @@ use crate::output::{Output, write_json};
 use crate::suggest;
 use crate::terminal::Text;
 
+#[derive(Debug, Clone, Copy)]
+enum Naming {
+    Base,
+    Mangled,
+}
+
 /// A report and its style of kernel names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NamedReport {
     report: StatsReport,
-    naming: KernelNaming,
+    /// Base or mangled names instead of demangled ones.
+    naming: Option<Naming>,
     with_range: bool,
 }
 
 impl NamedReport {
     fn plain(report: StatsReport) -> Self {
-        Self { report, naming: KernelNaming::default(), with_range: false }
+        Self { report, naming: None, with_range: false }
     }
 
     /// Parses a name such as `cuda_gpu_kern_sum:nvtx-name:base`.
@@ -42,8 +49,8 @@ impl NamedReport {
         let mut chosen = Self::plain(name.parse().map_err(|error| usage(&error, name, names))?);
         for part in parts {
             match part {
-                "base" => chosen.naming = KernelNaming::Base,
-                "mangled" => chosen.naming = KernelNaming::Mangled,
+                "base" => chosen.naming = Some(Naming::Base),
+                "mangled" => chosen.naming = Some(Naming::Mangled),
                 "nvtx-name" => chosen.with_range = true,
                 _ => {
                     return Err(Failure::Usage(format!(
@@ -56,7 +63,11 @@ impl NamedReport {
     }
 
     pub(crate) fn of(self, profile: &Profile) -> AnyReport {
-        let reports = profile.reports().kernel_names(self.naming);
+        let reports = match self.naming {
+            None => profile.reports(),
+            Some(Naming::Base) => profile.reports().base_names(),
+            Some(Naming::Mangled) => profile.reports().mangled_names(),
+        };
         let reports = if self.with_range { reports.with_range_names() } else { reports };
         reports.get(self.report)
     }
@@ -97,7 +108,7 @@ pub(crate) fn analyze(args: AnalyzeArgs) -> Result<(), Failure> {
     }
     if let Some(ms) = args.gap {
         let gap = Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX);
-        rules = rules.gap(GapThreshold::LongerThan(gap));
+        rules = rules.min_gap(gap);
     }
     let mut found = Vec::new();
     output.write_in(format.is_for_people(), |out| {

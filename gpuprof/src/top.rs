@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::CudaApiSum;
+use profiler_analysis::reports::StatsReport;
 use profiler_base::display::Layout;
 use profiler_base::table::Table;
 use profiler_base::text::{csv_cell, printable};
@@ -15,7 +15,7 @@ use profiler_base::units::percent;
 use profiler_core::Profile;
 use profiler_core::profile::ProcessRangeGroup;
 use profiler_core::query::Group;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::args::{TableFormat, TopArgs, TopSort, TopTable};
 use crate::failure::Failure;
@@ -23,6 +23,17 @@ use crate::input::note_losses;
 use crate::output::write_json;
 
 const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
+
+/// A row of nsys's report on API calls.
+#[derive(Deserialize)]
+struct CallSum {
+    name: String,
+    num_calls: u64,
+    total_ns: u64,
+    avg_ns: f64,
+    min_ns: u64,
+    max_ns: u64,
+}
 
 /// The sums for one name.
 #[derive(Serialize)]
@@ -94,7 +105,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     for file in &args.io.files {
         let profile = args.numbers.profile(file)?;
         note_losses(file, &profile);
-        files.push(Top::of(file, &profile, args));
+        files.push(Top::of(file, &profile, args)?);
     }
     match args.format.get() {
         TableFormat::Json => output.write(|out| write_json(out, &files)),
@@ -130,18 +141,18 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
 }
 
 impl Top {
-    fn of(file: &Path, profile: &Profile, args: &TopArgs) -> Self {
+    fn of(file: &Path, profile: &Profile, args: &TopArgs) -> Result<Self, Failure> {
         let rows = |table: TopTable| {
             let is_asked = args.of.is_empty() || args.of.contains(&table);
-            is_asked.then(|| Rows::of(table, profile, args))
+            is_asked.then(|| Rows::of(table, profile, args)).transpose()
         };
-        Self {
+        Ok(Self {
             file: file.display().to_string(),
             complete: profile.health().is_complete(),
-            kernels: rows(TopTable::Kernels),
-            ranges: rows(TopTable::Ranges),
-            api: rows(TopTable::Api),
-        }
+            kernels: rows(TopTable::Kernels)?,
+            ranges: rows(TopTable::Ranges)?,
+            api: rows(TopTable::Api)?,
+        })
     }
 
     fn tables(&self) -> impl Iterator<Item = (TopTable, &Rows)> {
@@ -161,16 +172,17 @@ impl TopTable {
 }
 
 impl Rows {
-    fn of(table: TopTable, profile: &Profile, args: &TopArgs) -> Self {
+    fn of(table: TopTable, profile: &Profile, args: &TopArgs) -> Result<Self, Failure> {
         let mut rows = match table {
             TopTable::Kernels => {
                 let groups = profile.query().kernels().by_kernel();
                 groups.iter().map(Row::kernel).collect()
             }
             TopTable::Api => {
-                let report = profile.reports().cuda_api_sum();
-                let rows = report.rows().iter();
-                rows.map(Row::call).collect()
+                let report = serde_json::to_value(profile.stats(StatsReport::CudaApiSum));
+                let calls = report.and_then(serde_json::from_value::<Vec<CallSum>>);
+                let calls = calls.map_err(|error| Failure::Error(format!("API calls: {error}")))?;
+                calls.into_iter().map(Row::call).collect()
             }
             TopTable::Ranges => ranges(profile),
         };
@@ -198,7 +210,7 @@ impl Rows {
         let limit = if args.limit == 0 { usize::MAX } else { args.limit };
         let more = rows.len().saturating_sub(limit);
         rows.truncate(limit);
-        Self { rows, more, outside }
+        Ok(Self { rows, more, outside })
     }
 
     fn text(&self, table: TopTable, layout: Layout) -> String {
@@ -268,20 +280,19 @@ impl Row {
         }
     }
 
-    fn call(CudaApiSum { name, num_calls, time, .. }: &CudaApiSum) -> Self {
-        let (name, count, times) = (name.to_string(), *num_calls, time);
+    fn call(call: CallSum) -> Self {
         Self {
-            name,
+            name: call.name,
             work: None,
-            count,
-            time_ns: times.total_ns,
+            count: call.num_calls,
+            time_ns: call.total_ns,
             own_ns: None,
             host_ns: None,
             share: 0.0,
-            mean_ns: times.avg_ns,
+            mean_ns: call.avg_ns,
             inferred_ns: None,
-            min_ns: Some(times.min_ns),
-            max_ns: Some(times.max_ns),
+            min_ns: Some(call.min_ns),
+            max_ns: Some(call.max_ns),
         }
     }
 

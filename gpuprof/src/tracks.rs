@@ -13,9 +13,9 @@ use crate::reports;
 
 pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
     let ((output, profile), format) = (args.io.open()?, args.format.get());
-    let mut reports = vec![("tracks".to_owned(), profile.track_sums().into(), None)];
+    let mut reports = vec![("tracks".to_owned(), profile.track_sums(), None)];
     if args.by_range {
-        reports.push(("range_tracks".to_owned(), profile.range_track_sums().into(), None));
+        reports.push(("range_tracks".to_owned(), profile.range_track_sums(), None));
     }
     let losses: Vec<String> = profile.series().filter_map(losses).collect();
     output.write_in(format.is_for_people(), |out| {

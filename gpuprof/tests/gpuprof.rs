@@ -1791,7 +1791,7 @@ fn tracks_are_what_the_library_says() {
         result_of_notes(args([&"tracks", &"--by-range", &"--format", &"json", &file])).json();
     assert_eq!(both["tracks"].as_array().unwrap().len(), 8);
     let rows = both["range_tracks"].as_array().unwrap();
-    assert_eq!(rows.len(), profile.range_track_sums().rows().len());
+    assert_eq!(rows.len(), profile.range_track_sums().len());
     let read = rows.iter().find(|row| row["Range"] == "step" && row["Metric"] == "DRAM read");
     assert_eq!(
         (&read.unwrap()["Unit"], &read.unwrap()["Total Unit"]),

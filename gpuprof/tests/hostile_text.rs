@@ -442,7 +442,7 @@ fn look_at_one(folder: &Folder, profile: &Profile, other: &Profile) {
         is_safe("path of a range", &group.key().to_string());
     }
     is_readable("steps", &profile.steps("*").to_string());
-    is_readable("memory", &profile.memory().map(|memory| memory.to_string()).unwrap_or_default());
+    profile.memory().iter().for_each(|memory| is_readable("memory", &memory.to_string()));
     is_readable("diagnosis", &profile.diagnose().to_string());
     for finding in profile.diagnose().findings() {
         is_readable("finding", &finding.to_string());
@@ -540,7 +540,7 @@ fn no_text_of_a_program_reaches_an_output_unchanged() {
     let path = folder.0.join("program\u{1b}[2J\u{202e}.gpuprof");
     profile.save(&path).unwrap();
     let capture = folder.0.join("program\nINJECTED.sqlite");
-    profile.write_nsys(&capture, |_| {}).unwrap();
+    profile.write_nsys(&capture, |_, _| {}).unwrap();
     let captured = profiler_analysis::nsys::read(&capture).unwrap();
     look_at_the_library(&folder, &profile, &captured);
     look_at_the_program(0, &folder, &path, &capture);

@@ -4,79 +4,54 @@
 //! Compute, CUPTI) show it beside the GPU's work, and a profiler inside the process receives it
 //! through [`observer`]. Libraries and programs with annotations depend only on this crate.
 //!
-//! ```
-//! fn attention() {
-//!     let _range = nvtx::range("attention");
-//!     // The range lasts until `_range` is dropped: a return, a `?` and a panic end it too.
-//! }
-//! # attention();
-//! ```
+#![cfg_attr(feature = "macros", doc = "```")]
+#![cfg_attr(not(feature = "macros"), doc = "```ignore")]
+//! use nvtx::Domain;
 //!
-//! With the attribute (feature `macros`) a whole function is a range:
+//! static LOADER: Domain = Domain::new("loader"); // a library's own events
 //!
-//! ```
-//! # #[cfg(feature = "macros")] {
-//! #[nvtx::annotate]
+//! #[nvtx::annotate] // a call of the function is a range
 //! fn forward(x: f32) -> f32 {
 //!     x * 2.0
 //! }
-//! assert_eq!(forward(1.0), 2.0);
-//! # }
+//!
+//! fn load(batch: u64) -> f32 {
+//!     let _range = LOADER.event("load").payload(batch).range(); // more than a name
+//!     batch as f32
+//! }
+//!
+//! fn main() {
+//!     nvtx::name_current_thread("trainer");
+//!     for batch in 0..3 {
+//!         let _step = nvtx::range!("step"); // ends when it is dropped: a return, a `?` and a panic
+//!         let loss = forward(load(batch)); // end it too
+//!         if loss == 0.0 {
+//!             nvtx::mark("no loss");
+//!         }
+//!     }
+//! }
 //! ```
 //!
-//! # Overview
-//!
-//! | to record | use |
+//! | to record | open |
 //! | --- | --- |
-//! | work of a thread | [`range`](range()), [`range!`], [`annotate`](macro@annotate) |
-//! | work that may end on another thread | [`process_range`](process_range()), [`process_range!`] |
-//! | a moment | [`mark`](mark()), [`mark!`] |
-//! | more than a name: colour, category, number, fields | [`event`] |
-//! | the amount of work: operations, bytes, type | [`Work`], [`Event::flops`], [`Event::bytes`], [`Event::dtype`] |
-//! | a library's own events | [`Domain`], for a `static`; [`OwnedDomain`] |
-//! | a repeated name | [`register`]; the macros do it for literals |
-//! | the name of a thread, stream or device | [`name_current_thread`], [`cuda`], [`resource`] |
-//! | a lock unknown to tools | [`sync_object`] |
-//! | several typed values | [`schema`] |
-//! | a value over time | [`counter`] |
-//! | events with timestamps of their own | [`deferred`], [`time`] |
+//! | work of a thread, or work that may end on another one | [`range`](range()), [`process_range`](process_range()), [`annotate`](macro@annotate) |
+//! | more than a name: colour, category, number, fields, declared work | [`event`](event()), [`Event`], [`Work`], [`schema`] |
+//! | a moment | [`mark`](mark()) |
+//! | a library's own events; repeated names | [`Domain`], [`OwnedDomain`], [`register`] |
+//! | futures, iterators and streams as ranges | [`Instrument`] |
+//! | names of threads, streams and devices; locks | [`name_current_thread`], [`cuda`], [`resource`](resource()), [`sync_object`](sync_object()) |
+//! | values over time; events with their own timestamps | [`counter`], [`deferred`], [`time`] |
+//! | what tools receive, and how one attaches | [`initialize`], [`is_attached`] |
 //!
-//! # Cost
+//! - Threads: any thread may record. Events take no lock, except the first event of a domain, a call
+//!   site and a schema.
+//! - Cost: without a tool and an observer, a range takes less than 1 ns: a relaxed load and a branch.
+//!   With a tool, only a name of more than 255 bytes is copied to the heap.
 //!
-//! Without a tool and an observer, a range costs a relaxed load and a branch at its start. Its end
-//! costs a branch, unless the compiler removes it. The pair takes less than 1 ns. The macros then
-//! compute neither the name nor the options. With a tool, only a name of more than 255 bytes is
-//! copied to the heap. Events take no lock, except the first event of a domain, a call site and a
-//! schema.
-//!
-//! # Tools
-//!
-//! The first range of the process loads the library in `NVTX_INJECTION64_PATH` (`nsys profile` sets
-//! the variable), as NVTX's own headers do. Unlike these, the crate does not find a tool that is
-//! linked into the program. If the library cannot be loaded or refuses, ranges continue without a
-//! tool, and [`attach_error`] returns the reason.
-//!
-//! `nsys profile --capture-range=nvtx --nvtx-capture=step` starts at a range of that name only if
-//! the name is a registered string, as from [`range!("step")`](range!),
-//! [`annotate`](macro@annotate) and [`register`]. For `nvtx::range("step")` set
-//! `NSYS_NVTX_PROFILER_REGISTER_ONLY=0`.
-//!
-//! Tools receive names as UTF-8. A NUL inside a name is replaced by `?` for tools, since NVTX's
-//! names end at the first NUL; an [`observer`] receives the original name. Names may be empty and
-//! of any length. Tools have their own limits: nsys 2023.4 drops events with unregistered names of
-//! more than about 64 KiB.
-//!
-//! A forked child inherits the parent's tool and searches for one only if the parent had not done
-//! so. Ranges take no lock and are safe in the child. The child deadlocks if another thread of the
-//! parent held a lock at the fork: in the first event of a domain, call site or schema, in its
-//! first call of this crate, or in making a category.
-//!
-//! # Features
-//!
-//! - `enable` (default): without it every call compiles to nothing, so annotations need no `cfg`.
-//! - `macros` (default): [`annotate`](macro@annotate).
-//! - `stream`: [`Instrument`] for streams, besides futures and iterators.
-//! - `tracing`: `NvtxLayer`, which records the spans of `tracing` as ranges.
+//! The features `enable` and `macros` are on by default. Without `enable` every call compiles to
+//! nothing, so annotations need no `cfg`. `stream` instruments streams, and `tracing` has
+//! `NvtxLayer`, which records spans as ranges.
+
 #![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
 // Unsafe code is only in `sys`.
 #![deny(unsafe_code)]
@@ -168,6 +143,28 @@ pub fn is_attached() -> bool {
 /// Searches for the tool and initializes it.
 ///
 /// The first event also does so. A call at the start of `main` spares the first event this delay.
+///
+/// # Tools
+///
+/// The first range of the process loads the library in `NVTX_INJECTION64_PATH` (`nsys profile` sets
+/// the variable), as NVTX's own headers do. Unlike these, the crate does not find a tool that is
+/// linked into the program. If the library cannot be loaded or refuses, ranges continue without a
+/// tool, and [`attach_error`] returns the reason.
+///
+/// `nsys profile --capture-range=nvtx --nvtx-capture=step` starts at a range of that name only if
+/// the name is a registered string, as from [`range!("step")`](range!),
+/// [`annotate`](macro@annotate) and [`register`]. For `nvtx::range("step")` set
+/// `NSYS_NVTX_PROFILER_REGISTER_ONLY=0`.
+///
+/// Tools receive names as UTF-8. A NUL inside a name is replaced by `?` for tools, since NVTX's
+/// names end at the first NUL; an [`observer`] receives the original name. Names may be empty and
+/// of any length. Tools have their own limits: nsys 2023.4 drops events with unregistered names of
+/// more than about 64 KiB.
+///
+/// A forked child inherits the parent's tool and searches for one only if the parent had not done
+/// so. Ranges take no lock and are safe in the child. The child deadlocks if another thread of the
+/// parent held a lock at the fork: in the first event of a domain, call site or schema, in its
+/// first call of this crate, or in making a category.
 pub fn initialize() {
     if state::has_tool() {
         sys::functions::initialize(None);

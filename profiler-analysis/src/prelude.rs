@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use profiler_core::DisplayOptions;
+use profiler_core::GpuTest;
 use profiler_core::profile::Kernel;
 use profiler_core::query::{Groups, Query};
-use profiler_core::testing::GpuTest;
 use profiler_core::{Profile, Profiler, TextReport};
 
 use crate::check::gpu_test::GatedTest;
@@ -16,19 +16,16 @@ use crate::critical_path::Dependencies;
 use crate::diagnosis::{Diagnoser, Diagnosis, Thresholds, Verdict};
 use crate::error::Error;
 use crate::formats::Export;
-#[cfg(feature = "nsys")]
-use crate::formats::NsysProgress as Progress;
 use crate::formats::stacks::{StackRoot, Stacks};
 #[cfg(feature = "parquet")]
 use crate::formats::{FleetPart, ParquetOptions};
 use crate::gate::Gate;
 use crate::kernels::{
-    Classifier, KernelClass, KernelClassSum, LaunchShape, LaunchShapes, RangeClass, RangeClassSum,
-    SmLimits, TensorCoreUse, TensorCores,
+    Classifier, KernelClass, LaunchShape, LaunchShapes, SmLimits, TensorCoreUse, TensorCores,
 };
 use crate::measure::{Measure, Measurement, PairMeasurement};
 use crate::ranks::Ranks;
-use crate::reports::{AnyReport, RangeTrackSum, Report, Reports, Rules, StatsReport, TrackSum};
+use crate::reports::{AnyReport, Reports, Rules, StatsReport};
 use crate::roofline::{Declared, Peaks, Roofline};
 use crate::scorecard::{Scorecard, Targets};
 use sealed::Sealed;
@@ -295,7 +292,7 @@ pub trait ProfileExt: Sealed {
     /// `covered_ns`. For totals, `mean` is the rate per second. With process ranges, the last line
     /// has `process_ranges`: for each name `instances`, `open`, `host_ns` and `inclusive`.
     /// `inclusive` is [by time](profiler_core::profile::ProcessRangeGroup::is_by_time) if `by_time`
-    /// is true. The last line also has `tracks` with the fields of [`TrackSum`], and `samplers`
+    /// is true. The last line also has `tracks` with the rows of [`track_sums`](Self::track_sums), and `samplers`
     /// with each sampler's metrics, losses and failure.
     ///
     /// A range has `replayed` ([`replayed`](profiler_core::profile::RangeSummary::replayed)) and
@@ -307,7 +304,8 @@ pub trait ProfileExt: Sealed {
 
     /// Writes the profile as a capture file for `nsys stats`, `nsys analyze` and other readers of
     /// nsys's files. The file appears when complete. It replaces an existing file; if that is a
-    /// link, its target. `progress` is called every 50,000 rows and at the end.
+    /// link, its target. `progress` is called with the written rows and the
+    /// rows in total, as far as known, every 50,000 rows and at the end.
     ///
     /// Ranges read from a capture retain their row number, which nsys's reports call `RangeId`. The
     /// file contains no environment, user, host name or path. With the profile's
@@ -330,26 +328,25 @@ pub trait ProfileExt: Sealed {
     fn write_nsys(
         &self,
         path: impl AsRef<Path>,
-        progress: impl FnMut(Progress),
+        progress: impl FnMut(u64, u64),
     ) -> Result<(), Error>;
 
     /// The reports of nsys on this profile.
     fn reports(&self) -> Reports<'_>;
 
-    /// Returns one report by name, with nsys's defaults. Use [`reports`](Self::reports) for typed
-    /// rows and options.
+    /// Returns one report by name, with nsys's defaults. [`reports`](Self::reports) has options.
     fn stats(&self, report: StatsReport) -> AnyReport;
 
     /// The rules of nsys on this profile, with the defaults of [`Rules`].
     fn rules(&self) -> Rules<'_>;
 
     /// Every [track](Profile::tracks) with samples, summed up over the session.
-    fn track_sums(&self) -> Report<TrackSum>;
+    fn track_sums(&self) -> AnyReport;
 
     /// Sums up every [track](Profile::tracks) over the ranges of each path, while their inclusive
     /// work was on the track's device. Other work there is included. Flags are left out. Costs a
     /// visit of each sample for every range around it.
-    fn range_track_sums(&self) -> Report<RangeTrackSum>;
+    fn range_track_sums(&self) -> AnyReport;
 
     /// Returns the profile as one HTML page: the text of [`write_html`](Self::write_html).
     fn to_html(&self) -> String;
@@ -481,7 +478,7 @@ impl ProfileExt for Profile {
     fn write_nsys(
         &self,
         path: impl AsRef<Path>,
-        progress: impl FnMut(Progress),
+        progress: impl FnMut(u64, u64),
     ) -> Result<(), Error> {
         crate::formats::nsys::write_nsys(self, path, progress)
     }
@@ -498,12 +495,12 @@ impl ProfileExt for Profile {
         crate::reports::rules::rules(self)
     }
 
-    fn track_sums(&self) -> Report<TrackSum> {
-        crate::reports::tracks::track_sums(self)
+    fn track_sums(&self) -> AnyReport {
+        crate::reports::tracks::track_sums(self).into()
     }
 
-    fn range_track_sums(&self) -> Report<RangeTrackSum> {
-        crate::reports::tracks::range_track_sums(self)
+    fn range_track_sums(&self) -> AnyReport {
+        crate::reports::tracks::range_track_sums(self).into()
     }
 
     fn to_html(&self) -> String {
@@ -517,7 +514,7 @@ impl ProfileExt for Profile {
 
 /// Analysis methods of a [`Query`], on the operations that it selects. Sealed: implemented for that
 /// type alone.
-pub trait QueryExt<'a>: Sealed {
+pub trait QueryExt: Sealed {
     /// The kernels by device, name and launch shape.
     fn launch_shapes(&self) -> LaunchShapes;
 
@@ -532,19 +529,16 @@ pub trait QueryExt<'a>: Sealed {
     fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass>;
 
     /// Kernels by class as a report, for CSV and JSON, without copies and memsets.
-    fn kernel_class_sums(&self, classifier: &Classifier) -> Report<KernelClassSum>;
+    fn kernel_class_sums(&self, classifier: &Classifier) -> AnyReport;
 
     /// Kernels by range and class as a report, for CSV and JSON: by path, then longest time first.
-    fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum>;
-
-    /// Groups operations by range, without inner ranges, and class.
-    fn by_range_and_class(&self, classifier: &Classifier) -> Groups<RangeClass<'a>>;
+    fn range_class_sums(&self, classifier: &Classifier) -> AnyReport;
 
     /// Tensor-core use of the selected kernels.
     fn tensor_cores(&self) -> TensorCores;
 }
 
-impl<'a> QueryExt<'a> for Query<'a> {
+impl QueryExt for Query<'_> {
     fn launch_shapes(&self) -> LaunchShapes {
         crate::analyze::kernels::launches::query_launch_shapes(self)
     }
@@ -561,16 +555,12 @@ impl<'a> QueryExt<'a> for Query<'a> {
         crate::analyze::kernels::shares::query_by_kernel_class_with(self, classifier)
     }
 
-    fn kernel_class_sums(&self, classifier: &Classifier) -> Report<KernelClassSum> {
-        crate::analyze::kernels::shares::query_kernel_class_sums(self, classifier)
+    fn kernel_class_sums(&self, classifier: &Classifier) -> AnyReport {
+        crate::analyze::kernels::shares::query_kernel_class_sums(self, classifier).into()
     }
 
-    fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum> {
-        crate::analyze::kernels::shares::query_range_class_sums(self, classifier)
-    }
-
-    fn by_range_and_class(&self, classifier: &Classifier) -> Groups<RangeClass<'a>> {
-        crate::analyze::kernels::shares::query_by_range_and_class(self, classifier)
+    fn range_class_sums(&self, classifier: &Classifier) -> AnyReport {
+        crate::analyze::kernels::shares::query_range_class_sums(self, classifier).into()
     }
 
     fn tensor_cores(&self) -> TensorCores {

@@ -20,8 +20,8 @@ use nvtx::range;
 use own_process::of_its_own;
 use profiler_analysis::gate::{Gate, Outcome};
 use profiler_analysis::prelude::*;
+use profiler_core::GpuTest;
 use profiler_core::testing::ci::{Check, CheckOutcome, CiReport};
-use profiler_core::testing::gpu_test_with;
 use profiler_core::{Profile, Profiler, at_least, at_most, exactly, expect};
 use quick_xml::Reader;
 use quick_xml::events::Event;
@@ -283,7 +283,7 @@ fn fails_a_gate() {
     let path = Path::new(&std::env::var("GATE_FOLDER").unwrap()).join("step.json");
     let test = || {
         let profiler = Profiler::builder().library(fake.library().unwrap()).build();
-        gpu_test_with(profiler).unwrap().warm_up(0)
+        GpuTest::from_profiler(profiler).unwrap().warm_up(0)
     };
     let gate = Gate::new(path).runs(8, 8).ignore_times("wall time");
     test().baseline(gate.clone().update(true)).run(|| steps(&fake, 3, 1000));
@@ -298,7 +298,7 @@ fn is_skipped() {
         .library()
         .map_err(Into::into)
         .and_then(|library| Profiler::builder().library(library).build());
-    assert!(gpu_test_with(profiler).is_none());
+    assert!(GpuTest::from_profiler(profiler).is_none());
 }
 
 /// One test of this program under libtest, which captures its output, as on GitHub.

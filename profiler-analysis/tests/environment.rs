@@ -11,15 +11,21 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use cupti::fake::{Fake, Work};
+use profiler_analysis::from_env;
 use profiler_analysis::prelude::*;
-use profiler_analysis::{from_env, from_env_with};
+use profiler_core::session::{FromEnv, Guard};
 use profiler_core::{Profile, Profiler};
+
+fn profiling(fake: &Fake) -> Guard {
+    let profiler = || Profiler::builder().library(fake.library()?).build();
+    FromEnv::default().json(ProfileExt::json_lines).start_with(profiler)
+}
 
 /// The program: what it does depends on the variable alone. By itself it is the test of a variable that is not set.
 #[test]
 fn program() {
     let fake = Fake::new();
-    let profiling = from_env_with(|| Profiler::builder().library(fake.library()?).build());
+    let profiling = profiling(&fake);
     let expected = std::env::var("EXPECT_RECORDING").is_ok();
     assert_eq!((profiling.is_recording(), fake.is_subscribed()), (expected, expected));
     {
@@ -34,7 +40,7 @@ fn program() {
 #[test]
 fn program_that_cannot_record() {
     let fake = Fake::builder().held_by("another tool").build();
-    let profiling = from_env_with(|| Profiler::builder().library(fake.library()?).build());
+    let profiling = profiling(&fake);
     assert!(!profiling.is_recording());
 }
 
@@ -43,7 +49,7 @@ fn program_that_cannot_record() {
 #[should_panic(expected = "the program fails")]
 fn program_that_panics() {
     let fake = Fake::new();
-    let _profiling = from_env_with(|| Profiler::builder().library(fake.library()?).build());
+    let _profiling = profiling(&fake);
     let _step = nvtx::range("doomed");
     assert!(fake.enabled_kinds().len() > 99, "the program fails");
 }
@@ -52,7 +58,7 @@ fn program_that_panics() {
 #[test]
 fn program_that_exits() {
     let fake = Fake::new();
-    let profiling = from_env_with(|| Profiler::builder().library(fake.library()?).build());
+    let profiling = profiling(&fake);
     if profiling.is_recording() {
         let _step = nvtx::range("step");
         fake.launch(Work::kernel(c"work"));

@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use own_process::of_its_own;
-use profiler_analysis::compare::{Speed, WallCause};
+use profiler_analysis::Speed;
+use profiler_analysis::compare::WallCause;
 use profiler_analysis::gate::TimeKind::{Busy, Host, Kernel, Kernels, Wall};
 use profiler_analysis::gate::{CountOutcome, Gate, GateVerdict, Outcome, TimeChange};
 use profiler_analysis::prelude::*;
-use profiler_core::testing::gpu_test_with;
+use profiler_core::GpuTest;
 use profiler_core::{Error, Profile, Profiler};
 use serde_json::Value;
 
@@ -715,7 +716,7 @@ fn a_measured_test_stops_when_it_is_decided() {
         let fake = Fake::new();
         let profiler = Profiler::builder().library(fake.library().unwrap()).build();
         runs.set(0);
-        gpu_test_with(profiler).unwrap().warm_up(2).baseline(gate).try_run(|| {
+        GpuTest::from_profiler(profiler).unwrap().warm_up(2).baseline(gate).try_run(|| {
             runs.set(runs.get() + 1);
             let _range = range("work");
             fake.launch(Work::kernel(c"k").taking_ns(ns + runs.get() % 7));
@@ -731,7 +732,7 @@ fn a_measured_test_stops_when_it_is_decided() {
     assert!(!test(gate.clone(), 11_000).unwrap().is_pass(), "it was stopped");
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build();
-    let gated = gpu_test_with(profiler).unwrap().baseline(gate);
+    let gated = GpuTest::from_profiler(profiler).unwrap().baseline(gate);
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         gated.run(|| {
             let _range = range("work");

@@ -281,7 +281,7 @@ const OUTPUTS: &[Output] = &[
         let waits = profile.waits();
         format!("{}{}", waits.by_range(), waits.in_range("*1*").count())
     }),
-    ("memory", |profile| format!("{:?}", profile.memory().is_some())),
+    ("memory", |profile| format!("{:?}", !profile.memory().is_empty())),
     ("steps", |profile| {
         let steps = ["*", "step", "again"].map(|path| profile.steps(path));
         steps.iter().map(ToString::to_string).collect()
@@ -364,7 +364,7 @@ fn check_all((shape, make): &Shape) {
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("capture.sqlite");
         check(shape, "nsys, written and read", &profiles, &|profile| {
-            profile.write_nsys(&file, |_| ()).unwrap();
+            profile.write_nsys(&file, |_, _| ()).unwrap();
             profiler_analysis::nsys::read(&file).unwrap().health().to_string()
         });
         std::fs::remove_dir_all(&folder).unwrap();

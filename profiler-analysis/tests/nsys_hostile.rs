@@ -45,7 +45,7 @@ fn ask_everything(profile: &Profile, folder: &Folder) {
     let mut page = Vec::new();
     profile.write_html(&mut page).unwrap();
     let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_| ()).unwrap();
+    profile.write_nsys(&again, |_, _| ()).unwrap();
     // A call of a class that nobody knows is written as one of its API, and is then what its name says.
     let operations = |profile: &Profile| {
         let totals = profile.totals();
@@ -317,7 +317,7 @@ fn a_capture_takes_the_place_of_a_file_and_of_nothing_else() {
     use std::os::unix::fs::{FileTypeExt as _, symlink};
     let folder = Folder::new();
     let profile = profiler_analysis::nsys::read(train()).unwrap();
-    let write = |path: &Path| profile.write_nsys(path, |_| ());
+    let write = |path: &Path| profile.write_nsys(path, |_, _| ());
     let refused = |path: &Path, says: &str| {
         let error = write(path).unwrap_err().to_string();
         assert!(error.contains(says) && error.contains(&*path.to_string_lossy()), "{error}");

@@ -156,7 +156,7 @@ fn sums_up_random_captures(nsys: &OsStr) {
         let _ = std::fs::remove_file(&made);
         let truth = capture::write(&made, seed);
         let ours = folder.file(&format!("ours-{seed}.sqlite"));
-        profiler_analysis::nsys::read(&made).unwrap().write_nsys(&ours, |_| ()).unwrap();
+        profiler_analysis::nsys::read(&made).unwrap().write_nsys(&ours, |_, _| ()).unwrap();
         compare(nsys, &ours, &truth, seed);
         std::fs::remove_file(&ours).unwrap();
     }
@@ -210,7 +210,7 @@ fn sums_up_a_recording(nsys: &OsStr) {
         .join("../examples/recordings/quickstart-h200.gpuprof");
     let profile = Profile::load(recording).unwrap();
     let ours = folder.file("ours.sqlite");
-    profile.write_nsys(&ours, |_| ()).unwrap();
+    profile.write_nsys(&ours, |_, _| ()).unwrap();
     let totals = profile.totals();
     let ns = |time: Duration| time.as_nanos() as u64;
     let sum = |name: &str| -> (u64, u64) {
@@ -250,7 +250,7 @@ fn train(folder: &Folder) -> [std::path::PathBuf; 2] {
     // nsys wants to write beside it.
     let [theirs, ours] = ["theirs.sqlite", "ours.sqlite"].map(|name| folder.file(name));
     std::fs::copy(train, &theirs).unwrap();
-    profiler_analysis::nsys::read(&theirs).unwrap().write_nsys(&ours, |_| ()).unwrap();
+    profiler_analysis::nsys::read(&theirs).unwrap().write_nsys(&ours, |_, _| ()).unwrap();
     [theirs, ours]
 }
 

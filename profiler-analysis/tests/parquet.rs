@@ -195,7 +195,7 @@ fn tables_are_those_of_the_sqlite_file() {
         let folder = Folder::new();
         profile.write_parquet(&folder.0, &whole()).unwrap();
         let path = folder.0.join("file.sqlite");
-        profile.write_nsys(&path, |_| ()).unwrap();
+        profile.write_nsys(&path, |_, _| ()).unwrap();
         let connection = Connection::open(&path).unwrap();
         let mut tables =
             connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").unwrap();

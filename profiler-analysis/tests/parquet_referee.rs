@@ -259,10 +259,12 @@ fn sums_samples(python: &Path) -> Result<(), Failed> {
     let query = "SELECT device, metric, count(value), if(kind = 'total', sum(value), \
         sum(value * (\"end\" - start)) / sum(if(value IS NULL, 0, \"end\" - start))) FROM SAMPLES GROUP BY device, metric, kind";
     let answers = ask(python, &folder.0, &[query.to_owned()])?;
-    let ours = profile.track_sums().into_rows().into_iter().map(|sum| {
-        let flags = || profile.track(sum.device, &sum.name).map(|_| 0.6 * 4.0);
-        let value = sum.total.or(sum.mean).or_else(flags);
-        json!([sum.device, sum.name, sum.samples, value])
+    let sums = serde_json::to_value(profile.track_sums())?;
+    let ours = sums.as_array().unwrap().iter().map(|sum| {
+        let (device, name) = (sum["device"].as_u64().unwrap(), sum["name"].as_str().unwrap());
+        let flags = || profile.track(device as u32, name).map(|_| 0.6 * 4.0);
+        let value = sum["total"].as_f64().or(sum["mean"].as_f64()).or_else(flags);
+        json!([device, name, sum["samples"], value])
     });
     same("samples", &answers[0], ours)
 }

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::{AnyReport, GapThreshold, KernelNaming, Rule, StatsReport};
+use profiler_analysis::reports::{AnyReport, Rule, StatsReport};
 use profiler_core::Profile;
 
 fn main() {
@@ -66,8 +66,8 @@ fn reports(profile: &Profile) -> Vec<(String, AnyReport)> {
         .collect();
     let of = profile.reports();
     for (option, of) in [
-        ("base", of.kernel_names(KernelNaming::Base)),
-        ("mangled", of.kernel_names(KernelNaming::Mangled)),
+        ("base", of.base_names()),
+        ("mangled", of.mangled_names()),
         ("nvtx-name", of.with_range_names()),
     ] {
         for report in [StatsReport::CudaGpuKernSum, StatsReport::CudaGpuTrace] {
@@ -83,8 +83,7 @@ fn rules(profile: &Profile) -> Vec<(String, AnyReport)> {
         .iter()
         .map(|&rule| (format!("{rule}:rows=-1"), of.rows(None).get(rule)))
         .collect();
-    let gap = GapThreshold::LongerThan(Duration::from_millis(1));
-    let of = of.rows(None).gap(gap).chunks(7).below_percent(80.0);
+    let of = of.rows(None).min_gap(Duration::from_millis(1)).chunks(7).below_percent(80.0);
     all.push(("gpu_gaps:rows=-1:gap=1".to_owned(), of.get(Rule::GpuGaps)));
     let name = "gpu_time_util:rows=-1:chunks=7:threshold=80".to_owned();
     all.push((name, of.get(Rule::GpuTimeUtil)));

@@ -9,6 +9,7 @@ pub use serde_core;
 mod accessors;
 pub mod aggregate;
 pub mod background;
+pub mod collectives;
 pub mod display;
 pub mod distribution;
 pub mod hodges_lehmann;

@@ -5,18 +5,18 @@
 /// `second_text` returns the text behind `and`.
 #[macro_export]
 macro_rules! named_variants {
-    ($(#[$attribute:meta])* pub enum $type:ident $(with $method:ident)? $(in $all:ident)? {
+    ($(#[$attribute:meta])* $vis:vis enum $type:ident $(with $method:ident)? $(in $all:ident)? {
         $($(#[$of_variant:meta])* $variant:ident = $text:literal $(and $second:literal)?,)+
     }) => {
         $(#[$attribute])*
-        pub enum $type {
+        $vis enum $type {
             $($(#[$of_variant])* $variant,)+
         }
 
         impl $type {
             $(
                 /// All variants.
-                pub const $all: [Self; Self::VARIANTS.len()] = Self::VARIANTS;
+                $vis const $all: [Self; Self::VARIANTS.len()] = Self::VARIANTS;
             )?
 
             #[allow(dead_code, reason = "only some enums have a constant of all variants")]
@@ -25,7 +25,7 @@ macro_rules! named_variants {
             $(
                 /// The text in messages, tables and files.
                 #[must_use]
-                pub const fn $method(self) -> &'static str {
+                $vis const fn $method(self) -> &'static str {
                     self.variant_text()
                 }
             )?

@@ -14,7 +14,7 @@ use std::time::Duration;
 use cupti::fake::{Builder, Fake, Work};
 use nvtx::range;
 use profiler_core::statistics::Statistic;
-use profiler_core::testing::{GpuLock, gpu_test_with};
+use profiler_core::testing::GpuLock;
 use profiler_core::{Error, GpuTest, Profiler, exactly, expect, gpu_test};
 
 thread_local!(static FAKE: RefCell<Option<Fake>> = const { RefCell::new(None) });
@@ -49,7 +49,7 @@ fn kernel(taking_ns: u64) {
 
 #[test]
 fn only_the_repeats_are_measured() {
-    let test = gpu_test_with(profiler()).unwrap();
+    let test = GpuTest::from_profiler(profiler()).unwrap();
     let runs = Cell::new(0);
     let measured = test.warm_up(2).repeats(3).run(|| {
         runs.set(runs.get() + 1);
@@ -71,18 +71,19 @@ fn only_the_repeats_are_measured() {
 #[test]
 fn without_being_told_there_is_one_warm_up_and_one_repeat() {
     let runs = Cell::new(0);
-    let measured = gpu_test_with(profiler()).unwrap().run(|| runs.set(runs.get() + 1));
+    let measured = GpuTest::from_profiler(profiler()).unwrap().run(|| runs.set(runs.get() + 1));
     assert_eq!((runs.get(), measured.profiles().len()), (2, 1));
-    let none = gpu_test_with(profiler()).unwrap().warm_up(0).repeats(0).run(|| runs.set(0));
+    let none =
+        GpuTest::from_profiler(profiler()).unwrap().warm_up(0).repeats(0).run(|| runs.set(0));
     assert_eq!((runs.get(), none.profiles().len()), (0, 1));
 }
 
 #[test]
 fn a_session_that_cannot_start_is_an_error_and_no_skip() {
     let held = || profiler_of(Fake::builder().held_by("another tool"));
-    let error = gpu_test_with(held()).unwrap().try_run(|| ()).unwrap_err();
+    let error = GpuTest::from_profiler(held()).unwrap().try_run(|| ()).unwrap_err();
     assert!(error.is_busy(), "{error}");
-    let test = gpu_test_with(held()).unwrap();
+    let test = GpuTest::from_profiler(held()).unwrap();
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test.run(|| ())));
     let text = *panic.unwrap_err().downcast::<String>().unwrap();
     assert!(text.contains("could not be measured") && text.contains("another tool"), "{text}");
@@ -140,7 +141,7 @@ fn skipped_by_the_attribute(test: GpuTest) -> Result<(), Error> {
 
 #[test]
 fn skipped_by_hand() {
-    assert!(gpu_test_with(no_gpu()).is_none());
+    assert!(GpuTest::from_profiler(no_gpu()).is_none());
     assert!(!BODY_RAN.load(Ordering::Relaxed));
 }
 

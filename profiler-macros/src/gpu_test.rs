@@ -99,7 +99,7 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
 
     let krate = args.krate.clone().unwrap_or_else(|| quote!(::profiler_core));
     let begin = match &args.profiler {
-        Some(profiler) => quote!(#krate::testing::gpu_test_with(#profiler)),
+        Some(profiler) => quote!(#krate::GpuTest::from_profiler(#profiler)),
         None => quote!(#krate::gpu_test()),
     };
     let warm_up = args.warm_up.as_ref().map(|runs| quote!(.warm_up(#runs)));

@@ -9,7 +9,7 @@
 //! Budgets on times have a margin.
 
 use profiler_core::budget::Expect;
-use profiler_core::profile::CopyKind;
+use profiler_core::cupti::CopyKind;
 use profiler_core::{at_most, exactly};
 
 /// The budget of one batch. An additional kernel, copy or wait is a regression that needs no timing

@@ -25,7 +25,7 @@ impl fmt::Display for Error {
                  with builder().subscriber(false)",
             ),
             Self::Hooks => f.write_str(
-                "cannot start: eight other functions follow the ranges of this process (on_context_change); remove one",
+                "cannot start: eight other functions follow the ranges of this process (Context::on_change); remove one",
             ),
         }
     }

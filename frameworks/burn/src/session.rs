@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use burn::backend::cuda::CudaDevice;
 use parking_lot::Mutex;
-use profiler_core::session::on_context_change;
 use profiler_core::{Context, Profile, Profiler, ProfilerBuilder};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::filter_fn;
@@ -109,7 +108,7 @@ impl Builder {
         if self.subscriber {
             set_subscriber()?;
         }
-        if !on_context_change(changed) {
+        if !Context::on_change(changed) {
             return Err(Error::Hooks);
         }
         if let Some(known) = devices::devices() {

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::panic::Location;
 use std::time::Instant;
 
-use profiler_core::testing::GpuTest;
-use profiler_core::testing::ci::{self, Check, CheckOutcome, CiReport};
+use profiler_core::GpuTest;
+use profiler_core::testing::ci::{Check, CheckOutcome, CiReport};
 
 use crate::check::gate::{Gate, GateVerdict};
 use crate::check::measure::{Measure, Measurement, PairMeasurement};
@@ -77,7 +77,7 @@ impl GatedTest {
         let begin = Instant::now();
         let judged = self.try_run(work);
         let lasted = begin.elapsed();
-        ci::publish(Location::caller(), || report_of(&judged).lasting(lasted));
+        CiReport::publish(Location::caller(), || report_of(&judged).lasting(lasted));
         match judged {
             Ok(verdict) => {
                 assert!(verdict.is_pass(), "{verdict}");

@@ -21,8 +21,6 @@ use profiler_core::Profile;
 pub use export::Export;
 #[cfg(feature = "parquet")]
 pub use fleet::{FLEET_VIEWS, FleetPart, compact_fleet};
-#[cfg(feature = "nsys")]
-pub use nsys::Progress as NsysProgress;
 #[cfg(feature = "parquet")]
 pub use parquet::ParquetOptions;
 

@@ -82,7 +82,7 @@ pub(crate) fn write_parquet(
         .into_iter()
         .chain([RANGES_TABLE, SAMPLES_TABLE])
         .try_for_each(|tables| (&folder).create(tables))
-        .and_then(|()| Writer::write(profile, &folder, |_| ()))
+        .and_then(|()| Writer::write(profile, &folder, |_, _| ()))
         .and_then(|()| folder.finish())?;
     folder.new.into_inner().keep();
     Ok(())

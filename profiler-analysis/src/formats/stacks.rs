@@ -16,8 +16,7 @@ use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 
 use super::places::{self, Place, StreamNames};
-use profiler_core::profile::ProcessesById;
-use profiler_core::profile::{GpuOperation, HostState, Profile, RangeNode};
+use profiler_core::profile::{GpuOperation, HostState, Process, Profile, RangeNode};
 use profiler_core::query::GapPart;
 use profiler_core::tables::range_tree::NodeId;
 
@@ -382,7 +381,8 @@ enum Root {
 struct Roots<'a> {
     profile: &'a Profile,
     by: StackRoot,
-    processes: ProcessesById<'a>,
+    /// Finds a process by its id.
+    process: Box<dyn Fn(u32) -> Process<'a> + 'a>,
     /// By process and thread id.
     threads: FxHashMap<(u32, u32), &'a str>,
     streams: StreamNames,
@@ -399,8 +399,8 @@ impl<'a> Roots<'a> {
             }
             _ => StreamNames::default(),
         };
-        let processes = profile.processes_by_id();
-        Self { profile, by, processes, threads: named.collect(), streams }
+        let process = Box::new(profile.processes_by_id());
+        Self { profile, by, process, threads: named.collect(), streams }
     }
 
     fn key(&self, operation: &GpuOperation<'_>) -> Root {
@@ -422,7 +422,7 @@ impl<'a> Roots<'a> {
         let process = |id| {
             let name = match self.profile.process_id(id) {
                 0 => "host".to_owned(),
-                _ => self.processes.get(id).to_string(),
+                _ => (self.process)(id).to_string(),
             };
             frame(FrameKind::Process, name)
         };

@@ -19,7 +19,7 @@ const NO_COPIES: &str = "no copy or memset was recorded";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[non_exhaustive]
-pub enum OperationCategory {
+pub(crate) enum OperationCategory {
     /// A function of CUDA.
     CudaApi,
     /// A kernel.
@@ -87,7 +87,7 @@ sum_row! {
 
 row! {
     /// Copies of one kind, or memsets: a row of `cuda_gpu_mem_size_sum`.
-    CudaGpuMemSizeSum = "cuda_gpu_mem_size_sum" {
+    pub(crate) CudaGpuMemSizeSum = "cuda_gpu_mem_size_sum" {
         /// The number of copies or memsets.
         count: u64,
         /// Statistics of the bytes.
@@ -142,7 +142,7 @@ impl<'a> Reports<'a> {
     }
 
     /// Returns calls by function, sorted by total (longest first), then by name.
-    pub fn cuda_api_sum(self) -> Report<CudaApiSum> {
+    pub(crate) fn cuda_api_sum(self) -> Report<CudaApiSum> {
         let store = self.store();
         let mut groups = Groups::new();
         for call in self.calls() {
@@ -157,7 +157,7 @@ impl<'a> Reports<'a> {
 
     /// Returns kernels by name, sorted by total (longest first), then by instances (fewest first),
     /// then by name.
-    pub fn cuda_gpu_kern_sum(self) -> Report<CudaGpuKernSum> {
+    pub(crate) fn cuda_gpu_kern_sum(self) -> Report<CudaGpuKernSum> {
         let (groups, texts) =
             self.grouped(|what| matches!(what, What::Kernel { .. }).then_some(()));
         groups.report(NO_KERNELS, |group| {
@@ -168,7 +168,7 @@ impl<'a> Reports<'a> {
 
     /// Returns kernels by name, grid and block, in the order of
     /// [`cuda_gpu_kern_sum`](Self::cuda_gpu_kern_sum).
-    pub fn cuda_gpu_kern_gb_sum(self) -> Report<CudaGpuKernGbSum> {
+    pub(crate) fn cuda_gpu_kern_gb_sum(self) -> Report<CudaGpuKernGbSum> {
         let (groups, texts) = self.grouped(|what| match what {
             What::Kernel { details, .. } => Some((details.grid, details.block)),
             _ => None,
@@ -181,7 +181,7 @@ impl<'a> Reports<'a> {
     }
 
     /// Returns copies by kind, and memsets, by time; sorted by total (longest first), then by name.
-    pub fn cuda_gpu_mem_time_sum(self) -> Report<CudaGpuMemTimeSum> {
+    pub(crate) fn cuda_gpu_mem_time_sum(self) -> Report<CudaGpuMemTimeSum> {
         let (groups, texts) =
             self.grouped(|what| matches!(what, What::Copy(_) | What::Memset(_)).then_some(()));
         groups.report(NO_COPIES, |group| {
@@ -192,7 +192,7 @@ impl<'a> Reports<'a> {
 
     /// Returns copies by kind, and memsets, by bytes; sorted by total (largest first), then by
     /// name.
-    pub fn cuda_gpu_mem_size_sum(self) -> Report<CudaGpuMemSizeSum> {
+    pub(crate) fn cuda_gpu_mem_size_sum(self) -> Report<CudaGpuMemSizeSum> {
         let mut texts = OperationTexts::new(self);
         let mut groups = Groups::new();
         for operation in self.operations() {
@@ -211,7 +211,7 @@ impl<'a> Reports<'a> {
     }
 
     /// Returns kernels, copies and memsets by name, sorted by total (longest first), then by name.
-    pub fn cuda_gpu_sum(self) -> Report<CudaGpuSum> {
+    pub(crate) fn cuda_gpu_sum(self) -> Report<CudaGpuSum> {
         let (groups, texts) = self.grouped(OperationCategory::of);
         let report = groups.report("no kernel, copy or memset was recorded", |group| {
             let (category, operation) = (group.key.0, texts.get(group.key.1));
@@ -222,7 +222,7 @@ impl<'a> Reports<'a> {
 
     /// Returns calls, kernels, copies and memsets by name, sorted by total (longest first), then by
     /// name.
-    pub fn cuda_api_gpu_sum(self) -> Report<CudaApiGpuSum> {
+    pub(crate) fn cuda_api_gpu_sum(self) -> Report<CudaApiGpuSum> {
         let (mut groups, mut texts) = self.grouped(OperationCategory::of);
         let functions: Vec<u32> =
             functions(self).iter().map(|name| texts.texts.intern(name)).collect();

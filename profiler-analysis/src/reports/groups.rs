@@ -82,7 +82,7 @@ macro_rules! sum_row {
     }) => {
         $crate::reports::table::row! {
             $(#[$doc])*
-            $type = $name {
+            pub(crate) $type = $name {
                 #[doc = concat!("Percent of the time of all ", $whole, ".")]
                 time_percent: f64 => "Time" Percent,
                 /// The number of durations.

@@ -11,8 +11,7 @@ use profiler_core::tables::Interval;
 
 /// The minimum length of a gap between GPU operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub enum GapThreshold {
+pub(crate) enum GapThreshold {
     /// A gap is longer than this.
     LongerThan(Duration),
     /// A gap is longer than this share of the time from the first operation to the end of the last.
@@ -31,7 +30,7 @@ impl GapThreshold {
 
 row! {
     /// An idle time of a GPU: a row of the rule `gpu_gaps`.
-    GpuGap = "gpu_gaps" {
+    pub(crate) GpuGap = "gpu_gaps" {
         /// The number of the row, from 1.
         row: u64 => "Row#" Plain,
         /// The length.
@@ -49,7 +48,7 @@ row! {
 
 row! {
     /// An underused time of a GPU: a row of the rule `gpu_time_util`.
-    GpuTimeUtil = "gpu_time_util" {
+    pub(crate) GpuTimeUtil = "gpu_time_util" {
         /// The number of the row, from 1.
         row: u64 => "Row#" Plain,
         /// The sum of operation times in percent of the length; above 100 if operations are
@@ -118,7 +117,7 @@ impl Rules<'_> {
     }
 
     /// Idle times between operations of a device, longest first.
-    pub fn gpu_gaps(self) -> Report<GpuGap> {
+    pub(crate) fn gpu_gaps(self) -> Report<GpuGap> {
         let mut rows = Vec::new();
         for Busy { pid, device, operations, whole } in self.busy() {
             let threshold_ns = self.gap.ns(whole);
@@ -151,7 +150,7 @@ impl Rules<'_> {
     }
 
     /// Times with low use of a device, lowest first. Adjacent low parts form one row.
-    pub fn gpu_time_util(self) -> Report<GpuTimeUtil> {
+    pub(crate) fn gpu_time_util(self) -> Report<GpuTimeUtil> {
         let mut rows = Vec::new();
         for busy in self.busy() {
             self.add_parts(&busy, &mut rows);

@@ -16,7 +16,7 @@ row! {
     ///
     /// A launch waits in the queue from the call's return to the kernel's start. A kernel that
     /// starts before the return does not wait.
-    CudaKernExecSum = "cuda_kern_exec_sum" {
+    pub(crate) CudaKernExecSum = "cuda_kern_exec_sum" {
         /// The operating system's id of the process that launched.
         pid: u32 => "PID" Plain,
         /// The operating system's id of the thread that launched.
@@ -48,7 +48,7 @@ row! {
 
 row! {
     /// One kernel with its launch: a row of `cuda_kern_exec_trace`.
-    CudaKernExecTrace = "cuda_kern_exec_trace" {
+    pub(crate) CudaKernExecTrace = "cuda_kern_exec_trace" {
         /// The start of the launch call.
         api_start_ns: i64 => "API Start" Time,
         /// The duration of the call on the host.
@@ -134,7 +134,7 @@ impl<'a> Reports<'a> {
 
     /// Returns kernels by name, launching function, thread and device, sorted by the mean time from
     /// launch to end, longest first.
-    pub fn cuda_kern_exec_sum(self) -> Report<CudaKernExecSum> {
+    pub(crate) fn cuda_kern_exec_sum(self) -> Report<CudaKernExecSum> {
         let store = self.store();
         let mut texts = OperationTexts::new(self);
         let mut function_texts = Texts::default();
@@ -180,7 +180,7 @@ impl<'a> Reports<'a> {
     }
 
     /// Returns every kernel with its launch, by the start of the launch.
-    pub fn cuda_kern_exec_trace(self) -> Report<CudaKernExecTrace> {
+    pub(crate) fn cuda_kern_exec_trace(self) -> Report<CudaKernExecTrace> {
         let store = self.store();
         let mut texts = OperationTexts::new(self);
         let functions = functions(self);

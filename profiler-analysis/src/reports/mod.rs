@@ -1,4 +1,4 @@
-//! The reports of Nsight Systems as typed rows.
+//! The reports of Nsight Systems as text, CSV, JSON and values of serde.
 //!
 //! Each report has the name, columns and arithmetic of `nsys stats` of Nsight Systems 2025.3, so
 //! programs that read its CSV also read this crate's.
@@ -12,12 +12,10 @@
 //! let profile = Profile::load("run.gpuprof")?;
 //! println!("{}", profile.stats(StatsReport::CudaGpuKernSum)); // a table for people
 //! let csv = profile.stats("nvtx_gpu_proj_sum".parse()?).csv(); // nsys's file
-//! for kernel in profile.reports().cuda_kern_exec_sum().rows() {
-//!     println!("{} waited {:?}", kernel.kernel_name, kernel.queue.map(|queue| queue.med_ns));
-//! }
-//! for wait in profile.rules().within("step").cuda_api_sync().rows() {
-//!     println!("{} for {} ns: {}", wait.api_name, wait.duration_ns, Rule::CudaApiSync.advice());
-//! }
+//! let named = profile.reports().with_range_names().get(StatsReport::CudaGpuKernSum);
+//! println!("{} kernels: {}", named.len(), named.json());
+//! let waits = profile.rules().within("step").get(Rule::CudaApiSync);
+//! println!("{waits}\n{}", Rule::CudaApiSync.advice());
 //! # Ok(())
 //! # }
 //! ```
@@ -46,28 +44,17 @@ use profiler_base::display_by_default_layout;
 use profiler_base::{getters, setters};
 use serde::{Serialize, Serializer};
 
-pub use by_name::{
-    CudaApiGpuSum, CudaApiSum, CudaGpuKernGbSum, CudaGpuKernSum, CudaGpuMemSizeSum,
-    CudaGpuMemTimeSum, CudaGpuSum, OperationCategory,
-};
-pub use idle::{GapThreshold, GpuGap, GpuTimeUtil};
-pub use launches::{CudaKernExecSum, CudaKernExecTrace};
+use idle::GapThreshold;
 use profiler_core::profile::Profile;
 use profiler_core::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Tables, Thread, ThreadId, What,
 };
-pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
-pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
-pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
-pub use spans::{NameTree, RangeStack};
-pub use sums::{SizeSummary, TimeSummary};
+pub use rules::{Rule, Rules};
+use sums::TimeSummary;
 pub(crate) use table::{Cells, Row, Unit, row};
-pub use texts::KernelNaming;
+use texts::KernelNaming;
 pub(crate) use texts::memory_text;
-pub use traces::{CudaApiTrace, CudaGpuTrace};
-pub(crate) use tracks::NodeTimes;
-pub use tracks::{RangeTrackSum, TrackSum};
-pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};
+pub(crate) use tracks::{NodeTimes, TrackSum};
 
 /// The properties of a report besides its rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -248,6 +235,7 @@ trait AnyRows: fmt::Debug {
     fn csv(&self) -> String;
     fn json(&self) -> String;
     fn write_table(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    fn values(&self) -> serde_json::Result<serde_json::Value>;
 }
 
 impl<R: Row> AnyRows for Vec<R> {
@@ -262,10 +250,14 @@ impl<R: Row> AnyRows for Vec<R> {
     fn write_table(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         table::write_table(self, layout, f)
     }
+
+    fn values(&self) -> serde_json::Result<serde_json::Value> {
+        serde_json::to_value(self)
+    }
 }
 
-/// A report by name, without a type for its rows. `{}` prints a text table, with the same options
-/// as of a [`Report`].
+/// A report by name, without a type for its rows. `{}` prints a text table; `serde` writes the rows
+/// with their field names and units.
 #[derive(Debug)]
 #[must_use]
 pub struct AnyReport {
@@ -284,6 +276,13 @@ impl AnyReport {
     /// See [`Report::json`].
     pub fn json(&self) -> String {
         self.rows.json()
+    }
+}
+
+impl Serialize for AnyReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let rows = self.rows.values().map_err(serde::ser::Error::custom)?;
+        rows.serialize(serializer)
     }
 }
 
@@ -422,8 +421,12 @@ pub struct Reports<'a> {
 
 impl<'a> Reports<'a> {
     setters! {
-        /// Sets the names of kernels: nsys's `:base` and `:mangled`.
-        kernel_names(naming: KernelNaming) naming = naming;
+        /// Names kernels by their function, without namespaces, template arguments and parameters,
+        /// like nsys's `:base`.
+        base_names() naming = KernelNaming::Base;
+        /// Names kernels by their mangled names, like nsys's `:mangled`; without one in a capture,
+        /// by the demangled name.
+        mangled_names() naming = KernelNaming::Mangled;
         /// Prefixes kernel names with the innermost range, like nsys's `:nvtx-name`:
         /// `forward/gemm`. `nvtx_kern_sum` ignores it, since it has a column for the range.
         with_range_names() with_range = true;

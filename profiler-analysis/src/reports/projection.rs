@@ -5,11 +5,12 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::overlay::{self, Overlay, Times};
+use super::ranges::Style;
 use super::spans::{Prefixes, RangeStack, Span, Spans};
 use super::sums::TimeSummary;
 use super::table::{Unit, row};
 use super::texts::{OperationTexts, Texts, kernel_details};
-use super::{Report, Reports, Style};
+use super::{Report, Reports};
 use profiler_core::tables::range_tree::Tree;
 use profiler_core::tables::{Call, CallId, Interval, RangeId, Tables, ThreadId};
 
@@ -17,7 +18,7 @@ const NO_WORK: &str = "no GPU operation was recorded that was asked for in a ran
 
 row! {
     /// All ranges of one name and style with GPU work: a row of `nvtx_gpu_proj_sum`.
-    NvtxGpuProjSum = "nvtx_gpu_proj_sum" {
+    pub(crate) NvtxGpuProjSum = "nvtx_gpu_proj_sum" {
         /// The domain and name: `domain:name`, in the default domain `:name`.
         range: Arc<str> => "Range" Plain,
         /// The NVTX style.
@@ -48,7 +49,7 @@ row! {
 
 row! {
     /// One range with GPU work: a row of `nvtx_gpu_proj_trace`.
-    NvtxGpuProjTrace = "nvtx_gpu_proj_trace" {
+    pub(crate) NvtxGpuProjTrace = "nvtx_gpu_proj_trace" {
         /// The domain and name: `domain:name`, in the default domain `:name`.
         name: Arc<str> => "Name" Plain,
         /// The start of its first operation on the GPU.
@@ -86,7 +87,7 @@ row! {
     ///
     /// A kernel counts in every range around its launch. In two ranges of one name, its time counts
     /// twice.
-    NvtxKernSum = "nvtx_kern_sum" {
+    pub(crate) NvtxKernSum = "nvtx_kern_sum" {
         /// The ranges' domain and name; `None` for kernels launched outside ranges.
         nvtx_range: Option<Arc<str>> => "NVTX Range" Plain,
         /// The NVTX style of the ranges.
@@ -265,7 +266,7 @@ impl Reports<'_> {
     }
 
     /// Returns ranges with GPU work by name, sorted by total (longest first), then by name.
-    pub fn nvtx_gpu_proj_sum(self) -> Report<NvtxGpuProjSum> {
+    pub(crate) fn nvtx_gpu_proj_sum(self) -> Report<NvtxGpuProjSum> {
         #[derive(Default)]
         struct Sum {
             projected: Vec<u64>,
@@ -313,7 +314,7 @@ impl Reports<'_> {
 
     /// Returns every range with GPU work by start on the host; among simultaneous ones the longest
     /// first.
-    pub fn nvtx_gpu_proj_trace(self) -> Report<NvtxGpuProjTrace> {
+    pub(crate) fn nvtx_gpu_proj_trace(self) -> Report<NvtxGpuProjTrace> {
         let spans = Spans::new(self, true);
         let levels = spans.levels();
         let row = |ProjectedSpan { id, work, children }| {
@@ -403,7 +404,7 @@ impl Reports<'_> {
 
     /// Returns kernels by range, thread and name, sorted by range, then by thread, then by total
     /// (longest first).
-    pub fn nvtx_kern_sum(self) -> Report<NvtxKernSum> {
+    pub(crate) fn nvtx_kern_sum(self) -> Report<NvtxKernSum> {
         let store = self.store();
         let spans = Spans::new(self, true);
         let mut texts = Texts::default();

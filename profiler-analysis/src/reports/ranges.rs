@@ -15,7 +15,7 @@ const NO_THREAD_RANGES: &str = "no range of a thread was recorded";
 /// The NVTX style of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
-pub enum Style {
+pub(crate) enum Style {
     /// A range of a thread.
     PushPop,
     /// A range of the process.
@@ -57,7 +57,7 @@ sum_row! {
 
 row! {
     /// One range of a thread: a row of `nvtx_pushpop_trace`.
-    NvtxPushpopTrace = "nvtx_pushpop_trace" {
+    pub(crate) NvtxPushpopTrace = "nvtx_pushpop_trace" {
         /// The start of the range.
         start_ns: i64 => "Start" Time,
         /// The end; for an open range, the stop of the session.
@@ -91,7 +91,7 @@ row! {
 
 impl Reports<'_> {
     /// Returns ranges of both styles by name, sorted by total (longest first), then by name.
-    pub fn nvtx_sum(self) -> Report<NvtxSum> {
+    pub(crate) fn nvtx_sum(self) -> Report<NvtxSum> {
         let (groups, texts) = self.grouped_ranges(&[Style::PushPop, Style::StartEnd]);
         groups.report("no range was recorded", |group| {
             let (style, range) = (group.key.1, texts.get(group.key.0).clone());
@@ -100,7 +100,7 @@ impl Reports<'_> {
     }
 
     /// Returns ranges of threads by name, in the order of [`nvtx_sum`](Self::nvtx_sum).
-    pub fn nvtx_pushpop_sum(self) -> Report<NvtxPushpopSum> {
+    pub(crate) fn nvtx_pushpop_sum(self) -> Report<NvtxPushpopSum> {
         let (groups, texts) = self.grouped_ranges(&[Style::PushPop]);
         groups.report(NO_THREAD_RANGES, |group| {
             let range = texts.get(group.key.0).clone();
@@ -109,7 +109,7 @@ impl Reports<'_> {
     }
 
     /// Returns ranges of the process by name, in the order of [`nvtx_sum`](Self::nvtx_sum).
-    pub fn nvtx_startend_sum(self) -> Report<NvtxStartendSum> {
+    pub(crate) fn nvtx_startend_sum(self) -> Report<NvtxStartendSum> {
         let (groups, texts) = self.grouped_ranges(&[Style::StartEnd]);
         groups.report("no range of the process was recorded", |group| {
             let range = texts.get(group.key.0).clone();
@@ -136,7 +136,7 @@ impl Reports<'_> {
     }
 
     /// Returns every range of a thread by start; among ranges with one start the shorter first.
-    pub fn nvtx_pushpop_trace(self) -> Report<NvtxPushpopTrace> {
+    pub(crate) fn nvtx_pushpop_trace(self) -> Report<NvtxPushpopTrace> {
         let spans = Spans::new(self, false);
         let mut children = vec![(0_u64, 0_u64); spans.all.len()];
         for span in &spans.all {

@@ -51,7 +51,7 @@ impl Rule {
 
 row! {
     /// A call that waited: a row of the rule `cuda_api_sync`.
-    CudaApiSync = "cuda_api_sync" {
+    pub(crate) CudaApiSync = "cuda_api_sync" {
         /// The duration of the wait on the host.
         duration_ns: u64 => "Duration" Duration,
         /// The start of the call.
@@ -72,7 +72,7 @@ macro_rules! transfer_row {
     }) => {
         row! {
             $(#[$doc])*
-            $type = $name {
+            pub(crate) $type = $name {
                 /// The duration on the GPU.
                 duration_ns: u64 => "Duration" Duration,
                 /// The start on the GPU.
@@ -225,8 +225,10 @@ impl<'a> Rules<'a> {
         /// Restricts rules to the work of ranges, by path as in [`Profile::range`]. Gaps and idle
         /// times are determined for each instance separately.
         within(path: &'a str) path = Some(path);
-        /// Sets the minimum length of a gap.
-        gap(gap: GapThreshold) gap = gap;
+        /// Sets the length above which a time without operations is a gap.
+        min_gap(gap: Duration) gap = GapThreshold::LongerThan(gap);
+        /// Sets that length as a share of the time from the first operation to the end of the last.
+        min_gap_share(share: f64) gap = GapThreshold::Share(share);
         /// Sets the number of parts of the time for `gpu_time_util`, from 1 to 1,000; 30 by
         /// default.
         chunks(chunks: u32) chunks = chunks.clamp(1, 1000);
@@ -355,7 +357,7 @@ impl<'a> Rules<'a> {
     }
 
     /// Asynchronous copies from or to pageable memory, the longest first.
-    pub fn cuda_memcpy_async(self) -> Report<CudaMemcpyAsync> {
+    pub(crate) fn cuda_memcpy_async(self) -> Report<CudaMemcpyAsync> {
         let pageable = cupti::MemoryKind::PAGEABLE;
         let copies = self.found_copies(
             |verb| verb.starts_with("Memcpy") && verb.contains("Async"),
@@ -368,7 +370,7 @@ impl<'a> Rules<'a> {
 
     /// Returns synchronous copies, longest first. Copies of at most 64,000 bytes to a device are
     /// left out, since the host does not wait for them. Copies within one device are left out, too.
-    pub fn cuda_memcpy_sync(self) -> Report<CudaMemcpySync> {
+    pub(crate) fn cuda_memcpy_sync(self) -> Report<CudaMemcpySync> {
         let of_nsys = is_imported(self.store());
         let copies = self.found_copies(
             |verb| verb.starts_with("Memcpy") && !verb.contains("Async"),
@@ -390,7 +392,7 @@ impl<'a> Rules<'a> {
     }
 
     /// Synchronous memsets of pinned or managed memory, the longest first.
-    pub fn cuda_memset_sync(self) -> Report<CudaMemsetSync> {
+    pub(crate) fn cuda_memset_sync(self) -> Report<CudaMemsetSync> {
         let store = self.store();
         let is_meant = |verb: &str| verb.starts_with("Memset") && !verb.contains("Async");
         let rows = self.found(is_meant).into_iter().filter_map(|found| {
@@ -406,7 +408,7 @@ impl<'a> Rules<'a> {
 
     /// Returns calls that waited for a stream, a context or a device, longest first. Like in nsys,
     /// calls that waited for an event are left out.
-    pub fn cuda_api_sync(self) -> Report<CudaApiSync> {
+    pub(crate) fn cuda_api_sync(self) -> Report<CudaApiSync> {
         let store = self.store();
         let scopes = self.scopes();
         let mut texts = Texts::default();

@@ -8,7 +8,8 @@ use profiler_base::kernel_names::{KEPT, Level};
 use profiler_base::serialize_as_text;
 use rustc_hash::FxHashMap;
 
-use super::{Ends, EndsWith, Reports, Style, is_imported};
+use super::ranges::Style;
+use super::{Ends, EndsWith, Reports, is_imported};
 use profiler_core::tables::{Call, Interval, Label, RangeId, Tables, ThreadId};
 
 /// The text of every label of the store: `domain:name`, or `:name` in the default domain.
@@ -416,7 +417,7 @@ fn write_levels(
 /// The stacks of a report share their data: separate texts would have the length of the nesting
 /// depth.
 #[derive(Clone)]
-pub struct RangeStack {
+pub(crate) struct RangeStack {
     spans: Arc<Levels>,
     id: u32,
 }
@@ -427,7 +428,7 @@ impl RangeStack {
     }
 
     /// All numbers, its own first.
-    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
         self.spans.around(self.id)
     }
 
@@ -473,7 +474,7 @@ serialize_as_text!(NameTree);
 /// A range's name after two dashes for each range around it: `--:name`. Text of more than 128 pairs
 /// of dashes states the number of further pairs between them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NameTree {
+pub(crate) struct NameTree {
     pub(super) level: u32,
     pub(super) name: Arc<str>,
 }

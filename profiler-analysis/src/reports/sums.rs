@@ -7,38 +7,38 @@ use serde::Serialize;
 /// Statistics of durations in nanoseconds, not rounded; files have one decimal, like nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
-pub struct TimeSummary {
+pub(crate) struct TimeSummary {
     /// The sum.
-    pub total_ns: u64,
+    pub(crate) total_ns: u64,
     /// The arithmetic mean.
-    pub avg_ns: f64,
+    pub(crate) avg_ns: f64,
     /// The median; for an even number of values the mean of the two in the middle.
-    pub med_ns: f64,
+    pub(crate) med_ns: f64,
     /// The minimum.
-    pub min_ns: u64,
+    pub(crate) min_ns: u64,
     /// The maximum.
-    pub max_ns: u64,
+    pub(crate) max_ns: u64,
     /// The standard deviation of a sample (divided by n - 1); 0 for one value.
-    pub stddev_ns: f64,
+    pub(crate) stddev_ns: f64,
 }
 
 /// Statistics of sizes in bytes. The values are not rounded. Files have megabytes of 1,000,000
 /// bytes with three decimals, like nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
-pub struct SizeSummary {
+pub(crate) struct SizeSummary {
     /// The sum.
-    pub total_bytes: u64,
+    pub(crate) total_bytes: u64,
     /// The arithmetic mean.
-    pub avg_bytes: f64,
+    pub(crate) avg_bytes: f64,
     /// The median; for an even number of values the mean of the two in the middle.
-    pub med_bytes: f64,
+    pub(crate) med_bytes: f64,
     /// The minimum.
-    pub min_bytes: u64,
+    pub(crate) min_bytes: u64,
     /// The maximum.
-    pub max_bytes: u64,
+    pub(crate) max_bytes: u64,
     /// The standard deviation of a sample (divided by n - 1); 0 for one value.
-    pub stddev_bytes: f64,
+    pub(crate) stddev_bytes: f64,
 }
 
 impl TimeSummary {

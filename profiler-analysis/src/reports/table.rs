@@ -160,7 +160,7 @@ pub trait Row: fmt::Debug + Serialize {
 /// `field: Type => "Header" Unit` fills one column. `field: Type => |row, cells| ...` fills the
 /// columns that the expression adds. A field without an arrow fills none.
 macro_rules! row {
-    ($(#[$doc:meta])* $type:ident = $name:literal {
+    ($(#[$doc:meta])* $vis:vis $type:ident = $name:literal {
         $($(#[$attribute:meta])* $field:ident: $of:ty
             $(=> $header:literal $unit:ident)?
             $(=> |$row:ident, $cells:ident| $add:expr)?,)+
@@ -168,8 +168,8 @@ macro_rules! row {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, serde::Serialize)]
         #[non_exhaustive]
-        pub struct $type {
-            $($(#[$attribute])* pub $field: $of,)+
+        $vis struct $type {
+            $($(#[$attribute])* $vis $field: $of,)+
         }
 
         impl $crate::reports::Row for $type {

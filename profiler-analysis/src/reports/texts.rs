@@ -13,8 +13,7 @@ use profiler_core::tables::{Call, KernelNames, Operation, Tables, What, Work};
 
 /// The form of a kernel's name in reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum KernelNaming {
+pub(crate) enum KernelNaming {
     /// The C++ name with template arguments and parameters. A capture has nsys's own spelling,
     /// which sometimes differs from other demanglers.
     #[default]

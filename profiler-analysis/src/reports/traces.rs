@@ -11,7 +11,7 @@ use profiler_core::tables::What;
 
 row! {
     /// One call: a row of `cuda_api_trace`.
-    CudaApiTrace = "cuda_api_trace" {
+    pub(crate) CudaApiTrace = "cuda_api_trace" {
         /// The start of the call.
         start_ns: i64 => "Start" Time,
         /// The duration on the host; `None` if the call had not returned.
@@ -35,7 +35,7 @@ row! {
 
 row! {
     /// One kernel, copy or memset: a row of `cuda_gpu_trace`. Fields of the other kinds are `None`.
-    CudaGpuTrace = "cuda_gpu_trace" {
+    pub(crate) CudaGpuTrace = "cuda_gpu_trace" {
         /// The start on the GPU.
         start_ns: i64 => "Start" Time,
         /// The duration on the GPU.
@@ -87,7 +87,7 @@ fn add_size(cells: &mut Cells<'_>, names: [&'static str; 3], size: Option<[u32; 
 
 impl Reports<'_> {
     /// Returns every call by start; calls of a thread with one start in the order of the calls.
-    pub fn cuda_api_trace(self) -> Report<CudaApiTrace> {
+    pub(crate) fn cuda_api_trace(self) -> Report<CudaApiTrace> {
         let store = self.store();
         let functions = functions(self);
         let thread_names: Vec<Option<Arc<str>>> =
@@ -115,7 +115,7 @@ impl Reports<'_> {
     }
 
     /// Returns every kernel, copy and memset by start.
-    pub fn cuda_gpu_trace(self) -> Report<CudaGpuTrace> {
+    pub(crate) fn cuda_gpu_trace(self) -> Report<CudaGpuTrace> {
         let store = self.store();
         let mut texts = OperationTexts::new(self);
         // nsys's form of device names: `NVIDIA H200 (0)`.

@@ -18,7 +18,7 @@ const NO_RANGES: &str = "no range had work on a device while that was sampled";
 
 row! {
     /// A sampled track over the whole session.
-    TrackSum = "tracks" {
+    pub(crate) TrackSum = "tracks" {
         /// The sampler.
         device: u32 => "GPU" Plain,
         /// The metric's label.
@@ -125,7 +125,7 @@ fn add_total(cells: &mut Cells<'_>, total: Option<f64>, unit: TrackUnit) {
 
 row! {
     /// A sampled track while the work of the ranges of one path was on its device.
-    RangeTrackSum = "range_tracks" {
+    pub(crate) RangeTrackSum = "range_tracks" {
         /// The path.
         path: String => "Range" Plain,
         /// The number of entries.

@@ -11,7 +11,7 @@ const NO_MANAGED: &str = "no migration or page fault of managed memory was recor
 
 row! {
     /// The page faults of one instruction of the host: a row of `um_cpu_page_faults_sum`.
-    UmCpuPageFaultsSum = "um_cpu_page_faults_sum" {
+    pub(crate) UmCpuPageFaultsSum = "um_cpu_page_faults_sum" {
         /// The number of faults.
         cpu_page_faults: u64 => "CPU Page Faults" Plain,
         /// The instruction: in a capture its function, else its address; `None` if unknown.
@@ -25,7 +25,7 @@ row! {
 
 row! {
     /// Events of the pages of one address: a row of `um_sum`.
-    UmSum = "um_sum" {
+    pub(crate) UmSum = "um_sum" {
         /// The start of the pages.
         virtual_address: u64 => "Virtual Address" Address,
         /// Bytes migrated to the device; `None` if none.
@@ -48,7 +48,7 @@ row! {
 
 row! {
     /// Events of all managed memory: the row of `um_total_sum`.
-    UmTotalSum = "um_total_sum" {
+    pub(crate) UmTotalSum = "um_total_sum" {
         /// Bytes migrated to devices; `None` if none.
         host_to_device_bytes: Option<u64> => "Total HtoD Migration Size" Bytes,
         /// Bytes migrated to the host; `None` if none.
@@ -99,7 +99,7 @@ impl UmSum {
 impl Reports<'_> {
     /// Returns page faults of the host by accessing instruction, most frequent first, then by name.
     /// Recorded under the conditions of [`um_sum`](Self::um_sum).
-    pub fn um_cpu_page_faults_sum(self) -> Report<UmCpuPageFaultsSum> {
+    pub(crate) fn um_cpu_page_faults_sum(self) -> Report<UmCpuPageFaultsSum> {
         type Place<'a> = (Option<&'a str>, Option<(&'a str, u32)>);
         let store = self.store();
         let mut counts: BTreeMap<Place<'_>, u64> = BTreeMap::new();
@@ -126,7 +126,7 @@ impl Reports<'_> {
     ///
     /// Recorded if CUPTI counts it (`UNIFIED_MEMORY_COUNTER`), or if nsys does
     /// (`--cuda-um-cpu-page-faults`, `--cuda-um-gpu-page-faults`).
-    pub fn um_sum(self) -> Report<UmSum> {
+    pub(crate) fn um_sum(self) -> Report<UmSum> {
         let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
         for event in &self.store().managed {
             sums.entry(event.address).or_default().add(event.what, event.time.ns());
@@ -153,7 +153,7 @@ impl Reports<'_> {
 
     /// Returns all managed memory in one row. Recorded under the conditions of
     /// [`um_sum`](Self::um_sum).
-    pub fn um_total_sum(self) -> Report<UmTotalSum> {
+    pub(crate) fn um_total_sum(self) -> Report<UmTotalSum> {
         let events = &self.store().managed;
         let mut sum = Sum::default();
         events.iter().for_each(|event| sum.add(event.what, event.time.ns()));

@@ -6,11 +6,10 @@ use base64::Engine as _;
 use cupti::fake::{Fake, Work};
 use hmac_sha256::Hash;
 use nvtx::range;
-use profiler_analysis::compare;
-use profiler_analysis::compare::{
-    Change, ChangeKind, Compare, Comparison, Presence, Quantity, Speed,
-};
+use profiler_analysis::compare::{Change, ChangeKind, Compare, Comparison, Quantity};
+use profiler_analysis::{Speed, compare};
 use profiler_core::{Profile, Profiler};
+use serde_json::Value;
 
 const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
 
@@ -35,6 +34,12 @@ fn steps(count: usize, gemm_ns: u64, seed: u64) -> Profile {
             fake.launch(Work::kernel(c"relu").taking_ns(30_000 + random.u64(0..600)));
         }
     })
+}
+
+/// The largest consumers of time before and after.
+fn leaders(of: &Comparison) -> Vec<Value> {
+    let json = serde_json::to_value(of).unwrap();
+    json["bottlenecks"].as_array().unwrap().clone()
 }
 
 fn found<'c>(
@@ -62,11 +67,11 @@ fn what_is_compared_with_itself_is_the_same() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     let same = Compare::new().by_range(true).between(&profile, &profile);
     assert!(!same.counts_differ() && same.is_complete());
-    assert!(same.changes().iter().all(|row| !row.differs() && row.status == Presence::Both));
+    assert!(same.changes().iter().all(|row| !row.differs() && !row.is_new() && !row.is_gone()));
     let times: Vec<_> = same.changes().iter().filter_map(|row| row.times).collect();
     assert!(times.len() > 10 && times.iter().all(|times| !times.is_clear));
     assert!(times.iter().all(|times| times.ratio == 1.0 && times.before == times.after));
-    assert!(same.leaders().iter().all(|of| !of.moved && of.before == of.after));
+    assert!(leaders(&same).iter().all(|of| of["moved"] == false && of["before"] == of["after"]));
     let text = same.to_string();
     assert!(
         text.contains("Every count is the same") && text.contains("Every time on the GPU"),
@@ -91,7 +96,7 @@ fn of_a_program_that_did_not_change_nothing_is_clear() {
         assert!(!comparison.counts_differ());
         let times: Vec<_> = comparison.changes().iter().filter_map(|row| row.times).collect();
         assert!(times.len() > 20 && !times.iter().any(|times| times.is_clear), "{comparison}");
-        assert!(comparison.leaders().iter().all(|of| !of.moved), "{comparison}");
+        assert!(leaders(&comparison).iter().all(|of| of["moved"] == false), "{comparison}");
         // These two runs of 4 ms differ by 8.8 %.
         assert_eq!(comparison.wall().speed, Speed::Undecided, "{comparison}");
     }
@@ -153,7 +158,7 @@ fn of_several_runs_each_is_one_value() {
     let row = found(&comparison, Some("gemm<float>"), "", Quantity::GpuNs);
     let times = row.times.unwrap();
     assert!(times.by_run && times.is_clear && row.varies, "{row:?}");
-    assert_eq!((times.before.count, comparison.before().len()), (24, 6));
+    assert_eq!((times.before.count, comparison.runs()[0]), (24, 6));
     let kernels = found(&comparison, Some("gemm<float>"), "", Quantity::Kernels);
     assert_eq!((kernels.before, kernels.after, kernels.varies), (4, 4, false), "of a run");
     assert!(comparison.to_string().contains("from run to run"), "{comparison}");
@@ -203,20 +208,20 @@ fn kernels_are_matched_by_name_and_shape() {
             (
                 row.kernel.as_deref().unwrap(),
                 row.shape.map(shape).unwrap(),
-                row.status,
+                [row.is_new(), row.is_gone()],
                 row.reshaped.map(shape),
             )
         })
         .collect();
-    use Presence::{Both, Gone, New};
+    let [both, new, gone] = [[false, false], [true, false], [false, true]];
     assert_eq!(
         rows,
         [
-            ("gemm<float>", (132, 256), Both, None),
-            ("gemm<float>", (264, 128), New, Some((264, 256))),
-            ("gemm<float>", (264, 256), Gone, Some((264, 128))),
-            ("new", (128, 256), New, None),
-            ("old", (128, 256), Gone, None),
+            ("gemm<float>", (132, 256), both, None),
+            ("gemm<float>", (264, 128), new, Some((264, 256))),
+            ("gemm<float>", (264, 256), gone, Some((264, 128))),
+            ("new", (128, 256), new, None),
+            ("old", (128, 256), gone, None),
         ]
     );
     let text = comparison.to_string();
@@ -227,7 +232,7 @@ fn kernels_are_matched_by_name_and_shape() {
     // As many kernels as before, but not the same ones.
     assert!(comparison.counts_differ());
     let by_range = Compare::new().by_range(true).between(&before, &after);
-    assert_eq!(found(&by_range, Some("old"), "step", Quantity::Kernels).status, Gone);
+    assert!(found(&by_range, Some("old"), "step", Quantity::Kernels).is_gone());
 }
 
 #[test]
@@ -242,18 +247,20 @@ fn what_leads_is_told_when_it_moved() {
     };
     let (before, after) = (program(5_000_000, 10), program(10_000, 900_000_000));
     let comparison = compare(&before, &after);
-    let [kernel, time, idle] = comparison.leaders() else { panic!("three respects") };
-    assert_eq!((kernel.of, time.of, idle.of), ("kernel", "time", "idle"));
-    let leader = kernel.before.as_ref().unwrap();
-    assert!(leader.name == "gemm<float>" && (leader.share - 5.0 / 6.0).abs() < 1e-6, "{leader:?}");
-    assert_eq!(kernel.after.as_ref().unwrap().name, "relu");
-    assert!(kernel.moved && time.after.as_ref().unwrap().name == "copies");
-    assert!(kernel.to_string().ends_with("-> relu (99.0 %), which is another"), "{kernel}");
+    let all = leaders(&comparison);
+    let [kernel, time, idle] = &all[..] else { panic!("three respects") };
+    assert_eq!([kernel, time, idle].map(|of| &of["of"]), ["kernel", "time", "idle"]);
+    let leader = &kernel["before"];
+    assert_eq!(leader["name"], "gemm<float>");
+    assert!((leader["share"].as_f64().unwrap() - 5.0 / 6.0).abs() < 1e-6, "{leader}");
+    assert_eq!(kernel["after"]["name"], "relu");
+    assert!(kernel["moved"] == true && time["after"]["name"] == "copies");
+    let text = comparison.to_string();
+    assert!(text.contains("-> relu (99.0 %), which is another"), "{text}");
     let nothing = record(|_| ());
-    assert!(
-        compare(&nothing, &nothing).leaders().iter().all(|of| of.before.is_none() && !of.moved)
-    );
-    assert_eq!(compare(&[] as &[Profile], &nothing).before().len(), 0);
+    let nothing_leads = |of: &Value| of["before"].is_null() && of["moved"] == false;
+    assert!(leaders(&compare(&nothing, &nothing)).iter().all(nothing_leads));
+    assert_eq!(compare(&[] as &[Profile], &nothing).runs(), [0, 1]);
 }
 
 /// Names may hold anything: on a page they are text, in Markdown too.

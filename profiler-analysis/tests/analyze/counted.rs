@@ -9,7 +9,7 @@ use profiler_analysis::counters::{CountedKernels, PipeDisagreement, count_kernel
 use profiler_analysis::kernels::TcUse;
 use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{CountedRoofline, Disagreement, Limit, Origin, Peaks};
-use profiler_core::counters::MemoryLevel;
+use profiler_core::cupti::counters::MemoryLevel;
 use profiler_core::{Profile, Profiler};
 use serde_json::{Value, json};
 use support::record;
@@ -179,7 +179,8 @@ fn counts_lie_at_every_level_under_the_roofs() {
 
     // What was not counted is not there, and not nothing.
     assert_eq!((step.total_flops(), step.of_roof(), step.main_type()), (0.0, None, None));
-    assert!(step.bytes.is_empty() && step.declared.is_none());
+    assert_eq!(MemoryLevel::ALL.map(|level| step.bytes_at(level)), [None; 3]);
+    assert!(step.declared.is_none());
 
     // What is given stays.
     let given = h200().with_level(MemoryLevel::L2, 5e12);

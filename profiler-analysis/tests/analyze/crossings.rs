@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use profiler_analysis::formats::stacks::{StackRoot, StackWeight};
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::Style;
+use profiler_analysis::reports::StatsReport;
 use profiler_core::Profile;
 use rusqlite::{Connection, params};
+use serde_json::{Value, json};
 
 use crate::capture::{Folder, SCHEMA, global};
 
@@ -137,19 +138,27 @@ fn range_counts_what_is_submitted_while_it_is_open_across_domains() {
     }
 }
 
+/// The rows of a report by their field names.
+fn rows(profile: &Profile, report: StatsReport) -> Vec<Value> {
+    serde_json::from_value(serde_json::to_value(profile.stats(report)).unwrap()).unwrap()
+}
+
 #[test]
 fn exports_give_late_work_to_the_ranges_that_were_open() {
     let profile = phases();
     let stacks = profile.stacks(StackRoot::Ranges);
     let lines: Vec<String> = stacks.folded(StackWeight::Operations).collect();
     assert_eq!(lines, ["user;k1 10", "user;libphase;k2 10", "libphase;k3 10"]);
-    let projected = profile.reports().nvtx_gpu_proj_sum();
-    let rows = projected
-        .rows()
-        .iter()
-        .map(|row| (&*row.range, row.range_instances, row.total_gpu_ops, row.projected.total_ns));
+    let projected = rows(&profile, StatsReport::NvtxGpuProjSum);
+    let rows = projected.iter().map(|row| {
+        let time = row["projected"]["total_ns"].clone();
+        [row["range"].clone(), row["range_instances"].clone(), row["total_gpu_ops"].clone(), time]
+    });
     let (user, lib) = (4 * MS + 200 * US, 3 * MS + 300 * US);
-    let expected = [(":user", 10, 20, 10 * user), ("libA:libphase", 10, 20, 10 * lib)];
+    let expected = [
+        [json!(":user"), json!(10), json!(20), json!(10 * user)],
+        [json!("libA:libphase"), json!(10), json!(20), json!(10 * lib)],
+    ];
     assert_eq!(rows.collect::<Vec<_>>(), expected);
 }
 
@@ -268,24 +277,22 @@ fn check_projections(profile: &Profile, spans: &[Span], within: &dyn Fn(&Span) -
             Some((title(span), span.thread, span.time, (start, end), of.len() as u64, parent))
         })
         .collect();
-    let trace = profile.reports().nvtx_gpu_proj_trace();
-    let starts: BTreeMap<u64, u64> = profile
-        .reports()
-        .nvtx_pushpop_trace()
-        .rows()
+    let number = |row: &Value, name: &str| row[name].as_u64().unwrap();
+    let starts: BTreeMap<u64, u64> = rows(&profile, StatsReport::NvtxPushpopTrace)
         .iter()
-        .map(|row| (row.range_id, row.start_ns as u64))
+        .map(|row| (number(row, "range_id"), number(row, "start_ns")))
         .collect();
-    let mut seen: Vec<_> = trace
-        .rows()
+    let mut seen: Vec<_> = rows(&profile, StatsReport::NvtxGpuProjTrace)
         .iter()
         .map(|row| {
-            assert_eq!(row.style, Style::PushPop);
-            let (start, on_gpu) = (row.original_start_ns as u64, row.projected_start_ns as u64);
-            let time = (start, start + row.original_duration_ns);
-            let projected = (on_gpu, on_gpu + row.projected_duration_ns);
-            let parent = row.parent_id.map(|parent| starts[&parent]);
-            (row.name.to_string(), row.tid, time, projected, row.num_gpu_ops, parent)
+            assert_eq!(row["style"], "PushPop");
+            let start = number(row, "original_start_ns");
+            let on_gpu = number(row, "projected_start_ns");
+            let time = (start, start + number(row, "original_duration_ns"));
+            let projected = (on_gpu, on_gpu + number(row, "projected_duration_ns"));
+            let parent = row["parent_id"].as_u64().map(|parent| starts[&parent]);
+            let (name, thread) = (row["name"].as_str().unwrap(), number(row, "tid") as u32);
+            (name.to_owned(), thread, time, projected, number(row, "num_gpu_ops"), parent)
         })
         .collect();
     expected.sort();
@@ -298,10 +305,11 @@ fn check_projections(profile: &Profile, spans: &[Span], within: &dyn Fn(&Span) -
             *sum = (sum.0 + 1, sum.1 + launch.on_gpu.1 - launch.on_gpu.0);
         }
     }
-    let report = profile.reports().nvtx_kern_sum();
-    let rows = report.rows().iter().filter_map(|row| {
-        let key = (row.nvtx_range.as_ref()?.to_string(), row.tid?, &*row.kernel_name);
-        Some((key, row.time.total_ns))
+    let report = rows(&profile, StatsReport::NvtxKernSum);
+    let rows = report.iter().filter_map(|row| {
+        let (range, thread) = (row["nvtx_range"].as_str()?, row["tid"].as_u64()? as u32);
+        let key = (range.to_owned(), thread, row["kernel_name"].as_str().unwrap());
+        Some((key, number(row, "total_ns")))
     });
     let expected: Vec<_> = kernels.into_iter().map(|(key, (_, ns))| (key, ns)).collect();
     let mut seen: Vec<_> = rows.collect();

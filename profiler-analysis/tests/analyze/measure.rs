@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use profiler_analysis::Error;
-use profiler_analysis::measure::{L2, Measure, Speed, Stop};
+use profiler_analysis::Speed;
+use profiler_analysis::measure::{L2, Measure, Stop};
 use profiler_analysis::prelude::*;
+use profiler_core::GpuTest;
 use profiler_core::Profiler;
-use profiler_core::testing::gpu_test_with;
 
 fn profiler(fake: &Fake) -> Profiler {
     Profiler::builder().library(fake.library().unwrap()).build().unwrap()
@@ -321,7 +322,7 @@ fn equal_variants_are_the_same_and_few_samples_undecided() {
 #[test]
 fn a_gpu_test_measures() {
     let fake = Fake::new();
-    let test = || gpu_test_with(Ok(profiler(&fake))).unwrap();
+    let test = || GpuTest::from_profiler(Ok(profiler(&fake))).unwrap();
     let calls = Cell::new(0_u64);
     let work = || {
         calls.set(calls.get() + 1);

@@ -10,7 +10,7 @@ use nvtx::range;
 use profiler_analysis::Format;
 use profiler_analysis::diagnosis::Part;
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::Reports;
+use profiler_analysis::reports::StatsReport;
 use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
 use serde_json::{Value, json};
@@ -179,26 +179,18 @@ fn page_has_the_threads_of_each_process() {
 #[test]
 fn reports_have_the_process_of_each_row() {
     let profile = on_one();
-    let of = |report: fn(Reports<'_>) -> BTreeMap<u32, usize>| report(profile.reports());
     let expected = |rows| BTreeMap::from([(7_100, rows), (7_200, rows)]);
-    fn counted(pids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
+    let of = |report| {
+        let rows = serde_json::to_value(profile.stats(report)).unwrap();
+        let pids = rows.as_array().unwrap().iter().map(|row| row["pid"].as_u64().unwrap());
         pids.fold(BTreeMap::new(), |mut counts, pid| {
             *counts.entry(pid).or_default() += 1;
             counts
         })
-    }
-    assert_eq!(
-        of(|all| counted(all.nvtx_pushpop_trace().rows().iter().map(|row| row.pid))),
-        expected(20)
-    );
-    assert_eq!(
-        of(|all| counted(all.cuda_api_trace().rows().iter().map(|row| row.pid))),
-        expected(80)
-    );
-    assert_eq!(
-        of(|all| counted(all.cuda_kern_exec_trace().rows().iter().map(|row| row.pid))),
-        expected(40)
-    );
+    };
+    assert_eq!(of(StatsReport::NvtxPushpopTrace), expected(20));
+    assert_eq!(of(StatsReport::CudaApiTrace), expected(80));
+    assert_eq!(of(StatsReport::CudaKernExecTrace), expected(40));
 }
 
 /// The clock of a device is that of the processes that use it: the other one runs later.

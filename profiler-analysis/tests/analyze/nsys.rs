@@ -196,7 +196,7 @@ fn what_is_read_is_written_as_it_was() {
     }
     for file in &files {
         let again = folder.file("again.sqlite");
-        profiler_analysis::nsys::read(file).unwrap().write_nsys(&again, |_| ()).unwrap();
+        profiler_analysis::nsys::read(file).unwrap().write_nsys(&again, |_, _| ()).unwrap();
         for (columns, from) in KEPT {
             let theirs = rows(file, columns, from);
             assert!(!theirs.is_empty(), "{from} proves nothing");
@@ -204,7 +204,7 @@ fn what_is_read_is_written_as_it_was() {
         }
     }
     let again = folder.file("again.sqlite");
-    profiler_analysis::nsys::read(train()).unwrap().write_nsys(&again, |_| ()).unwrap();
+    profiler_analysis::nsys::read(train()).unwrap().write_nsys(&again, |_, _| ()).unwrap();
     for (columns, from) in [
         (
             "start, end, contextId, streamId, correlationId, globalPid, syncType, eventId",
@@ -228,7 +228,7 @@ fn random_captures_of_several_processes_come_back_as_they_were_made() {
         let profile = profiler_analysis::nsys::read(&path).unwrap();
         check_random(&profile, &truth);
         let again = folder.file("again.sqlite");
-        profile.write_nsys(&again, |_| ()).unwrap();
+        profile.write_nsys(&again, |_, _| ()).unwrap();
         check_random(&profiler_analysis::nsys::read(&again).unwrap(), &truth);
     }
 }
@@ -277,9 +277,9 @@ fn a_live_profile_is_the_same_when_it_was_a_capture() {
     let folder = Folder::new();
     let path = folder.file("live.sqlite");
     let mut told = Vec::new();
-    profile.write_nsys(&path, |progress| told.push(progress)).unwrap();
-    let last = told.last().unwrap();
-    assert_eq!(last.rows, last.of);
+    profile.write_nsys(&path, |rows, total| told.push((rows, total))).unwrap();
+    let (rows, total) = told.last().unwrap();
+    assert_eq!(rows, total);
     let again = profiler_analysis::nsys::read(&path).unwrap();
     again.health().assert_complete();
     assert_eq!(again.totals(), profile.totals());
@@ -325,7 +325,7 @@ fn what_records_say_of_kernels_and_versions_is_written() {
     let profile =
         Profile::load(recordings.join("examples/recordings/quickstart-h200.gpuprof")).unwrap();
     assert_eq!((profile.recording_info().process_id, profile.started_at()), (None, None));
-    profile.write_nsys(&path, |_| ()).unwrap();
+    profile.write_nsys(&path, |_, _| ()).unwrap();
     let kernels = profile.kernels().count() as i64;
     let number = |path: &Path, query: &str| -> i64 {
         Connection::open(path).unwrap().query_row(query, (), |row| row.get(0)).unwrap()
@@ -365,8 +365,8 @@ fn what_records_say_of_kernels_and_versions_is_written() {
     // CUPTI told of cuMemAlloc and cuMemFree twice.
     let path = folder.file("kinds.sqlite");
     let profile = Profile::load(recordings.join("tests/recordings/kinds-130001.gpuprof")).unwrap();
-    profile.write_nsys(&path, |_| ()).unwrap();
-    let memory = profile.memory().unwrap();
+    profile.write_nsys(&path, |_, _| ()).unwrap();
+    let memory = profile.memory();
     let sum =
         |of: fn(&profiler_core::query::DeviceMemory<'_>) -> u64| memory.iter().map(of).sum::<u64>();
     let told = sum(|memory| memory.allocations + memory.frees);
@@ -393,7 +393,7 @@ fn a_capture_says_which_process_it_was_and_when_it_began() {
 
     let folder = Folder::new();
     let path = folder.file("process.sqlite");
-    profile.write_nsys(&path, |_| ()).unwrap();
+    profile.write_nsys(&path, |_, _| ()).unwrap();
     let again = profiler_analysis::nsys::read(&path).unwrap();
     assert_eq!(again.started_at(), Some(started));
     let processes: Vec<_> = again.processes().map(|of| (of.id(), of.name())).collect();
@@ -427,7 +427,7 @@ fn a_call_of_the_runtime_api_stands_for_the_driver_call_it_makes() {
     assert_eq!((profile.calls().count(), profile.runtime_calls().count()), (3, 2));
     let folder = Folder::new();
     let path = folder.file("both.sqlite");
-    profile.write_nsys(&path, |_| ()).unwrap();
+    profile.write_nsys(&path, |_, _| ()).unwrap();
     let again = profiler_analysis::nsys::read(&path).unwrap();
     let mut names: Vec<_> = again.calls().map(|call| call.name()).collect();
     names.sort_unstable();
@@ -512,7 +512,7 @@ fn processes_of_several_machines_are_told_apart() {
     }
     let profile = read(&folder, &rows);
     let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_| ()).unwrap();
+    profile.write_nsys(&again, |_, _| ()).unwrap();
     for profile in [profile, profiler_analysis::nsys::read(&again).unwrap()] {
         profile.health().assert_complete();
         for name in ["a", "b", "c"] {
@@ -547,7 +547,7 @@ fn a_million_operations_are_written_in_three_seconds() {
     let profile = profiler_analysis::nsys::read(&path).unwrap();
     let read = start.elapsed();
     let start = std::time::Instant::now();
-    profile.write_nsys(folder.file("written.sqlite"), |_| ()).unwrap();
+    profile.write_nsys(folder.file("written.sqlite"), |_, _| ()).unwrap();
     let written = start.elapsed();
     println!(
         "1,000,000 kernels with their calls in 100,000 ranges: read in {read:?}, written in {written:?}"
@@ -612,7 +612,7 @@ fn odd_values_are_counted() {
     assert!(!profile.to_string().is_empty());
     // And it can be written and read again.
     let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_| ()).unwrap();
+    profile.write_nsys(&again, |_, _| ()).unwrap();
     assert_eq!(profiler_analysis::nsys::read(&again).unwrap().totals(), profile.totals());
 }
 
@@ -707,7 +707,7 @@ fn graphs_managed_memory_and_diagnostics_are_told() {
         assert!(text.contains("cannot be known: 2 losses in the capture's diagnostics"), "{text}");
     }
     let (made, path) = (folder.file("made.sqlite"), folder.file("again.sqlite"));
-    profile.write_nsys(&path, |_| ()).unwrap();
+    profile.write_nsys(&path, |_, _| ()).unwrap();
     let again = profiler_analysis::nsys::read(&path).unwrap();
     assert_eq!(again.totals(), profile.totals());
     assert_eq!(again.health().facts.migrations, 1);
@@ -753,10 +753,10 @@ fn payloads_of_several_values_are_fields() {
 fn a_capture_that_cannot_be_written_leaves_nothing() {
     let profile = profiler_analysis::nsys::read(train()).unwrap();
     let folder = Folder::new();
-    let error = profile.write_nsys(folder.file("no/such/folder.sqlite"), |_| ()).unwrap_err();
+    let error = profile.write_nsys(folder.file("no/such/folder.sqlite"), |_, _| ()).unwrap_err();
     assert!(error.to_string().contains("no/such/folder.sqlite"), "{error}");
     // A folder stands where the file is to be.
-    assert!(profile.write_nsys(&folder.0, |_| ()).is_err());
+    assert!(profile.write_nsys(&folder.0, |_, _| ()).is_err());
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
     assert_eq!(
         std::fs::read_dir(folder.0.parent().unwrap())
@@ -772,7 +772,7 @@ fn a_capture_that_cannot_be_written_leaves_nothing() {
     );
     let path = folder.file("train.sqlite");
     std::fs::write(&path, "something else").unwrap();
-    profile.write_nsys(&path, |_| ()).unwrap();
+    profile.write_nsys(&path, |_, _| ()).unwrap();
     assert_eq!(profiler_analysis::nsys::read(&path).unwrap().kernels().count(), 508);
 }
 
@@ -788,7 +788,7 @@ fn nothing_of_the_machine_is_written() {
          INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) VALUES (1, 9, 59, 'a', {tid})"
     ));
     let path = folder.file("written.sqlite");
-    profile.write_nsys(&path, |_| ()).unwrap();
+    profile.write_nsys(&path, |_, _| ()).unwrap();
     let bytes = std::fs::read(path).unwrap();
     let has = |text: &[u8]| bytes.windows(text.len()).any(|bytes| bytes == text);
     assert!(has(b"program") && !has(b"secret") && !has(b"somebody"));

@@ -112,7 +112,7 @@ fn negative_times_are_kept_as_nsys_keeps_them() {
     rows.write(&path);
     let again = folder.file("again.sqlite");
     let profile = profiler_analysis::nsys::read(&path).unwrap();
-    profile.write_nsys(&again, |_| ()).unwrap();
+    profile.write_nsys(&again, |_, _| ()).unwrap();
     let again = profiler_analysis::nsys::read(again).unwrap();
     for profile in [profile, again] {
         profile.health().assert_complete();
@@ -256,8 +256,8 @@ fn work_is_joined_to_every_call_of_its_correlation_id_as_in_nsys() {
             ":b,PushPop,9,9,1,1,10,10.0,10.0,10,10,0.0,k(int)"
         ]
     );
-    let named = profile.reports().with_range_names().cuda_gpu_kern_sum();
-    assert_eq!(&*named.rows()[0].name, "b/k(int)");
+    let named = profile.reports().with_range_names().get(StatsReport::CudaGpuKernSum);
+    assert_eq!(serde_json::to_value(named).unwrap()[0]["name"], "b/k(int)");
     // Here it counts once, and for the last call that began before it.
     assert_eq!(
         (profile.totals().kernels, profile.totals().kernel_time()),
@@ -294,8 +294,8 @@ fn of_ranges_that_begin_at_once_the_first_row_names_kernels() {
             .call(20, 30, 1, 1)
             .kernel(40, 50, 1);
         let profile = rows.read();
-        let named = profile.reports().with_range_names().cuda_gpu_kern_sum();
-        assert_eq!(&*named.rows()[0].name, format!("{name}/k(int)"));
+        let named = profile.reports().with_range_names().get(StatsReport::CudaGpuKernSum);
+        assert_eq!(serde_json::to_value(named).unwrap()[0]["name"], format!("{name}/k(int)"));
     }
 }
 
@@ -524,7 +524,7 @@ fn a_capture_that_is_written_again_keeps_the_numbers_of_its_ranges() {
         let profile =
             profiler_analysis::nsys::read(captures().join(format!("{name}.sqlite"))).unwrap();
         let path = folder.file("again.sqlite");
-        profile.write_nsys(&path, |_| ()).unwrap();
+        profile.write_nsys(&path, |_, _| ()).unwrap();
         let again = profiler_analysis::nsys::read(&path).unwrap();
         for report in [StatsReport::NvtxPushpopTrace, StatsReport::NvtxGpuProjTrace] {
             let ours = again.stats(report).csv();

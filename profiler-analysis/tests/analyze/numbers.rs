@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::compare;
-use profiler_analysis::compare::{ChangeKind, Comparison, Presence};
+use profiler_analysis::compare::{ChangeKind, Comparison};
 use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler};
 
@@ -59,7 +59,7 @@ fn range_paths(comparison: &Comparison) -> BTreeSet<&str> {
 
 fn assert_all_matched(comparison: &Comparison) {
     let lone: Vec<_> =
-        comparison.changes().iter().filter(|row| row.status != Presence::Both).collect();
+        comparison.changes().iter().filter(|row| row.is_new() || row.is_gone()).collect();
     assert!(lone.is_empty() && !comparison.counts_differ(), "{lone:?}");
     assert_eq!(comparison.wall().undecidable, None);
 }

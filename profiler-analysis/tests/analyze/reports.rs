@@ -101,7 +101,7 @@ fn a_capture_that_we_wrote_has_the_same_reports() {
     for name in CAPTURES {
         let read = capture(name);
         let file = folder.0.join(format!("{name}.sqlite"));
-        read.write_nsys(&file, |_| {}).unwrap();
+        read.write_nsys(&file, |_, _| {}).unwrap();
         let again = profiler_analysis::nsys::read(&file).unwrap();
         for &report in StatsReport::ALL {
             // Their numbers of ranges are those of the rows of a table, which has marks and domains too.
@@ -132,7 +132,7 @@ fn a_recording_has_the_same_reports_when_it_was_a_capture() {
     let recorded = Profile::load(path).unwrap();
     let folder = folder::Folder::new();
     let file = folder.0.join("quickstart.sqlite");
-    recorded.write_nsys(&file, |_| {}).unwrap();
+    recorded.write_nsys(&file, |_, _| {}).unwrap();
     let captured = profiler_analysis::nsys::read(&file).unwrap();
     let mut found = Vec::new();
     for &report in StatsReport::ALL {

@@ -9,8 +9,9 @@ use cupti::sys::generated::unified_memory_counter::{ADDRESS, COUNTER_KIND, END, 
 use cupti::{ActivityKind, Config};
 use nvtx::range;
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::{GapThreshold, KernelNaming, Rule, StatsReport, Style};
+use profiler_analysis::reports::{AnyReport, Reports, Rule, Rules, StatsReport};
 use profiler_core::{Profile, Profiler};
+use serde_json::Value;
 
 fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
@@ -40,45 +41,54 @@ fn quickstart() -> Profile {
     Profile::load(path).unwrap()
 }
 
+/// The rows of a report by their field names.
+fn rows(report: &AnyReport) -> Vec<Value> {
+    serde_json::from_value(serde_json::to_value(report).unwrap()).unwrap()
+}
+
+fn number(row: &Value, name: &str) -> u64 {
+    row[name].as_u64().unwrap()
+}
+
 #[test]
 fn kernels_are_named_as_asked_and_summed_by_name() {
     let fake = Fake::new();
     let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));
-    let of = |naming| {
-        let rows = profile.reports().kernel_names(naming).cuda_gpu_kern_sum().into_rows();
-        rows.iter().map(|row| row.name.to_string()).collect::<Vec<_>>()
+    let of = |reports: Reports<'_>| {
+        let report = reports.get(StatsReport::CudaGpuKernSum);
+        rows(&report).iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(of(KernelNaming::Demangled), ["void ns::gemm<float, 4>(float*, int)", "relu"]);
-    assert_eq!(of(KernelNaming::Base), ["gemm", "relu"]);
-    assert_eq!(of(KernelNaming::Mangled), ["_ZN2ns4gemmIfLi4EEEvPfi", "relu"]);
+    assert_eq!(of(profile.reports()), ["void ns::gemm<float, 4>(float*, int)", "relu"]);
+    assert_eq!(of(profile.reports().base_names()), ["gemm", "relu"]);
+    assert_eq!(of(profile.reports().mangled_names()), ["_ZN2ns4gemmIfLi4EEEvPfi", "relu"]);
 
-    let report = profile.reports().cuda_gpu_kern_sum();
-    let gemm = &report.rows()[0];
-    assert_eq!((gemm.instances, gemm.time.total_ns, gemm.time.med_ns), (4, 12_000, 3_000.0));
-    assert_eq!((gemm.time_percent, gemm.time.stddev_ns), (75.0, 0.0));
-    let with_range = profile.reports().with_range_names().cuda_gpu_kern_sum();
-    assert_eq!(&*with_range.rows()[1].name, "forward/relu");
+    let gemm = &rows(&profile.stats(StatsReport::CudaGpuKernSum))[0];
+    assert_eq!((number(gemm, "instances"), number(gemm, "total_ns")), (4, 12_000));
+    let real = |name: &str| gemm[name].as_f64().unwrap();
+    assert_eq!(["med_ns", "time_percent", "stddev_ns"].map(real), [3_000.0, 75.0, 0.0]);
+    let with_range = profile.reports().with_range_names().get(StatsReport::CudaGpuKernSum);
+    assert_eq!(rows(&with_range)[1]["name"], "forward/relu");
 }
 
 #[test]
 fn calls_of_the_driver_api_are_in_the_reports_and_rules() {
     let fake = Fake::new();
     let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));
-    let calls = profile.reports().cuda_api_sum();
-    let count: u64 = calls.rows().iter().map(|row| row.num_calls).sum();
+    let calls = rows(&profile.stats(StatsReport::CudaApiSum));
+    let count: u64 = calls.iter().map(|row| number(row, "num_calls")).sum();
     assert_eq!(count, 24);
-    assert!(calls.rows().iter().any(|row| &*row.name == "cuLaunchKernel" && row.num_calls == 8));
-    assert_eq!(profile.reports().cuda_api_trace().rows().len(), 24);
+    assert!(calls.iter().any(|row| row["name"] == "cuLaunchKernel" && row["num_calls"] == 8));
+    assert_eq!(profile.stats(StatsReport::CudaApiTrace).len(), 24);
 
-    let waits = profile.rules().cuda_api_sync();
-    assert_eq!(waits.rows().len(), 4);
-    assert!(waits.rows().iter().all(|row| row.api_name.ends_with("Synchronize")));
-    assert!(waits.rows().is_sorted_by(|a, b| a.duration_ns >= b.duration_ns));
+    let waits = rows(&profile.rules().get(Rule::CudaApiSync));
+    assert_eq!(waits.len(), 4);
+    assert!(waits.iter().all(|row| row["api_name"].as_str().unwrap().ends_with("Synchronize")));
+    assert!(waits.is_sorted_by(|a, b| number(a, "duration_ns") >= number(b, "duration_ns")));
     // As nsys, which knows the runtime API alone.
-    assert!(profile.rules().driver_api(false).cuda_api_sync().is_empty());
+    assert!(profile.rules().driver_api(false).get(Rule::CudaApiSync).is_empty());
 
-    let one = profile.rules().rows(Some(1)).cuda_api_sync();
-    assert_eq!((one.rows().len(), one.more_rows()), (1, 3));
+    let one = profile.rules().rows(Some(1)).get(Rule::CudaApiSync);
+    assert_eq!((one.len(), one.more_rows()), (1, 3));
     assert!(one.to_string().ends_with("(3 more rows)"), "{one}");
 }
 
@@ -89,8 +99,9 @@ fn launches_that_did_not_wait_have_a_deviation_of_zero_alone() {
     let profile = record(&fake, || {
         fake.launch_around(&Work::kernel(c"relu").taking_ns(1_000), before_the_return);
     });
-    let report = profile.reports().cuda_kern_exec_sum();
-    assert_eq!((report.rows()[0].queue_count, report.rows()[0].queue), (0, None));
+    let report = profile.stats(StatsReport::CudaKernExecSum);
+    let first = &rows(&report)[0];
+    assert_eq!((&first["queue_count"], &first["queue"]), (&0.into(), &Value::Null));
     let csv = report.csv();
     let cells = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let [names, cells] = <[Vec<&str>; 2]>::try_from(cells.collect::<Vec<_>>()).unwrap();
@@ -102,13 +113,16 @@ fn launches_that_did_not_wait_have_a_deviation_of_zero_alone() {
 fn ranges_on_the_gpu_are_those_of_their_launches() {
     let fake = Fake::new();
     let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));
-    let projected = profile.reports().nvtx_gpu_proj_sum();
-    let of = |name: &str| projected.rows().iter().find(|row| &*row.range == name).unwrap();
+    let projected = rows(&profile.stats(StatsReport::NvtxGpuProjSum));
+    let of = |name: &str| projected.iter().find(|row| row["range"] == name).unwrap();
     let (step, forward) = (of(":step"), of(":forward"));
-    assert_eq!((step.range_instances, step.total_gpu_ops, step.avg_gpu_ops), (4, 20, 5.0));
-    assert_eq!((step.avg_range_level, step.avg_num_children), (0.0, 1.0));
-    assert_eq!((forward.range_instances, forward.avg_range_level), (4, 1.0));
-    let projected = profile.reports().nvtx_gpu_proj_trace();
+    assert_eq!((number(step, "range_instances"), number(step, "total_gpu_ops")), (4, 20));
+    let real = |name: &str| step[name].as_f64().unwrap();
+    let averages = ["avg_gpu_ops", "avg_range_level", "avg_num_children"].map(real);
+    assert_eq!(averages, [5.0, 0.0, 1.0]);
+    assert_eq!(forward["range_instances"], 4);
+    assert_eq!(forward["avg_range_level"], 1.0);
+    let projected = rows(&profile.stats(StatsReport::NvtxGpuProjTrace));
     let mut expected: Vec<(u128, u128)> = profile
         .ranges()
         .map(|range| {
@@ -117,30 +131,33 @@ fn ranges_on_the_gpu_are_those_of_their_launches() {
             (start.as_nanos(), (end - start).as_nanos())
         })
         .collect();
-    let mut found: Vec<(u128, u128)> = projected
-        .rows()
-        .iter()
-        .map(|row| (row.projected_start_ns.unsigned_abs().into(), row.projected_duration_ns.into()))
-        .collect();
+    let of = |row| (number(row, "projected_start_ns"), number(row, "projected_duration_ns"));
+    let times = projected.iter().map(of).map(|(start, length)| (start.into(), length.into()));
+    let mut found: Vec<(u128, u128)> = times.collect();
     assert!(found.is_sorted_by_key(|(start, _)| *start));
     expected.sort_unstable();
     found.sort_unstable();
     assert_eq!(found, expected);
 
-    let trace = profile.reports().nvtx_pushpop_trace();
-    assert_eq!(trace.rows().len(), 8);
-    let inner = &trace.rows()[1];
-    let texts = (inner.name_tree.to_string(), inner.range_stack.to_string());
-    assert_eq!(texts, ("--:forward".to_owned(), ":1:2".to_owned()));
-    assert_eq!(inner.range_stack.numbers().collect::<Vec<_>>(), [2, 1]);
-    assert_eq!((inner.parent_id, inner.level), (Some(1), 1));
-    let outer = &trace.rows()[0];
-    assert_eq!((outer.num_children, outer.child_duration_ns), (1, inner.duration_ns));
+    let trace = rows(&profile.stats(StatsReport::NvtxPushpopTrace));
+    assert_eq!(trace.len(), 8);
+    let inner = &trace[1];
+    assert_eq!(
+        (&inner["name_tree"], &inner["range_stack"]),
+        (&"--:forward".into(), &":1:2".into())
+    );
+    assert_eq!((number(inner, "parent_id"), number(inner, "level")), (1, 1));
+    let outer = &trace[0];
+    assert_eq!(
+        (&outer["num_children"], &outer["child_duration_ns"]),
+        (&1.into(), &inner["duration_ns"])
+    );
 
-    let kernels = profile.reports().nvtx_kern_sum();
-    assert_eq!(kernels.rows().len(), 4, "two kernels in two ranges each");
-    assert!(kernels.rows().iter().all(|row| (row.nvtx_instances, row.kernel_instances) == (4, 4)));
-    assert!(profile.reports().nvtx_startend_sum().is_empty());
+    let kernels = rows(&profile.stats(StatsReport::NvtxKernSum));
+    assert_eq!(kernels.len(), 4, "two kernels in two ranges each");
+    let counts = |row| (number(row, "nvtx_instances"), number(row, "kernel_instances"));
+    assert!(kernels.iter().all(|row| counts(row) == (4, 4)));
+    assert!(profile.stats(StatsReport::NvtxStartendSum).is_empty());
 }
 
 #[test]
@@ -153,48 +170,44 @@ fn ranges_of_the_process_count_by_time_on_their_thread() {
         let other = nvtx::process_range("elsewhere");
         std::thread::spawn(move || drop(other)).join().unwrap();
     });
-    let sums = profile.reports().nvtx_sum();
-    let styles: Vec<Style> = sums.rows().iter().map(|row| row.style).collect();
-    assert_eq!(styles.iter().filter(|style| **style == Style::StartEnd).count(), 2);
-    let projected = profile.reports().nvtx_gpu_proj_trace();
-    let of = |name: &str| projected.rows().iter().find(|row| &*row.name == name);
+    let sums = rows(&profile.stats(StatsReport::NvtxSum));
+    assert_eq!(sums.iter().filter(|row| row["style"] == "StartEnd").count(), 2);
+    let projected = rows(&profile.stats(StatsReport::NvtxGpuProjTrace));
+    let of = |name: &str| projected.iter().find(|row| row["name"] == name);
     let (request, step) = (of(":request").unwrap(), of(":step").unwrap());
-    assert_eq!((request.num_gpu_ops, request.style, request.level), (5, Style::StartEnd, 0));
-    assert_eq!((step.parent_id, step.level), (Some(request.range_id), 1));
-    assert_eq!(of(":forward").unwrap().range_stack.to_string(), ":1:2:3");
+    assert_eq!((number(request, "num_gpu_ops"), number(request, "level")), (5, 0));
+    assert_eq!(request["style"], "StartEnd");
+    assert_eq!((&step["parent_id"], &step["level"]), (&request["range_id"], &1.into()));
+    assert_eq!(of(":forward").unwrap()["range_stack"], ":1:2:3");
     assert!(of(":elsewhere").is_none(), "it ended on another thread");
 }
 
 #[test]
 fn gaps_and_use_scale_with_what_is_looked_at() {
     let profile = quickstart();
-    let all = profile.rules().gpu_gaps();
+    let all = profile.rules().get(Rule::GpuGaps);
     assert!(!all.is_empty(), "a hundredth of the time, where half a second is all of it");
-    assert!(
-        profile
-            .rules()
-            .gap(GapThreshold::LongerThan(Duration::from_millis(500)))
-            .gpu_gaps()
-            .is_empty()
-    );
-    assert!(all.rows().is_sorted_by(|a, b| a.duration_ns >= b.duration_ns));
+    assert!(profile.rules().min_gap(Duration::from_millis(500)).get(Rule::GpuGaps).is_empty());
+    let duration = |row: &Value| number(row, "duration_ns");
+    assert!(rows(&all).is_sorted_by(|a, b| duration(a) >= duration(b)));
 
     // Each instance by itself: the times between two batches are nobody's gap.
-    let within = profile.rules().rows(None).gap(GapThreshold::Share(0.0));
-    let (between, in_batches) = (within.gpu_gaps(), within.within("batch").gpu_gaps());
-    assert_eq!(between.rows().len(), in_batches.rows().len() + 19);
+    let within = profile.rules().rows(None).min_gap_share(0.0);
+    let gaps = |rules: Rules<'_>| rules.get(Rule::GpuGaps).len();
+    assert_eq!(gaps(within), gaps(within.within("batch")) + 19);
 
-    let whole = profile.rules().chunks(1).below_percent(100.0).gpu_time_util();
-    let [whole] = whole.rows() else { panic!("{whole}") };
+    let whole = profile.rules().chunks(1).below_percent(100.0).get(Rule::GpuTimeUtil);
+    let rows = rows(&whole);
+    let [whole] = &rows[..] else { panic!("{whole}") };
     let busy: u64 =
         profile.operations().filter_map(|of| of.gpu_time()).map(|of| of.as_nanos() as u64).sum();
-    let expected = busy as f64 * 100.0 / whole.duration_ns as f64;
-    assert!((whole.in_use_percent - expected).abs() < 1e-9, "{whole:?} {expected}");
-    assert!(profile.rules().below_percent(0.0).gpu_time_util().is_empty());
-    assert!(profile.rules().within("nothing").gpu_time_util().is_empty());
-    let first =
-        profile.rules().between(Duration::ZERO, Duration::from_micros(300)).cuda_memcpy_async();
-    assert_eq!(first.rows().len(), 2);
+    let expected = busy as f64 * 100.0 / duration(whole) as f64;
+    let in_use = whole["in_use_percent"].as_f64().unwrap();
+    assert!((in_use - expected).abs() < 1e-9, "{whole:?} {expected}");
+    assert!(profile.rules().below_percent(0.0).get(Rule::GpuTimeUtil).is_empty());
+    assert!(profile.rules().within("nothing").get(Rule::GpuTimeUtil).is_empty());
+    let first = profile.rules().between(Duration::ZERO, Duration::from_micros(300));
+    assert_eq!(first.get(Rule::CudaMemcpyAsync).len(), 2);
 }
 
 #[test]
@@ -231,14 +244,15 @@ fn reports_go_by_the_names_of_nsys() {
 
 #[test]
 fn rows_are_for_machines_too() {
-    let report = quickstart().reports().cuda_gpu_kern_sum();
-    let rows: serde_json::Value = serde_json::to_value(&report).unwrap();
-    let first = &rows[0];
-    assert_eq!(first["total_ns"], report.rows()[0].time.total_ns);
-    assert_eq!(first["name"], &*report.rows()[0].name);
+    let profile = quickstart();
+    let first = &rows(&profile.stats(StatsReport::CudaGpuKernSum))[0];
+    let kernels = profile.query().kernels().by_kernel();
+    let kernel = kernels.iter().max_by_key(|kernel| kernel.time()).unwrap();
+    assert_eq!(u128::from(number(first, "total_ns")), kernel.time().as_nanos());
+    assert_eq!(number(first, "instances"), kernel.count());
     // As nsys has it: what is absent is an empty text, and sizes are megabytes.
     let json: serde_json::Value =
-        serde_json::from_str(&quickstart().reports().cuda_gpu_trace().json()).unwrap();
+        serde_json::from_str(&profile.stats(StatsReport::CudaGpuTrace).json()).unwrap();
     assert_eq!((&json[0]["GrdX"], &json[0]["Bytes (MB)"]), (&"".into(), &0.524.into()));
     assert_eq!(json[0]["Name"], "[CUDA memcpy Host-to-Device]");
 }
@@ -315,7 +329,7 @@ fn managed_memory_of_a_session_is_summed_by_address() {
         .unwrap();
     assert_eq!(profile.health().facts.unused_records, 1, "thrashing is in no report");
     assert_eq!(
-        profile.reports().um_sum().csv(),
+        profile.stats(StatsReport::UmSum).csv(),
         "Virtual Address,HtoD Migration size (MB),DtoH Migration size (MB),CPU Page Faults, GPU Page Faults,\
          Migration Throughput (MB/s)\n\
          0x9000,,0.008,1,,8192.000\n\
@@ -325,14 +339,11 @@ fn managed_memory_of_a_session_is_summed_by_address() {
         profile.stats(StatsReport::UmCpuPageFaultsSum).csv(),
         "CPU Page Faults,CPU Instruction Address,Source File,Source Line\n1,0xabcd,,\n"
     );
-    let total = profile.reports().um_total_sum();
-    let total = &total.rows()[0];
-    assert_eq!((total.host_to_device_bytes, total.device_to_host_bytes), (Some(8192), Some(8192)));
-    assert_eq!((total.cpu_page_faults, total.gpu_page_faults), (1, Some(7)));
-    assert_eq!(
-        total.minimum_virtual_address.zip(total.maximum_virtual_address),
-        Some((0x1000, 0x9000))
-    );
+    let total = &rows(&profile.stats(StatsReport::UmTotalSum))[0];
+    let of = |names: [&str; 2]| names.map(|name| number(total, name));
+    assert_eq!(of(["host_to_device_bytes", "device_to_host_bytes"]), [8192, 8192]);
+    assert_eq!(of(["cpu_page_faults", "gpu_page_faults"]), [1, 7]);
+    assert_eq!(of(["minimum_virtual_address", "maximum_virtual_address"]), [0x1000, 0x9000]);
 }
 
 #[test]
@@ -345,19 +356,17 @@ fn what_has_no_timestamps_is_counted_by_every_report_that_means_it() {
         step(&fake);
         fake.launch(Work::kernel(c"outside"));
     });
-    let reports = profile.reports();
-    assert_eq!(reports.nvtx_gpu_proj_sum().left_out(), 6);
-    assert_eq!(reports.nvtx_gpu_proj_trace().left_out(), 6);
-    let rules = || profile.rules();
-    assert_eq!((rules().gpu_gaps().left_out(), rules().gpu_time_util().left_out()), (6, 6));
-    let copies = (rules().cuda_memcpy_async().left_out(), rules().cuda_memcpy_sync().left_out());
-    assert_eq!(copies, (2, 2));
-    assert_eq!((rules().cuda_memset_sync().left_out(), rules().cuda_api_sync().left_out()), (1, 0));
-    let in_forward = || profile.rules().within("forward");
-    assert_eq!(in_forward().gpu_gaps().left_out(), 3);
-    assert_eq!(in_forward().cuda_memcpy_sync().left_out(), 1);
-    assert_eq!(in_forward().cuda_memset_sync().left_out(), 0);
-    let text = rules().gpu_gaps().to_string();
+    for report in [StatsReport::NvtxGpuProjSum, StatsReport::NvtxGpuProjTrace] {
+        assert_eq!(profile.stats(report).left_out(), 6);
+    }
+    let left_out = |rule| profile.rules().get(rule).left_out();
+    assert_eq!([Rule::GpuGaps, Rule::GpuTimeUtil].map(left_out), [6, 6]);
+    assert_eq!([Rule::CudaMemcpyAsync, Rule::CudaMemcpySync].map(left_out), [2, 2]);
+    assert_eq!([Rule::CudaMemsetSync, Rule::CudaApiSync].map(left_out), [1, 0]);
+    let in_forward = |rule| profile.rules().within("forward").get(rule).left_out();
+    let rules = [Rule::GpuGaps, Rule::CudaMemcpySync, Rule::CudaMemsetSync];
+    assert_eq!(rules.map(in_forward), [3, 1, 0]);
+    let text = profile.rules().get(Rule::GpuGaps).to_string();
     assert!(text.ends_with("(6 without timestamps are not in it)"), "{text}");
-    assert_eq!(quickstart().rules().gpu_gaps().left_out(), 0);
+    assert_eq!(quickstart().rules().get(Rule::GpuGaps).left_out(), 0);
 }

@@ -447,7 +447,7 @@ fn a_capture_gives_the_same() {
         let _half = nvtx::event("half").flops(1.5e9).dtype("half").range();
         fake.launch(Gpu::kernel(c"k").taking_ns(2_000));
     }) {
-        profile.write_nsys(&file, |_| ()).unwrap();
+        profile.write_nsys(&file, |_, _| ()).unwrap();
         let capture = profiler_analysis::nsys::read(&file).unwrap();
         let peaks = profile.peaks(None).unwrap();
         assert_eq!(capture.peaks(None).unwrap(), peaks);

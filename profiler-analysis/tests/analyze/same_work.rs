@@ -5,8 +5,9 @@ use std::path::Path;
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
+use profiler_analysis::Speed;
 use profiler_analysis::compare;
-use profiler_analysis::compare::{Compare, Side, Speed, Undecidable, WallChange};
+use profiler_analysis::compare::{Compare, Side, Undecidable, WallChange};
 use profiler_core::{Profile, Profiler};
 
 fn record(program: impl FnOnce(&Fake)) -> Profile {

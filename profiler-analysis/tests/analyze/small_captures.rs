@@ -5,6 +5,7 @@ use std::time::Duration;
 use profiler_analysis::Format;
 use profiler_analysis::kernels::{Classifier, KernelClass};
 use profiler_analysis::prelude::*;
+use profiler_analysis::reports::StatsReport;
 use profiler_core::Profile;
 use profiler_core::profile::ProcessRangeGroup;
 use rusqlite::{Connection, ToSql, params};
@@ -251,7 +252,7 @@ fn processes_without_events_are_a_number() {
     }
     // Written again, the capture lists one process.
     let again = capture.folder.file("again.sqlite");
-    profile.write_nsys(&again, |_| {}).unwrap();
+    profile.write_nsys(&again, |_, _| {}).unwrap();
     let count = "SELECT count(*) FROM PROCESSES";
     let rows: i64 =
         Connection::open(again).unwrap().query_row(count, (), |row| row.get(0)).unwrap();
@@ -473,9 +474,10 @@ fn throughput_is_exact_but_in_the_cells_of_nsys() {
         );
         at += length + MS;
     }
-    let report = capture.read().reports().cuda_gpu_trace();
-    let rates: Vec<u64> =
-        report.rows().iter().filter_map(|row| row.throughput_bytes_per_s).collect();
+    let report = capture.read().stats(StatsReport::CudaGpuTrace);
+    let rows = serde_json::to_value(&report).unwrap();
+    let rates = rows.as_array().unwrap().iter();
+    let rates: Vec<u64> = rates.filter_map(|row| row["throughput_bytes_per_s"].as_u64()).collect();
     assert_eq!(rates, [10_000_000_000, 4_766_565_907, 10_000_000_000, 10_000_000_000]);
     let cells = |text: &str| -> Vec<f64> {
         let rows = serde_json::from_str::<Vec<serde_json::Value>>(text).unwrap();

@@ -164,7 +164,7 @@ fn operations_fare_as_their_ranges_and_kernels_say() {
     use TcRemedy::{AllowTf32, PadShape};
     let tensor_cores = modelled();
     let op = |path: &str| -> &TcOp {
-        let found = tensor_cores.ops().rows().iter().find(|op| op.path == path);
+        let found = tensor_cores.ops().iter().find(|op| op.path == path);
         found.unwrap_or_else(|| panic!("no {path} in {tensor_cores}"))
     };
     let of = |path: &str| (op(path).status, op(path).eligible, &op(path).remedies[..]);
@@ -184,7 +184,7 @@ fn operations_fare_as_their_ranges_and_kernels_say() {
     );
     assert_eq!((op("step/qkv").described, op("step/undescribed").described), (true, false));
     assert_eq!(op("step/undescribed").data_type, Some(Dtype::F32));
-    assert_eq!(tensor_cores.ops().rows().len(), 8, "what is within an operation is no other");
+    assert_eq!(tensor_cores.ops().len(), 8, "what is within an operation is no other");
 }
 
 #[test]
@@ -197,13 +197,17 @@ fn sums_of_operations_scopes_and_kernels_agree() {
     assert_eq!((summary.gpu_time, summary.tc_time), (ns(18_400), ns(5_000)));
     assert_eq!(summary.eligible_time, ns(6_000 + 8_000 + 2_000 + 400 + 900));
     assert_eq!(summary.unknown_time, ns(500));
-    let groups = tensor_cores.groups().rows();
-    assert_eq!((groups[0].path.as_str(), groups[0].ops, groups[0].using_ops), ("step", 7, 1));
-    assert_eq!((groups[0].total_ns, groups[0].tc_ns), (18_300, 5_000));
-    assert!((groups[0].tc_percent - 100.0 * 5_000.0 / 17_300.0).abs() < 1e-9);
-    let kernels = tensor_cores.kernels().rows();
-    assert_eq!(kernels.iter().map(|kernel| kernel.calls).sum::<u64>(), 9);
-    assert_eq!((&*kernels[0].name, kernels[0].calls), ("ampere_sgemm_32x128_tn", 2));
+    let groups = serde_json::to_value(&tensor_cores.reports()[2]).unwrap();
+    assert_eq!(groups[0]["path"], "step");
+    let group = |name: &str| groups[0][name].as_u64().unwrap();
+    assert_eq!(["ops", "using_ops", "total_ns", "tc_ns"].map(group), [7, 1, 18_300, 5_000]);
+    let percent = groups[0]["tc_percent"].as_f64().unwrap();
+    assert!((percent - 100.0 * 5_000.0 / 17_300.0).abs() < 1e-9);
+    let kernels = serde_json::to_value(&tensor_cores.reports()[1]).unwrap();
+    let calls = kernels.as_array().unwrap().iter().map(|kernel| kernel["calls"].as_u64().unwrap());
+    assert_eq!(calls.sum::<u64>(), 9);
+    assert_eq!(kernels[0]["name"], "ampere_sgemm_32x128_tn");
+    assert_eq!(kernels[0]["calls"], 2);
     assert_eq!(
         tensor_cores
             .remedies()
@@ -253,7 +257,7 @@ fn ranges_without_fields_are_divided_by_class() {
     };
     let ((), profile) = profiler.record(step).unwrap();
     let tensor_cores = profile.tensor_cores();
-    let ops: Vec<_> = tensor_cores.ops().rows().iter().collect();
+    let ops: Vec<_> = tensor_cores.ops().iter().collect();
     let shown: Vec<_> = ops
         .iter()
         .map(|op| (&*op.path, &*op.op_type, op.status, op.total_ns, op.eligible_ns, op.tc_ns))
@@ -283,9 +287,10 @@ fn ranges_without_fields_are_divided_by_class() {
     assert_eq!(summary.utilization(), Some(0.85));
     let score = profile.scorecard().score(ScoreKind::TensorCores).unwrap().value;
     assert_eq!(score, summary.utilization());
-    let groups = tensor_cores.groups().rows();
-    assert_eq!((&*groups[0].path, groups[0].total_ns, groups[0].ops), ("forward", 35_500, 4));
-    assert_eq!((groups[0].tc_percent, groups[1].tc_percent), (80.0, 0.0));
+    let groups = serde_json::to_value(&tensor_cores.reports()[2]).unwrap();
+    assert_eq!(groups[0]["path"], "forward");
+    assert_eq!((&groups[0]["total_ns"], &groups[0]["ops"]), (&35_500.into(), &4.into()));
+    assert_eq!((&groups[0]["tc_percent"], &groups[1]["tc_percent"]), (&80.0.into(), &0.0.into()));
 }
 
 #[test]
@@ -298,7 +303,7 @@ fn a_run_in_f32_uses_none() {
     assert!(summary.eligible_ops != 0, "{tensor_cores}");
     let kernels = profile.query().kernels();
     assert_eq!(summary.gpu_time, kernels.gpu_time());
-    let in_ops: u64 = tensor_cores.ops().rows().iter().map(|op| op.kernels).sum();
+    let in_ops: u64 = tensor_cores.ops().iter().map(|op| op.kernels).sum();
     assert_eq!(in_ops, kernels.count());
     println!("{tensor_cores}");
 }

@@ -108,7 +108,7 @@ fn graphs_are_in_every_export_and_in_a_rewritten_capture() {
     let folder = Folder::new();
     let profile = profiler_analysis::nsys::read(busy(&folder)).unwrap();
     let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_| ()).unwrap();
+    profile.write_nsys(&again, |_, _| ()).unwrap();
     check_busy(&profiler_analysis::nsys::read(&again).unwrap());
     for (format, what) in [
         (Format::Chrome, "\"CUDA graph\""),
@@ -199,7 +199,7 @@ fn graphs_of_a_session_are_those_of_a_capture() {
     assert_eq!((graph.executable_id(), graph.template_id()), (6, None));
     let folder = Folder::new();
     let path = folder.file("live.sqlite");
-    profile.write_nsys(&path, |_| ()).unwrap();
+    profile.write_nsys(&path, |_, _| ()).unwrap();
     let again = profiler_analysis::nsys::read(&path).unwrap();
     assert_eq!(again.totals(), profile.totals());
     assert_eq!(again.health().facts.whole_graphs, 2);

@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use profiler_analysis::Speed;
 use profiler_analysis::compare;
-use profiler_analysis::compare::{Speed, WallCause, WallChange};
+use profiler_analysis::compare::{WallCause, WallChange};
 use profiler_analysis::gate::{Gate, GateVerdict, Outcome, TimeKind};
 use profiler_core::Profile;
 

@@ -7,7 +7,7 @@ use std::panic::Location;
 use profiler_base::{getters, setters};
 
 #[cfg(feature = "test-reports")]
-use crate::check::ci::{self, Check, CheckOutcome, CiReport};
+use crate::check::ci::{Check, CheckOutcome, CiReport};
 use crate::check::gpu_lock::GpuLock;
 use crate::error::Error;
 use crate::profile::Profile;
@@ -66,44 +66,39 @@ pub struct Measured<R> {
 #[must_use]
 #[track_caller]
 pub fn gpu_test() -> Option<GpuTest> {
-    gpu_test_with(Profiler::builder().build())
-}
-
-/// Same as [`gpu_test`], with an existing profiler.
-///
-/// # Panics
-/// If the profiler failed for another reason than an unavailable GPU, and in the cases of
-/// [`gpu_test`].
-#[must_use]
-#[track_caller]
-pub fn gpu_test_with(profiler: Result<Profiler, Error>) -> Option<GpuTest> {
-    let error = match profiler {
-        Ok(profiler) => {
-            return Some(GpuTest { profiler, warm_up: 1, repeats: 1, _turn: GpuLock::wait() });
-        }
-        Err(error) => error,
-    };
-    assert!(error.is_unavailable(), "the profiler could not be made: {error}");
-    assert!(!gpu_tests_required(), "GPU_TESTS=require, and the GPU cannot be used: {error}");
-    #[cfg(feature = "test-reports")]
-    ci::publish(Location::caller(), || {
-        let check = Check::new("GPU", CheckOutcome::Skipped).message(error.to_string());
-        CiReport::default().check(check)
-    });
-    // The test harness captures the print macros. A failed write is no reason to fail the test.
-    let thread = std::thread::current();
-    let name = thread.name().unwrap_or("a GPU test");
-    let _ = writeln!(std::io::stderr(), "skipped: {name}: {error}");
-    None
-}
-
-/// True if `GPU_TESTS=require` is set: tests that need a GPU then fail without one.
-#[must_use]
-pub fn gpu_tests_required() -> bool {
-    std::env::var_os("GPU_TESTS").is_some_and(|value| value == "require")
+    GpuTest::from_profiler(Profiler::builder().build())
 }
 
 impl GpuTest {
+    /// Same as [`gpu_test()`], with an existing profiler.
+    ///
+    /// # Panics
+    /// If the profiler failed for another reason than an unavailable GPU, and in the cases of
+    /// [`gpu_test()`].
+    #[must_use]
+    #[track_caller]
+    pub fn from_profiler(profiler: Result<Profiler, Error>) -> Option<Self> {
+        let error = match profiler {
+            Ok(profiler) => {
+                return Some(Self { profiler, warm_up: 1, repeats: 1, _turn: GpuLock::wait() });
+            }
+            Err(error) => error,
+        };
+        assert!(error.is_unavailable(), "the profiler could not be made: {error}");
+        let is_required = std::env::var_os("GPU_TESTS").is_some_and(|value| value == "require");
+        assert!(!is_required, "GPU_TESTS=require, and the GPU cannot be used: {error}");
+        #[cfg(feature = "test-reports")]
+        CiReport::publish(Location::caller(), || {
+            let check = Check::new("GPU", CheckOutcome::Skipped).message(error.to_string());
+            CiReport::default().check(check)
+        });
+        // The test harness captures the print macros. A failed write is no reason to fail the test.
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("a GPU test");
+        let _ = writeln!(std::io::stderr(), "skipped: {name}: {error}");
+        None
+    }
+
     setters! {
         /// The number of warm-up runs before the measurement; 1 by default. They share a discarded
         /// session, which also absorbs the cost of a first session.

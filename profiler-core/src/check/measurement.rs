@@ -11,7 +11,8 @@ use crate::error::Error;
 use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 
-/// Measures the sum of the times of all GPU operations: concurrent kernels count twice.
+/// A time of the GPU as criterion's measurement: [`new`](Self::new) measures the sum of the times of
+/// all GPU operations, the other constructors measure other times.
 ///
 /// ```no_run
 /// use criterion::Criterion;
@@ -43,30 +44,9 @@ use crate::session::profiler::Profiler;
 /// reason to standard error and counts as no time, and criterion gives up on that benchmark. A
 /// routine without GPU work has the same effect.
 #[derive(Debug)]
-pub struct GpuTime(Arc<Profiler>);
-
-/// Measures the time in which at least one GPU operation ran: concurrent kernels count once on a
-/// device, and separately on each of several devices. Otherwise like [`GpuTime`].
-#[derive(Debug)]
-pub struct BusyTime(Arc<Profiler>);
-
-/// Measures from the start of the first GPU operation of a sample to the end of the last one, gaps
-/// included: the throughput of a routine that does not wait. Otherwise like [`GpuTime`].
-#[derive(Debug)]
-pub struct SpanTime(Arc<Profiler>);
-
-/// Measures from the start of the first call of a sample that submitted a GPU operation to the end
-/// of the last operation. For a routine that waits for its work this is the launch-to-end latency
-/// with the host's time between iterations; `measure` has the latency of single calls. Otherwise
-/// like [`GpuTime`].
-#[derive(Debug)]
-pub struct LatencyTime(Arc<Profiler>);
-
-/// Starts and stops once, so that errors appear before the first sample.
-fn tried(profiler: Arc<Profiler>) -> Result<Arc<Profiler>, Error> {
-    profiler.start()?;
-    profiler.stop_recording()?;
-    Ok(profiler)
+pub struct GpuTime {
+    profiler: Arc<Profiler>,
+    measured: Measured,
 }
 
 /// A time of a profile, or the reason why it is unknown.
@@ -89,60 +69,87 @@ fn between(profile: &Profile, start: Option<Duration>) -> Result<Duration, Strin
     Ok(end.zip(start).map_or(Duration::ZERO, |(end, start)| end.saturating_sub(start)))
 }
 
-fn end(profiler: &Profiler, started: Result<(), Error>, measured: Measured) -> Option<Duration> {
-    let profile = started.and_then(|()| profiler.stop());
-    let time = profile.map_err(|error| error.to_string()).and_then(|profile| measured(&profile));
-    // `Measurement` cannot return an error.
-    time.map_err(|why| writeln!(std::io::stderr(), "the GPU time of a sample is not known: {why}"))
-        .ok()
+impl GpuTime {
+    /// Measures the sum of the times of all operations: concurrent kernels count twice.
+    ///
+    /// The profiler must be stopped. Starts and stops a session as a check.
+    ///
+    /// # Errors
+    /// Same as [`Profiler::start`] and [`Profiler::stop`].
+    pub fn new(profiler: impl Into<Arc<Profiler>>) -> Result<Self, Error> {
+        Self::measuring(profiler, |profile| budget::time(profile, &Quantity::GpuTime))
+    }
+
+    /// Measures the time in which at least one operation ran: concurrent kernels count once on a
+    /// device, and separately on each of several devices.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn busy(profiler: impl Into<Arc<Profiler>>) -> Result<Self, Error> {
+        Self::measuring(profiler, |profile| budget::time(profile, &Quantity::BusyTime))
+    }
+
+    /// Measures from the start of the first operation of a sample to the end of the last one, gaps
+    /// included: the throughput of a routine that does not wait.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn span(profiler: impl Into<Arc<Profiler>>) -> Result<Self, Error> {
+        Self::measuring(profiler, span)
+    }
+
+    /// Measures from the start of the first call of a sample that submitted an operation to the end
+    /// of the last operation. For a routine that waits for its work this is the launch-to-end
+    /// latency with the host's time between iterations; `measure` has the latency of single calls.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn latency(profiler: impl Into<Arc<Profiler>>) -> Result<Self, Error> {
+        Self::measuring(profiler, latency)
+    }
+
+    /// Starts and stops once, so that errors appear before the first sample.
+    fn measuring(profiler: impl Into<Arc<Profiler>>, measured: Measured) -> Result<Self, Error> {
+        let profiler = profiler.into();
+        profiler.start()?;
+        profiler.stop_recording()?;
+        Ok(Self { profiler, measured })
+    }
 }
 
-macro_rules! measurement {
-    ($name:ident, $measured:expr) => {
-        impl $name {
-            /// Uses this profiler, which must be stopped. Starts and stops a session as a check.
-            ///
-            /// # Errors
-            /// Same as [`Profiler::start`] and [`Profiler::stop`].
-            pub fn new(profiler: impl Into<Arc<Profiler>>) -> Result<Self, Error> {
-                tried(profiler.into()).map(Self)
-            }
-        }
+impl Measurement for GpuTime {
+    type Intermediate = Result<(), Error>;
+    /// `None` if the time is unknown.
+    type Value = Option<Duration>;
 
-        impl Measurement for $name {
-            type Intermediate = Result<(), Error>;
-            /// `None` if the time is unknown.
-            type Value = Option<Duration>;
+    fn start(&self) -> Self::Intermediate {
+        self.profiler.start()
+    }
 
-            fn start(&self) -> Self::Intermediate {
-                self.0.start()
-            }
+    fn end(&self, started: Self::Intermediate) -> Self::Value {
+        let profile = started.and_then(|()| self.profiler.stop());
+        let time = profile.map_err(|error| error.to_string());
+        let time = time.and_then(|profile| (self.measured)(&profile));
+        // `Measurement` cannot return an error.
+        let print =
+            |why| writeln!(std::io::stderr(), "the GPU time of a sample is not known: {why}");
+        time.map_err(print).ok()
+    }
 
-            fn end(&self, started: Self::Intermediate) -> Self::Value {
-                end(&self.0, started, $measured)
-            }
+    fn add(&self, one: &Self::Value, other: &Self::Value) -> Self::Value {
+        one.zip(*other).map(|(one, other)| one + other)
+    }
 
-            fn add(&self, one: &Self::Value, other: &Self::Value) -> Self::Value {
-                one.zip(*other).map(|(one, other)| one + other)
-            }
+    fn zero(&self) -> Self::Value {
+        Some(Duration::ZERO)
+    }
 
-            fn zero(&self) -> Self::Value {
-                Some(Duration::ZERO)
-            }
+    fn to_f64(&self, value: &Self::Value) -> f64 {
+        value.unwrap_or_default().as_nanos() as f64
+    }
 
-            fn to_f64(&self, value: &Self::Value) -> f64 {
-                value.unwrap_or_default().as_nanos() as f64
-            }
-
-            fn formatter(&self) -> &dyn ValueFormatter {
-                // Scales nanoseconds to a fitting unit.
-                WallTime.formatter()
-            }
-        }
-    };
+    fn formatter(&self) -> &dyn ValueFormatter {
+        // Scales nanoseconds to a fitting unit.
+        WallTime.formatter()
+    }
 }
-
-measurement!(GpuTime, |profile| budget::time(profile, &Quantity::GpuTime));
-measurement!(BusyTime, |profile| budget::time(profile, &Quantity::BusyTime));
-measurement!(SpanTime, span);
-measurement!(LatencyTime, latency);

@@ -1,6 +1,6 @@
 //! Performance in tests: budgets, GPU tests, reports for CI.
 
-pub mod budget;
+pub(crate) mod budget;
 #[cfg(feature = "test-reports")]
 pub mod ci;
 pub(crate) mod clocks;

@@ -15,7 +15,8 @@ use crate::record::recording::RecordingInfo;
 /// ```
 /// use cupti::CallClass;
 /// use profiler_core::Profile;
-/// use profiler_core::profile::{Api, RecordingInfo};
+/// use profiler_core::profile::RecordingInfo;
+/// use profiler_core::tables::Api;
 /// use profiler_core::tables::{
 ///     Builder, Call, CallKind, Interval, KernelNames, Maybe, Operation, Thread, ThreadId, What, Work,
 /// };

@@ -1,11 +1,10 @@
 //! Aligns recordings of several hosts to the first host's clock, by the ends of common collectives.
 
+use profiler_base::collectives::{COLLECTIVES_DOMAIN, fields};
 use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::join::collectives::{
-    self, COLLECTIVES_DOMAIN, CollectiveKey, CollectiveRow, collective_fields as fields,
-};
+use crate::join::collectives::{self, CollectiveKey, CollectiveRow};
 use crate::join::communication::Communication;
 use crate::join::host_clock::{HostClock, Occurrence, SharedEvent};
 use crate::join::tables::{FieldValue, Interval, Process, RecordedProcess, Subject, Tables};

@@ -7,9 +7,6 @@ use crate::collect::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
 use crate::join::busy::united;
 use crate::join::tables::Interval;
 
-/// The share of throttled time from which a device's times no longer depend on the program alone.
-pub const THROTTLED: f64 = 0.01;
-
 /// NVML's samples of a device's clocks while operations ran: [`Profile::device_clocks`].
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -24,24 +21,31 @@ pub struct DeviceClocks {
     /// The mean memory clock in Hz.
     pub memory_hz: Option<f64>,
     /// The causes of lowered clocks, largest share first. Several causes may overlap.
-    pub slowed_by: Vec<Slowed>,
+    slowed_by: Vec<Slowed>,
 }
 
-/// A cause of lowered clocks.
+/// A cause of lowered clocks, and its share of the time in which operations ran.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct Slowed {
-    /// The cause, such as heat or the power limit.
-    pub by: &'static str,
-    /// The share of the time in which operations ran, 0 to 1.
-    pub share: f64,
+struct Slowed {
+    by: &'static str,
+    share: f64,
 }
 
 impl DeviceClocks {
+    /// The share of throttled time from which a device's times no longer depend on the program
+    /// alone.
+    pub const THROTTLED_SHARE: f64 = 0.01;
+
+    /// The causes of lowered clocks, such as heat or the power limit, and their shares of the time in
+    /// which operations ran, 0 to 1. Largest share first; several causes may overlap.
+    pub fn slowed_by(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        self.slowed_by.iter().map(|slowed| (slowed.by, slowed.share))
+    }
+
     /// True if a cause lowered the clocks for at least 1 % of the time, which distorts times.
     pub fn is_throttled(&self) -> bool {
-        self.slowed_by.iter().any(|slowed| slowed.share >= THROTTLED)
+        self.slowed_by.iter().any(|slowed| slowed.share >= Self::THROTTLED_SHARE)
     }
 }
 

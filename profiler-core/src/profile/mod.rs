@@ -39,14 +39,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::error::{Error, Kind};
 use crate::join::busy::{SessionTime, extent, within};
 use crate::join::collectives::{self, CollectiveRow};
-pub use crate::join::collectives::{COLLECTIVES_DOMAIN, collective_fields};
 use crate::join::communication::Communication;
 use crate::join::health::Health;
 pub use crate::join::health::{Account, Accounts, Facts, Losses};
 use crate::join::infer;
 use crate::join::joined::Joined;
 use crate::join::range_tree::{NodeId, Tree};
-pub use crate::join::tables::Api;
 use crate::join::tables::{
     BYTES_A_KERNEL, CallId, KernelNames, Label, LabelId, Maybe, OperationId, RangeId, Tables, What,
     Work,
@@ -55,17 +53,15 @@ pub use crate::join::totals::Totals;
 use crate::record::recording::Recording;
 pub use crate::record::recording::{DeviceInfo, RecordingInfo};
 pub use call::ApiCall;
-pub use clocks::THROTTLED;
-pub use clocks::{DeviceClocks, Slowed};
+pub use clocks::DeviceClocks;
 pub use collective::{Collective, CollectiveFunction};
-pub use cupti::CopyKind;
 pub use host_stack::{
     HostFrame, HostSampleCounts, HostStack, HostStackCounts, HostState, SampleLosses, SampleSource,
     StackLosses,
 };
 pub use mark::Mark;
 pub use operation::{Attribution, GpuOperation, Graph, Kernel, MemoryCopy, Memset, OperationKind};
-pub use process::{HostClock, Merger, Process, ProcessesById};
+pub use process::{Merger, Process};
 pub use process_range::{ProcessRange, ProcessRangeGroup};
 use profiler_base::getters;
 use profiler_base::kernel_names::{Pattern, label, overloaded};
@@ -348,6 +344,19 @@ impl Profile {
         self.tree.crossings().map_or(0, |crossings| crossings.count())
     }
 
+    /// A sentence on [`outlived_ranges`](Self::outlived_ranges), whose sums do not nest; `None`
+    /// without any.
+    pub fn outlived_in_words(&self) -> Option<String> {
+        let (ranges, end) = match self.outlived_ranges() {
+            0 => return None,
+            1 => ("1 range".to_owned(), "ends"),
+            more => (format!("{more} ranges"), "end"),
+        };
+        Some(format!(
+            "{ranges} {end} before a range that began within: work after the end is in the inner range alone, whose sums may exceed those of the outer one"
+        ))
+    }
+
     /// The outermost nodes of the range tree in order of first start. A path is one node.
     pub fn roots(&self) -> impl Iterator<Item = RangeNode<'_>> {
         self.tree.roots.iter().map(|&id| RangeNode { profile: self, id })
@@ -478,16 +487,4 @@ impl Profile {
     pub fn since_start(&self, ns: u64) -> Duration {
         Duration::from_nanos(ns.saturating_sub(self.store.session.window_ns.0))
     }
-}
-
-/// Returns the text that this many ranges [end before one within](Profile::outlived_ranges), so
-/// that sums do not nest.
-pub fn outlived(ranges: usize) -> String {
-    let (ranges, end) = match ranges {
-        1 => ("1 range".to_owned(), "ends"),
-        more => (format!("{more} ranges"), "end"),
-    };
-    format!(
-        "{ranges} {end} before a range that began within: work after the end is in the inner range alone, whose sums may exceed those of the outer one"
-    )
 }

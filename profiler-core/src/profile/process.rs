@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::Profile;
 use crate::error::Error;
 use crate::join::health::Health;
-pub use crate::join::host_clock::HostClock;
+use crate::join::host_clock::HostClock;
 use crate::join::merge;
 use crate::join::range_tree;
 use crate::join::tables;
@@ -162,20 +162,6 @@ impl<'a> Process<'a> {
     }
 }
 
-/// The processes of a profile by their ids.
-#[derive(Debug)]
-pub struct ProcessesById<'a> {
-    profile: &'a Profile,
-    rows: FxHashMap<u32, &'a tables::Process>,
-}
-
-impl<'a> ProcessesById<'a> {
-    /// The process with this id.
-    pub fn get(&self, id: u32) -> Process<'a> {
-        Process { profile: self.profile, id, row: self.rows.get(&id).copied() }
-    }
-}
-
 impl PartialEq for Process<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
@@ -243,10 +229,11 @@ impl Profile {
         self.store.processes.len() > 1
     }
 
-    /// The processes by their ids.
-    pub fn processes_by_id(&self) -> ProcessesById<'_> {
-        let rows = self.store.processes.iter().map(|row| (row.id, row)).collect();
-        ProcessesById { profile: self, rows }
+    /// Returns a function that finds a process by its id.
+    pub fn processes_by_id<'a>(&'a self) -> impl Fn(u32) -> Process<'a> {
+        let rows = self.store.processes.iter().map(|row| (row.id, row));
+        let rows: FxHashMap<u32, &tables::Process> = rows.collect();
+        move |id| Process { profile: self, id, row: rows.get(&id).copied() }
     }
 
     /// The totals of each process, by its id.

@@ -254,8 +254,8 @@ impl<'a> Query<'a> {
 
     /// Groups by process.
     pub fn by_process(&self) -> Groups<Process<'a>> {
-        let processes = self.profile.processes_by_id();
-        self.group_by(|operation| Some(processes.get(operation.process_id())))
+        let process = self.profile.processes_by_id();
+        self.group_by(|operation| Some(process(operation.process_id())))
     }
 
     /// Groups by the thread of the call.

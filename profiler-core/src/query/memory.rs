@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::MemoryKind;
-use profiler_base::{getters, iterate, order, units};
+use profiler_base::{getters, order, units};
 use rustc_hash::FxHashMap;
 
 use crate::join::tables;
@@ -154,40 +154,6 @@ impl fmt::Display for DeviceMemory<'_> {
     }
 }
 
-/// All memory by device and kind.
-#[derive(Debug, Clone)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
-pub struct MemoryUse<'a> {
-    devices: Vec<DeviceMemory<'a>>,
-}
-
-impl<'a> MemoryUse<'a> {
-    /// The memory by device and kind.
-    pub fn iter(&self) -> std::slice::Iter<'_, DeviceMemory<'a>> {
-        self.devices.iter()
-    }
-
-    /// Memory of kind `DEVICE` on a device; for several processes, memory of the first.
-    pub fn on_device(&self, device: u32) -> Option<&DeviceMemory<'a>> {
-        let wanted = |memory: &&DeviceMemory<'_>| {
-            memory.device == device && memory.kind == MemoryKind::DEVICE
-        };
-        self.devices.iter().find(wanted)
-    }
-}
-
-impl fmt::Display for MemoryUse<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (row, memory) in self.devices.iter().enumerate() {
-            let separator = if row == 0 { "" } else { "\n" };
-            write!(f, "{separator}{memory}")?;
-        }
-        Ok(())
-    }
-}
-
-iterate!(MemoryUse<'a>: DeviceMemory<'a>);
-
 impl Profile {
     /// All allocations and frees by time, without [duplicates](DeviceMemory::repeated_records).
     /// Empty unless `ActivityKind::MEMORY2` was recorded.
@@ -195,9 +161,9 @@ impl Profile {
         self.store.memory_events().map(|row| MemoryEvent { profile: self, row })
     }
 
-    /// Memory by process, device and kind. `None` without records: no allocation was made, or
+    /// Memory by process, device and kind. Empty without records: no allocation was made, or
     /// `ActivityKind::MEMORY2` was not recorded.
-    pub fn memory(&self) -> Option<MemoryUse<'_>> {
+    pub fn memory(&self) -> Vec<DeviceMemory<'_>> {
         let mut devices: Vec<DeviceMemory<'_>> = Vec::new();
         let mut places = FxHashMap::default();
         // Allocations by address, with their row. A free may have another memory kind than its
@@ -251,7 +217,7 @@ impl Profile {
             order::sort_by_key(&mut memory.not_freed, |event| (event.row.at_ns, event.row.address));
         }
         order::sort_by_key(&mut devices, |memory| (memory.process, memory.device, memory.kind));
-        (!devices.is_empty()).then_some(MemoryUse { devices })
+        devices
     }
 }
 

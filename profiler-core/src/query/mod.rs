@@ -1,5 +1,37 @@
 //! Queries select GPU operations and compute groups, gaps and their causes, launches, overlap,
 //! waits, memory and steps. [`Query`] starts at [`Profile::query`].
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use profiler_core::Profile;
+//! use profiler_core::query::Step;
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! let backward = profile.query().in_range("batch/backward").kernels();
+//! println!("busy {:?} of {:?}", backward.busy_time(), backward.span().map(|span| span.duration()));
+//! for kernel in backward.by_kernel().top_share(0.9) {
+//!     println!("{:.1} % {}: {}", 100.0 * kernel.share(), kernel.key(), kernel.statistics());
+//! }
+//!
+//! // What the host did while the GPU was idle for 10 us or more.
+//! println!("{}", profile.query().gaps(Duration::from_micros(10)));
+//! // From call to kernel; copies with their GB/s; copies hidden behind kernels; waits by range.
+//! println!("{}", profile.query().kernels().launches().sum().latency);
+//! println!("{}", profile.query().copies().by_transfer());
+//! println!("{:?}", profile.query().overlap());
+//! println!("{}", profile.waits().by_range());
+//! // The instances of a range as steps, without warm-up; outliers.
+//! let steps = profile.steps("batch").warm();
+//! println!("{steps}");
+//! for step in steps.outliers(5.0, Step::host_time) {
+//!     println!("step {} took {:?}", step.number(), step.host_time());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod gap;
 mod group;
@@ -34,9 +66,9 @@ use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
 pub use gap::{Gap, GapPart, GapSample, GapWait, Gaps, HostActivity, IdleCause, IdleReason};
 pub use group::{CallThread, KernelName, RangePath, StreamKey, TransferKey};
 pub use launch::{Launch, LaunchGroup, Launches};
-pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint, MemoryUse};
+pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint};
 pub use overlap::Overlap;
-pub use plan::Operations;
+use plan::Operations;
 pub use profiler_base::aggregate::{Group, Groups};
 pub use request::{Endpoint, Request, RequestQuery, RequestRange, Requests};
 pub use step::{Step, Steps};
@@ -333,7 +365,7 @@ impl<'a> Query<'a> {
 /// Results.
 impl<'a> Query<'a> {
     /// The operations by start, first the operations without timestamps.
-    pub fn iter(&self) -> Operations<'a> {
+    pub fn iter(&self) -> impl Iterator<Item = GpuOperation<'a>> + use<'a> {
         Operations::new(self)
     }
 

@@ -10,7 +10,7 @@ use crate::join::tables::{Interval, Label, OperationId, RangeId, Tables, What, W
 use crate::profile::{Attribution, GpuOperation, OperationKind, Profile, RangeNode};
 
 /// The operations of a query, by start.
-pub struct Operations<'a> {
+pub(super) struct Operations<'a> {
     profile: &'a Profile,
     rows: Rows,
     /// Selected works, by id; empty for all.

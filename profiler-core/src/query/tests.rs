@@ -652,7 +652,7 @@ fn memory_in_use_is_what_was_allocated_and_not_freed() {
             points.entry(kind).or_default().push((at, in_use));
         }
         let profile = profile_of(store);
-        let memory = profile.memory().unwrap();
+        let memory = profile.memory();
         assert_eq!(memory.iter().count(), points.len());
         let sum = |of: fn(&DeviceMemory<'_>) -> u64| memory.iter().map(of).sum::<u64>();
         assert_eq!(sum(|memory| memory.unknown_frees), unknown, "seed {seed}");
@@ -691,8 +691,11 @@ fn free_of_another_kind_reduces_the_kind_of_the_allocation() {
     let memory = vec![event(true, 1, 0x10, 64, 3), event(false, 2, 0x10, 0, 0)];
     let store = Tables { memory, ..Tables::default() };
     let profile = profile_of(store);
-    let memory = profile.memory().unwrap();
-    let device = memory.on_device(0).unwrap();
+    let memory = profile.memory();
+    let device = memory
+        .iter()
+        .find(|memory| memory.device == 0 && memory.kind == cupti::MemoryKind::DEVICE)
+        .unwrap();
     assert_eq!(memory.iter().count(), 1);
     assert_eq!((device.allocations, device.frees, device.bytes_at_end()), (1, 1, 0));
     assert!(device.not_freed.is_empty());
@@ -712,7 +715,7 @@ fn empty_profile_has_no_rows() {
     assert_eq!(query.launches().count(), 0);
     assert_eq!(query.clone().in_range("*").by_window().count(), 0);
     assert_eq!((profile.waits().count(), profile.steps("*").len()), (0, 0));
-    assert!(profile.memory().is_none());
+    assert!(profile.memory().is_empty());
     assert!(profile.walk().next().is_none());
 }
 
@@ -804,8 +807,11 @@ fn duplicate_memory_records_count_once() {
     ];
     let store = Tables { memory, ..Tables::default() };
     let profile = profile_of(store);
-    let memory = profile.memory().unwrap();
-    let device = memory.on_device(0).unwrap();
+    let memory = profile.memory();
+    let device = memory
+        .iter()
+        .find(|memory| memory.device == 0 && memory.kind == cupti::MemoryKind::DEVICE)
+        .unwrap();
     assert_eq!((device.allocations, device.frees, device.repeated_records), (3, 2, 4));
     assert_eq!((device.unknown_frees, device.missing_frees), (1, 0));
     let points: Vec<_> =

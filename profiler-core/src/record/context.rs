@@ -46,6 +46,29 @@ impl Context {
         Self { tag: cupti::calls::word() }
     }
 
+    /// Calls `changed` whenever the context of a thread changes while a session is on: a range starts
+    /// or ends there, or a context is attached or detached.
+    ///
+    /// For framework packages, which hand the range over to another thread:
+    /// [`capture`](Self::capture) returns the new context. The function runs on the
+    /// thread whose context changed, within the program's ranges, so it must be fast. Ranges that it
+    /// opens itself do not call it. It is never removed: from then on a range costs 1 ns more, plus the
+    /// function.
+    ///
+    /// Returns false if the process already has eight other functions. The same function counts once.
+    ///
+    /// ```
+    /// use profiler_core::Context;
+    ///
+    /// fn changed() {
+    ///     let _context = Context::capture(); // to a queue
+    /// }
+    /// assert!(Context::on_change(changed) && Context::on_change(changed));
+    /// ```
+    pub fn on_change(changed: fn()) -> bool {
+        crate::record::context_hooks::on_context_change(changed)
+    }
+
     /// Joins contexts for work that several ranges submitted together, such as a fused kernel.
     ///
     /// The work is attributed to the range of the first context, so sums and budgets are the same

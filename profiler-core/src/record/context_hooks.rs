@@ -13,26 +13,8 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 thread_local!(static RUNNING: Cell<bool> = const { Cell::new(false) });
 
-/// Calls `changed` whenever the context of a thread changes while a session is on: a range starts
-/// or ends there, or a context is attached or detached.
-///
-/// For framework packages, which hand the range over to another thread:
-/// [`Context::capture`](crate::Context::capture) returns the new context. The function runs on the
-/// thread whose context changed, within the program's ranges, so it must be fast. Ranges that it
-/// opens itself do not call it. It is never removed: from then on a range costs 1 ns more, plus the
-/// function.
-///
-/// Returns false if the process already has eight other functions. The same function counts once.
-///
-/// ```
-/// use profiler_core::session::on_context_change;
-///
-/// fn changed() {
-///     let _context = profiler_core::Context::capture(); // to a queue
-/// }
-/// assert!(on_context_change(changed) && on_context_change(changed));
-/// ```
-pub fn on_context_change(changed: fn()) -> bool {
+/// [`Context::on_change`](crate::Context::on_change).
+pub(crate) fn on_context_change(changed: fn()) -> bool {
     let is_it =
         |hook: &OnceLock<fn()>| std::ptr::fn_addr_eq(*hook.get_or_init(|| changed), changed);
     let is_set = HOOKS.iter().any(is_it);

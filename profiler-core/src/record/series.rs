@@ -183,7 +183,7 @@ json_names! {
 
 /// A series without its rows, as JSON: its metrics, losses and failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub(crate) struct Head {
     pub(crate) device: u32,
     pub(crate) source: Source,
     pub(crate) interval_ns: u64,
@@ -241,8 +241,8 @@ impl PartialEq for Series {
 impl Eq for Series {}
 
 impl Series {
-    /// The series without its rows.
-    pub fn head(&self) -> &Head {
+    /// The series without its rows, for serde: its metrics, losses and failure.
+    pub fn head(&self) -> impl serde_core::Serialize + '_ {
         &self.head
     }
 

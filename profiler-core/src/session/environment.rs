@@ -58,13 +58,7 @@ pub fn from_env() -> Guard {
     FromEnv::default().start()
 }
 
-/// Same as [`from_env`] with the program's own profiler, built only if the variable is set. The
-/// word `sample` is an error: the profiler has its own samplers.
-pub fn from_env_with(profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
-    FromEnv::default().start_with(profiler)
-}
-
-/// A variant of [`from_env`] for crates with more output formats.
+/// [`from_env`] with options: another profiler, or JSON.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FromEnv {
     json: Option<TextOf>,
@@ -91,7 +85,8 @@ impl FromEnv {
         })
     }
 
-    /// Same as [`from_env_with`].
+    /// Same as [`from_env`] with the program's own profiler, built only if the variable is set. The
+    /// word `sample` is an error: the profiler has its own samplers.
     pub fn start_with(self, profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
         guard(self.json, |samples| match samples {
             true => {

@@ -95,16 +95,6 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// A file of a flight recorder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Written {
-    /// The file.
-    pub path: PathBuf,
-    /// The reason for the file.
-    pub trigger: Trigger,
-}
-
 impl FlightRecorder {
     /// Writes files into this existing folder, only on request.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
@@ -197,7 +187,7 @@ struct Pending {
     is_over: bool,
     /// Panics whose file was written or could not be.
     panics: u64,
-    files: VecDeque<Written>,
+    files: VecDeque<(PathBuf, Trigger)>,
     count: u64,
     left_out: u64,
     /// The time of the last file of each kind, whether it was written or could not be.
@@ -340,8 +330,8 @@ impl FlightRecording {
         save(&self.shared.session.snapshot()?, path.as_ref())
     }
 
-    /// The files so far, the last 1,024.
-    pub fn files(&self) -> Vec<Written> {
+    /// The files so far with their reasons, the last 1,024.
+    pub fn files(&self) -> Vec<(PathBuf, Trigger)> {
         self.shared.requests.pending.lock().files.iter().cloned().collect()
     }
 
@@ -457,7 +447,7 @@ impl Shared {
         if pending.files.len() == MOST_NAMES {
             pending.files.pop_front();
         }
-        pending.files.push_back(Written { path: path.clone(), trigger });
+        pending.files.push_back((path.clone(), trigger));
         Ok(path)
     }
 

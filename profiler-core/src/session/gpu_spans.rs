@@ -166,13 +166,14 @@ impl GpuSpans {
 
     /// A span processor that passes spans to this one; spans with the field `nvtx.payload` are
     /// delayed.
-    pub fn processor<P: SpanProcessor + 'static>(&self, next: P) -> GpuSpanProcessor<P> {
+    pub fn processor<P: SpanProcessor + 'static>(&self, next: P) -> impl SpanProcessor + use<P> {
         GpuSpanProcessor { spans: self.clone(), next: Arc::new(RwLock::new(next)) }
     }
 
     /// The layer that receives results, for the subscriber of the
     /// [`ProfilerLayer`](crate::ProfilerLayer).
-    pub fn layer(&self) -> GpuSpanLayer {
+    #[must_use = "add it to the subscriber"]
+    pub fn layer<S: Subscriber>(&self) -> impl Layer<S> + use<S> {
         GpuSpanLayer { spans: self.clone() }
     }
 
@@ -306,7 +307,7 @@ impl<P: SpanProcessor> Next for RwLock<P> {
 
 /// Holds ended spans until their GPU work is known, from [`GpuSpans::processor`].
 #[derive(Debug)]
-pub struct GpuSpanProcessor<P> {
+struct GpuSpanProcessor<P> {
     spans: GpuSpans,
     next: Arc<RwLock<P>>,
 }
@@ -349,8 +350,7 @@ impl<P: SpanProcessor + 'static> SpanProcessor for GpuSpanProcessor<P> {
 
 /// Receives the results of a [`ProfilerLayer`](crate::ProfilerLayer), from [`GpuSpans::layer`].
 #[derive(Debug)]
-#[must_use = "add it to the subscriber"]
-pub struct GpuSpanLayer {
+struct GpuSpanLayer {
     spans: GpuSpans,
 }
 

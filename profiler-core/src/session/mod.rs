@@ -15,23 +15,13 @@ pub(crate) mod schedule;
 pub(crate) mod tracing_layer;
 
 pub use crate::record::context::{Attached, InContext};
-pub use crate::record::context_hooks::on_context_change;
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
-// Arguments of `ProfilerBuilder`, for programs without a dependency on `cupti`.
-pub use cupti::{ActivityKind, Config, Library};
-pub use environment::{FromEnv, Guard, from_env_with};
-pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger, Written};
+pub use environment::{FromEnv, Guard};
+pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger};
 #[cfg(feature = "opentelemetry")]
-pub use gpu_spans::{GpuSpanCounts, GpuSpanLayer, GpuSpanProcessor, GpuSpans};
+pub use gpu_spans::{GpuSpanCounts, GpuSpans};
 pub use profiler::Summarizing;
 pub use recording_file::{FileTotals, RecordingFile};
 pub use schedule::{Scheduled, StepAction};
 #[cfg(feature = "tracing")]
 pub use tracing_layer::{LayerBuilder, LayerGuard, Results};
-
-/// The observer that records ranges in the sessions of this process. It is for a tool that receives
-/// ranges of other libraries and forwards them. Without a session it records nothing. Its methods
-/// may be called on any thread, and take no lock.
-pub fn range_recorder() -> &'static dyn nvtx::observer::Observer {
-    &crate::record::recording::ranges::RECORDER
-}

@@ -195,6 +195,13 @@ impl Profiler {
         ProfilerBuilder::default()
     }
 
+    /// The observer that records ranges in the sessions of this process. It is for a tool that
+    /// receives ranges of other libraries and forwards them. Without a session it records nothing.
+    /// Its methods may be called on any thread, and take no lock.
+    pub fn range_recorder() -> &'static dyn nvtx::observer::Observer {
+        &crate::record::recording::ranges::RECORDER
+    }
+
     /// Starts recording ranges, driver calls and GPU records. Costs milliseconds, more the first
     /// time. Ranges that are already open and work already launched are not recorded.
     ///

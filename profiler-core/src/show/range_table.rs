@@ -13,7 +13,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::join::range_tree::{self, NodeId};
 use crate::join::totals::Totals;
-use crate::profile::outlived;
 use crate::profile::{Profile, RangeNode};
 
 /// Displayed levels of the tree: recursions may be arbitrarily deep.
@@ -46,7 +45,7 @@ pub(crate) struct RangeTable {
     shown: Option<FxHashSet<NodeId>>,
     summed_up: usize,
     /// Ranges that end before a range that began within them.
-    outlived: usize,
+    outlived: Option<String>,
 }
 
 /// The optional columns that a profile needs.
@@ -62,7 +61,7 @@ impl RangeTable {
     /// All ranges of a profile, and the work outside.
     pub(crate) fn whole(profile: &Profile) -> Self {
         let mut table = Self::of(Some(profile), profile.roots());
-        table.outlived = profile.outlived_ranges();
+        table.outlived = profile.outlived_in_words();
         let outside = profile.outside_ranges();
         if outside != Totals::default() {
             table.add_outside(&outside);
@@ -98,7 +97,7 @@ impl RangeTable {
         let table = Table::new(header, 1).with_left_out_first(&LEFT_OUT_FIRST);
         let roots: Vec<_> = roots.collect();
         let shown = shown(&roots);
-        let mut table = Self { table, columns, captures, shown, summed_up: 0, outlived: 0 };
+        let mut table = Self { table, columns, captures, shown, summed_up: 0, outlived: None };
         let processes = profile.filter(|profile| profile.has_several_processes());
         let processes = processes.map(processes_of_nodes).unwrap_or_default();
         let others = table.take_others(&roots);
@@ -302,8 +301,8 @@ impl RangeTable {
                 self.summed_up
             );
         }
-        if self.outlived != 0 {
-            let _ = write!(text, "\n{}", outlived(self.outlived));
+        if let Some(outlived) = &self.outlived {
+            let _ = write!(text, "\n{outlived}");
         }
         if self.captures.is_shown() {
             text.push_str(

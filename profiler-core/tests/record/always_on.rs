@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
+use profiler_base::ratio_estimator::RatioEstimator;
 use profiler_core::session::always_on::{AlwaysOn, AlwaysOnSession};
-use profiler_core::statistics::RatioEstimator;
 use profiler_core::{Profile, Profiler, ProfilerBuilder};
 
 /// The fake's collection is the process's, too.

@@ -7,7 +7,7 @@ use cupti::Record;
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use profiler_core::budget::{Expect, Violations};
-use profiler_core::profile::CopyKind;
+use profiler_core::cupti::CopyKind;
 use profiler_core::statistics::Statistic;
 use profiler_core::{Context, Profile, Profiler, at_least, at_most, between, exactly, expect};
 

@@ -104,7 +104,7 @@ fn clock_that_is_set_holds_no_incident_back() {
         }
     }
     let last = recorder.files().pop().unwrap();
-    let profile = Profile::load(last.path).unwrap();
+    let profile = Profile::load(last.0).unwrap();
     let health = profile.health();
     assert_eq!(profile.range("request").unwrap().kernels(), 3 * count, "{health}");
     assert!(health.losses.clock_step > Duration::ZERO && recorder.left_out() == 0, "{health}");

@@ -35,7 +35,7 @@ fn files(recorder: &FlightRecording, count: usize) -> Vec<(Trigger, Profile)> {
     }
     let files = recorder.files();
     assert_eq!(files.len(), count, "{files:?}");
-    files.iter().map(|file| (file.trigger, Profile::load(&file.path).unwrap())).collect()
+    files.iter().map(|(path, trigger)| (*trigger, Profile::load(path).unwrap())).collect()
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn a_panic_has_its_file_before_it_unwinds() {
     assert!(panicked);
     // Other tests of this process may panic, too.
     let written = recorder.files();
-    assert!(written.iter().all(|file| file.trigger == Trigger::Panic), "{written:?}");
-    let mut profiles = written.iter().map(|file| Profile::load(&file.path).unwrap());
+    assert!(written.iter().all(|(_, trigger)| *trigger == Trigger::Panic), "{written:?}");
+    let mut profiles = written.iter().map(|(path, _)| Profile::load(path).unwrap());
     let has_request = |profile: &Profile| {
         let is_open = profile.ranges().any(|range| range.name() == "request");
         is_open && profile.totals().kernels == 1

@@ -9,7 +9,7 @@ use std::thread;
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::Attribution;
-use profiler_core::session::{HandOver, LaunchQueue, on_context_change};
+use profiler_core::session::{HandOver, LaunchQueue};
 use profiler_core::{Context, Profile, Profiler};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -271,7 +271,7 @@ fn changed() {
 
 #[test]
 fn plain_ranges_and_contexts_are_handed_over_by_a_hook_at_their_boundaries() {
-    assert!(on_context_change(changed));
+    assert!(profiler_core::Context::on_change(changed));
     let fake = Fake::new();
     let profile = with_queue(&fake, |queue| {
         let outer = range("outer");

@@ -10,7 +10,7 @@ use criterion::{BatchSize, Criterion};
 use cupti::fake::{Fake, Work};
 use folder::Folder;
 use profiler_core::Profiler;
-use profiler_core::testing::{BusyTime, GpuTime, LatencyTime, SpanTime};
+use profiler_core::testing::GpuTime;
 
 fn profiler(fake: &Fake) -> Profiler {
     Profiler::builder().library(fake.library().unwrap()).build().unwrap()
@@ -67,7 +67,7 @@ fn busy_time_counts_once_what_runs_at_once() {
     let fake = Fake::new();
     let shared = Arc::new(profiler(&fake));
     let (busy, gpu) =
-        (BusyTime::new(shared.clone()).unwrap(), GpuTime::new(shared.clone()).unwrap());
+        (GpuTime::busy(shared.clone()).unwrap(), GpuTime::new(shared.clone()).unwrap());
     let long = 10_000_000_000; // longer than any pause between the two launches
     let program = || {
         fake.launch(Work::kernel(c"a").taking_ns(long));
@@ -87,7 +87,7 @@ fn span_and_latency_contain_the_gaps() {
     let fake = Fake::new();
     let shared = Arc::new(profiler(&fake));
     let (span, latency) =
-        (SpanTime::new(shared.clone()).unwrap(), LatencyTime::new(shared.clone()).unwrap());
+        (GpuTime::span(shared.clone()).unwrap(), GpuTime::latency(shared.clone()).unwrap());
     let pause = Duration::from_millis(2);
     let program = || {
         fake.launch(Work::kernel(c"a").taking_ns(1_000));

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cupti::CopyKind;
 use cupti::fake::{Fake, Work, Written};
 use cupti::sys::generated::memory2;
 use cupti::{ActivityKind, Config, MemoryKind, Version};
 use nvtx::range;
-use profiler_core::profile::{Attribution, CopyKind, GpuOperation, OperationKind};
+use profiler_core::profile::{Attribution, GpuOperation, OperationKind};
 use profiler_core::query::{Groups, IdleReason, Step, WaitTarget};
 use profiler_core::{Profile, Profiler};
 
@@ -95,7 +96,7 @@ fn a_session_answers_what_was_done_in_it() {
     let target = WaitTarget::Stream { process: 0, context: 1, stream: 7 };
     assert!(waits.iter().all(|wait| wait.target() == target));
     assert_eq!(waits.by_range().get("batch").unwrap().count(), 20);
-    assert!(profile.memory().is_none());
+    assert!(profile.memory().is_empty());
 }
 
 #[test]
@@ -218,8 +219,11 @@ fn memory_that_is_not_freed_is_named_with_its_range() {
             event(fake.call_only("cuMemFree_v2", 0), 2, 0x9000, 1);
         })
         .unwrap();
-    let memory = profile.memory().unwrap();
-    let device = memory.on_device(0).unwrap();
+    let memory = profile.memory();
+    let device = memory
+        .iter()
+        .find(|memory| memory.device == 0 && memory.kind == MemoryKind::DEVICE)
+        .unwrap();
     assert_eq!((device.allocations, device.frees, device.unknown_frees), (2, 2, 1));
     assert_eq!((device.peak.unwrap().bytes, device.bytes_at_end()), (5120, 1024));
     assert_eq!(device.peak_at.unwrap().range().unwrap().node().path(), "step/buffers");
@@ -228,7 +232,8 @@ fn memory_that_is_not_freed_is_named_with_its_range() {
     assert_eq!(left, [(0x2000, 1024)]);
     assert_eq!(device.not_freed[0].call().unwrap().name(), "cuMemAlloc_v2");
     assert_eq!(profile.memory_events().count(), 4);
-    let text = memory.to_string();
+    let lines: Vec<_> = memory.iter().map(ToString::to_string).collect();
+    let text = lines.join("\n");
     assert!(text.starts_with(
         "device 0, device memory: 2 allocations (5.000 KiB), 2 frees; most 5.000 KiB"
     ));
@@ -246,8 +251,11 @@ fn recorded_allocations_count_once() {
     for version in ["130500", "130001", "28", "26"] {
         let path = format!("../tests/recordings/kinds-{version}.gpuprof");
         let profile = Profile::load(path).unwrap();
-        let memory = profile.memory().unwrap();
-        let device = memory.on_device(0).unwrap();
+        let memory = profile.memory();
+        let device = memory
+            .iter()
+            .find(|memory| memory.device == 0 && memory.kind == MemoryKind::DEVICE)
+            .unwrap();
         let calls = |class| profile.calls().filter(|call| call.class() == class).count() as u64;
         assert_eq!(device.allocations, calls(cupti::CallClass::Alloc));
         assert_eq!(device.frees, calls(cupti::CallClass::Free));

@@ -6,9 +6,9 @@
 use cupti::{CallClass, CopyKind};
 use fastrand::Rng;
 use profiler_core::Profile;
-use profiler_core::profile::{Api, OperationKind, RecordingInfo};
+use profiler_core::profile::{OperationKind, RecordingInfo};
 use profiler_core::tables::{
-    self, Builder, CallKind, Interval, KernelNames, Label, LabelId, RangeId, Session, Tables,
+    self, Api, Builder, CallKind, Interval, KernelNames, Label, LabelId, RangeId, Session, Tables,
     ThreadId, What, WholeGraph, Work,
 };
 

@@ -69,7 +69,7 @@ pub(crate) fn observe_with(observer: &'static dyn Observer) -> bool {
 /// The observer of the events. The default is the recorder of `profiler-core`.
 #[inline]
 pub(crate) fn observer() -> &'static dyn Observer {
-    *OBSERVER.get_or_init(profiler_core::session::range_recorder)
+    *OBSERVER.get_or_init(profiler_core::Profiler::range_recorder)
 }
 
 /// A text owned by the program.

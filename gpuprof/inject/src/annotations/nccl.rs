@@ -11,7 +11,7 @@ use cupti::clock::now_ns;
 use nvtx::Field;
 use nvtx::observer::RangeStart;
 use parking_lot::Mutex;
-use profiler_core::profile::{COLLECTIVES_DOMAIN, collective_fields as fields};
+use profiler_base::collectives::{COLLECTIVES_DOMAIN, fields};
 use rustc_hash::FxHashMap;
 
 use super::{Text, observer};

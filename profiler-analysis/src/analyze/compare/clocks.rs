@@ -7,7 +7,7 @@ use profiler_base::hodges_lehmann::Factor;
 use profiler_base::named_variants;
 use serde::Serialize;
 
-use profiler_core::profile::{DeviceClocks, Profile, THROTTLED};
+use profiler_core::profile::{DeviceClocks, Profile};
 
 /// The relative difference of clocks that is reported.
 const DIFFERS: f64 = 0.02;
@@ -89,12 +89,11 @@ impl fmt::Display for ClockWarning {
 /// the factor of a time would lie between itself and itself times the factor of the clocks. The
 /// bounds are widened by that interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct ClockFactors {
+pub(crate) struct ClockFactors {
     /// The least factor from the clock before to the clock after, at most 1.
-    pub low: f64,
+    pub(crate) low: f64,
     /// The greatest such factor, at least 1.
-    pub high: f64,
+    pub(crate) high: f64,
 }
 
 impl ClockFactors {
@@ -145,8 +144,8 @@ impl Clocks {
         self.runs += 1;
         self.sm_hz.extend(clocks.sm_hz);
         self.memory_hz.extend(clocks.memory_hz);
-        for slowed in &clocks.slowed_by {
-            self.slowed_by.entry(slowed.by).or_default().push(slowed.share);
+        for (by, share) in clocks.slowed_by() {
+            self.slowed_by.entry(by).or_default().push(share);
         }
     }
 }
@@ -173,7 +172,7 @@ pub(super) fn warnings(sides: [&[Profile]; 2]) -> Vec<ClockWarning> {
         for (&device, clocks) in devices {
             for (&by, shares) in &clocks.slowed_by {
                 let share = shares.iter().sum::<f64>() / clocks.runs as f64;
-                if share >= THROTTLED {
+                if share >= DeviceClocks::THROTTLED_SHARE {
                     warnings.push(ClockWarning::Throttled { device, side, by, share });
                 }
             }

@@ -9,31 +9,29 @@ use profiler_core::profile::Profile;
 
 /// The largest consumer of time in one respect, before and after.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct LeaderChange {
+pub(crate) struct LeaderChange {
     /// The measure, and the total that shares refer to:
     ///
     /// - `kernel`: kernels, in the time of all kernels.
     /// - `time`: kernels, copies, memsets, collectives alone or idle, in the time from the first to
     ///   the last operation.
     /// - `idle`: the host's activity, in the idle time.
-    pub of: &'static str,
+    pub(crate) of: &'static str,
     /// The leader before.
-    pub before: Option<Leader>,
+    pub(crate) before: Option<Leader>,
     /// The leader after.
-    pub after: Option<Leader>,
+    pub(crate) after: Option<Leader>,
     /// True if the leader changed.
-    pub moved: bool,
+    pub(crate) moved: bool,
 }
 
 /// The candidate that took the most time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Leader {
+pub(crate) struct Leader {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its share, from 0 to 1.
-    pub share: f64,
+    pub(crate) share: f64,
 }
 
 /// Sums up one measure.

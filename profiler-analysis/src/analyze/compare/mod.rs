@@ -19,18 +19,20 @@ use profiler_base::{getters, named_variants, setters};
 use serde::Serialize;
 
 use crate::running_numbers::{NodeNames, Purpose};
-pub use crate::speed::Speed;
-pub use clocks::{ClockFactors, ClockWarning, Side};
+use crate::speed::Speed;
+pub(crate) use clocks::ClockFactors;
+pub use clocks::{ClockWarning, Side};
 pub use comparable::Undecidable;
 pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries};
-pub use leaders::{Leader, LeaderChange};
-pub use phases::PhaseChange;
+use leaders::{Leader, LeaderChange};
+use phases::PhaseChange;
 use profiler_core::Health;
 use profiler_core::profile::Profiles;
 use profiler_core::profile::RecordingInfo;
 use profiler_core::profile::{Profile, Track};
 use profiler_core::series::{Kind, Unit};
-pub use wall::{CauseChange, Contribution, Explanation, WallCause, WallChange};
+use wall::CauseChange;
+pub use wall::{Contribution, Explanation, WallCause, WallChange};
 use wall::{HOST_VARIATION, ProcessKey, RangeKey, WallRun, WallSide};
 
 /// The minimum runs of a side for one value per run.
@@ -290,19 +292,11 @@ impl Comparison {
     getters! {
         /// The change of wall time, with the ranges and causes that explain it.
         wall: &WallChange = wall;
-        /// The phases of the runs: start-up, steady phases, teardown. Empty if nothing repeats.
-        phases: &[PhaseChange] = phases;
         /// Every quantity of the profile, each range and each kernel, also equal ones; times first.
         changes: &[Change] = changes;
-        /// The leaders before and after: among kernels, kinds of work, and causes of idle time.
-        leaders: &[LeaderChange] = leaders;
         /// Reasons for different times other than the program: throttling or different clocks.
         /// Known only if clocks [were sampled](profiler_core::Sampling::nvml), else empty.
         clock_warnings: &[ClockWarning] = clock_warnings;
-        /// The runs before.
-        before: &[Compared] = before;
-        /// The runs after.
-        after: &[Compared] = after;
         /// True if a count differs; exact if nothing was lost. Medians of several runs are
         /// compared, so runs that differ may have equal ones ([`Change::varies`]).
         counts_differ: bool = counts_differ;
@@ -313,6 +307,11 @@ impl Comparison {
         self.changes.iter().filter(|row| row.varies && !row.quantity.is_time()).count()
     }
 
+    /// The number of runs before and after.
+    pub fn runs(&self) -> [usize; 2] {
+        [self.before.len(), self.after.len()]
+    }
+
     /// True if nothing was lost in any run.
     pub fn is_complete(&self) -> bool {
         self.before.iter().chain(&self.after).all(|run| run.is_complete)
@@ -321,17 +320,16 @@ impl Comparison {
 
 /// One run of a comparison.
 #[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct Compared {
+pub(crate) struct Compared {
     /// The recording's time and machine.
-    pub info: RecordingInfo,
+    pub(crate) info: RecordingInfo,
     /// True if nothing was lost.
-    pub is_complete: bool,
+    pub(crate) is_complete: bool,
     /// The losses.
-    pub health: Health,
+    pub(crate) health: Health,
     /// The energy of its devices in joules, if [sampled](profiler_core::Sampling::nvml).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub energy_j: Option<f64>,
+    pub(crate) energy_j: Option<f64>,
 }
 
 impl Compared {
@@ -410,8 +408,7 @@ named_variants! {
     /// The sides with the subject.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
-    #[non_exhaustive]
-    pub enum Presence {
+    pub(crate) enum Presence {
         /// Both sides.
         Both = "both",
         /// Only after.
@@ -438,7 +435,7 @@ pub struct Change {
     /// The kind of subject.
     pub kind: ChangeKind,
     /// The sides with the subject.
-    pub status: Presence,
+    pub(crate) status: Presence,
     /// The range's domain; `None` for the default domain.
     pub domain: Option<Rc<str>>,
     /// The path of the range; for a kernel, its range if kernels are separated, else empty.
@@ -466,6 +463,16 @@ pub struct Change {
 }
 
 impl Change {
+    /// True if only the side after has the subject.
+    pub fn is_new(&self) -> bool {
+        self.status == Presence::New
+    }
+
+    /// True if only the side before has the subject.
+    pub fn is_gone(&self) -> bool {
+        self.status == Presence::Gone
+    }
+
     /// True if the values differ.
     pub fn differs(&self) -> bool {
         self.before != self.after

@@ -12,27 +12,18 @@ use profiler_core::profile::Profile;
 
 /// A phase of the runs on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct PhaseChange {
+pub(crate) struct PhaseChange {
     /// The kind.
-    pub kind: PhaseKind,
+    pub(crate) kind: PhaseKind,
     /// The repeating ranges or operations of a steady phase.
-    pub name: Option<String>,
-    before_ns: f64,
-    after_ns: f64,
+    pub(crate) name: Option<String>,
+    /// Nanoseconds on the clock before, the mean of the runs; 0 if no run has the phase.
+    pub(crate) before_ns: f64,
+    /// Nanoseconds after.
+    pub(crate) after_ns: f64,
 }
 
 impl PhaseChange {
-    /// The time before, the mean of the runs; 0 if no run has the phase.
-    pub fn before(&self) -> Duration {
-        duration(self.before_ns)
-    }
-
-    /// The time after.
-    pub fn after(&self) -> Duration {
-        duration(self.after_ns)
-    }
-
     pub(super) const HEAD: [&str; 4] = ["phase", "before", "after", "change"];
 
     pub(super) fn cells(&self) -> Vec<String> {

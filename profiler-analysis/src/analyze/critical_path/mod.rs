@@ -88,7 +88,8 @@ use profiler_core::profile::{Profile, Range, RangeNode};
 use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{CallId, Interval, OperationId, RangeId, ThreadId};
 pub use replay::ReplayError;
-pub use response::{Agreement, ModelConfidence, Response};
+pub use response::Response;
+use response::{Agreement, ModelConfidence};
 pub use what_if::WhatIf;
 
 /// Counts of inferences in the graph, and of records that did not fit.
@@ -409,7 +410,7 @@ pub struct Outlook {
     /// The effects of inserted delays: see [`Intervention`].
     pub responses: Vec<Response>,
     /// The reliability of the predictions, by the model's error and the responses.
-    pub confidence: ModelConfidence,
+    pub(crate) confidence: ModelConfidence,
     /// The changes that save most, best first.
     pub changes: Vec<Prediction>,
     /// The reason for missing predictions.

@@ -17,8 +17,7 @@ named_variants! {
     /// The result of comparing the effect of a delay with the prediction.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
-    #[non_exhaustive]
-    pub enum Agreement with text {
+    pub(crate) enum Agreement with text {
         /// Both shares are within 0.1 of each other, and the bounds within 0.2.
         Agrees = "agrees",
         /// The bounds are too far apart: more steps or a longer delay decide.
@@ -32,8 +31,7 @@ named_variants! {
     /// The reliability of predictions.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
-    #[non_exhaustive]
-    pub enum ModelConfidence with text {
+    pub(crate) enum ModelConfidence with text {
         /// Fewer than four steps, so that the model's error is unknown.
         Unknown = "unknown",
         /// The error of a replay's median step is above 10 %, or inserted delays had another effect
@@ -62,7 +60,7 @@ impl ModelConfidence {
             error if error <= MOST_ERROR => Self::Medium,
             _ => Self::Low,
         };
-        let is_against = |response: &&Response| response.agreement() == Agreement::Disagrees;
+        let is_against = |response: &&Response| response.disagrees();
         for _ in responses.iter().filter(is_against) {
             confidence = match confidence {
                 Self::High => Self::Medium,
@@ -103,8 +101,19 @@ pub struct Response {
 const WITHIN: f64 = 0.1;
 
 impl Response {
+    /// True if the bounds of the measured share show that the predicted one is right.
+    pub fn agrees(&self) -> bool {
+        self.agreement() == Agreement::Agrees
+    }
+
+    /// True if the bounds of the measured share exclude the predicted one. Few steps and short
+    /// delays neither agree nor disagree.
+    pub fn disagrees(&self) -> bool {
+        self.agreement() == Agreement::Disagrees
+    }
+
     /// Compares the measured with the predicted share.
-    pub fn agreement(&self) -> Agreement {
+    pub(super) fn agreement(&self) -> Agreement {
         let (least, most) = (self.predicted - WITHIN, self.predicted + WITHIN);
         if self.high < least || self.low > most {
             return Agreement::Disagrees;

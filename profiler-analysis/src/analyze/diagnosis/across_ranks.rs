@@ -67,8 +67,8 @@ impl Run<'_> {
         waits: f64,
         share: f64,
     ) -> Option<Finding> {
-        let processes = self.profile.processes_by_id();
-        let name = |participant: usize| processes.get(matches.participants[participant].process);
+        let process_by_id = self.profile.processes_by_id();
+        let name = |participant: usize| process_by_id(matches.participants[participant].process);
         let start = format!(
             "a rank waits for {} in {} collectives until the last one arrives",
             time(Duration::from_nanos(mean as u64)),

@@ -5,15 +5,8 @@
 ///
 /// An infinite `s` removes the part and gives the bound for any change to it. `p` is clamped to 0
 /// to 1; an `s` of 0 or less gives 0. NaN gives NaN.
-///
-/// ```
-/// use profiler_analysis::diagnosis::amdahl;
-///
-/// assert_eq!(amdahl(0.5, 2.0), 1.0 / 0.75);
-/// assert_eq!(amdahl(0.9, f64::INFINITY).round(), 10.0);
-/// ```
 #[must_use]
-pub fn amdahl(p: f64, s: f64) -> f64 {
+pub(crate) fn amdahl(p: f64, s: f64) -> f64 {
     if p.is_nan() || s.is_nan() {
         return f64::NAN;
     }

@@ -137,13 +137,12 @@ const SHOWN_DETAILS: usize = 4;
 
 /// A range and the cost of a finding directly in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Place {
+pub(crate) struct Place {
     /// The range's path; `None` outside any range.
-    pub path: Option<String>,
+    pub(crate) path: Option<String>,
     /// The time on the clock.
     #[serde(rename = "cost_ns", serialize_with = "as_ns")]
-    pub cost: Duration,
+    pub(crate) cost: Duration,
 }
 
 /// A finding.
@@ -159,7 +158,7 @@ pub struct Finding {
     /// A short description with its numbers.
     pub title: String,
     /// The ranges, costliest first.
-    pub places: Vec<Place>,
+    pub(crate) places: Vec<Place>,
     /// Its time on the run's clock.
     #[serde(rename = "cost_ns", serialize_with = "as_ns")]
     pub cost: Duration,
@@ -179,7 +178,7 @@ pub struct Finding {
     /// The assumption of the estimate.
     pub assumption: &'static str,
     /// The supporting numbers.
-    pub signs: Vec<Sign>,
+    pub(crate) signs: Vec<Sign>,
     /// The supporting moments.
     pub evidence: Evidence,
     /// For idle times: the host's stacks at their end, longest time first, at most
@@ -189,10 +188,10 @@ pub struct Finding {
     /// For matrix products: the kernels, longest first, at most
     /// [`Thresholds::evidence`](super::Thresholds::evidence).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gemms: Vec<GemmKernel>,
+    pub(crate) gemms: Vec<GemmKernel>,
     /// For matrix products: the declared dimensions to pad, costliest first, with the same limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub padding: Vec<Padding>,
+    pub(crate) padding: Vec<Padding>,
     /// The advice.
     pub remedy: &'static str,
 }

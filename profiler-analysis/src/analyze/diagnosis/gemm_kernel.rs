@@ -9,21 +9,20 @@ use serde::Serialize;
 
 /// A kernel of a finding on matrix products.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct GemmKernel {
+pub(crate) struct GemmKernel {
     /// Its name, without parameters.
-    pub name: String,
+    pub(crate) name: String,
     /// Number of launches.
-    pub launches: u64,
+    pub(crate) launches: u64,
     /// Its time on the clock.
     #[serde(rename = "cost_ns", serialize_with = "as_ns")]
-    pub cost: Duration,
+    pub(crate) cost: Duration,
     /// The compute capability in its name, if any.
-    pub architecture: Option<(u32, u32)>,
+    pub(crate) architecture: Option<(u32, u32)>,
     /// The compute capability of its device.
-    pub device: (u32, u32),
+    pub(crate) device: (u32, u32),
     /// The elements per operand load, from names of CUTLASS kernels (`align1`).
-    pub alignment: Option<u32>,
+    pub(crate) alignment: Option<u32>,
 }
 
 impl fmt::Display for GemmKernel {
@@ -47,18 +46,17 @@ impl fmt::Display for GemmKernel {
 
 /// A declared dimension of a matrix product that is not a multiple of 16 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Padding {
+pub(crate) struct Padding {
     /// The path of the range that declares it.
-    pub path: String,
+    pub(crate) path: String,
     /// `m`, `n` or `k`.
-    pub dimension: &'static str,
+    pub(crate) dimension: &'static str,
     /// The declared size.
-    pub size: u64,
+    pub(crate) size: u64,
     /// The numbers in 16 bytes.
-    pub multiple: u64,
+    pub(crate) multiple: u64,
     /// The next multiple.
-    pub padded: u64,
+    pub(crate) padded: u64,
 }
 
 impl fmt::Display for Padding {

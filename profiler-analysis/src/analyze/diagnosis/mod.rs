@@ -59,7 +59,7 @@ mod run;
 mod shape;
 mod sign;
 mod small;
-mod straggler;
+pub(crate) mod straggler;
 mod streams;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -84,9 +84,8 @@ use serde::Serialize;
 use crate::analyze::critical_path;
 use crate::analyze::critical_path::{Dependencies, Outlook};
 use crate::analyze::kernels::KernelClass;
-pub use crate::analyze::phases::PhaseKind;
 use crate::analyze::phases::Phases;
-pub use amdahl::amdahl;
+pub(crate) use amdahl::amdahl;
 pub use bottleneck::Bottleneck;
 pub use clock::Part;
 pub(crate) use clock::{Clock, Piece};
@@ -94,8 +93,7 @@ use estimate::DeviceClocks;
 pub(crate) use estimate::{certainty, device_list, factor, faster};
 use evidence::Longest;
 pub use evidence::{Evidence, IdleStack, Moment};
-pub use finding::{Finding, FindingKind, Place};
-pub use gemm_kernel::{GemmKernel, Padding};
+pub use finding::{Finding, FindingKind};
 pub use phase::Phase;
 pub(crate) use phase::{Judged, Others, Section};
 use profiler_core::profile::{ProcessRangeGroup, Profile, Range, RangeNode};
@@ -103,13 +101,12 @@ use profiler_core::query::Query;
 use profiler_core::tables::busy::united;
 use profiler_core::tables::{Interval, OperationId, WorkId};
 use shape::Shapes;
-pub use sign::{Sign, SignSide, SignUnit};
-pub(crate) use straggler::Stragglers;
-pub use straggler::{LateCause, Straggler};
+pub(crate) use straggler::{Straggler, Stragglers};
 pub use thresholds::Thresholds;
 use verdict::Scope;
+use verdict::Unmatched;
 pub(crate) use verdict::finite;
-pub use verdict::{Cause, Inconclusive, PartTime, Unmatched, Verdict};
+pub use verdict::{Cause, Inconclusive, Verdict};
 
 /// The limit of passes over the operations and clock pieces of a run for the verdicts of all ranges
 /// together. Nested ranges, and ranges of several threads, share it.

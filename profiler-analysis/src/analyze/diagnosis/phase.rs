@@ -27,7 +27,7 @@ use profiler_core::tables::{CallId, Interval};
 #[non_exhaustive]
 pub struct Phase {
     /// The kind.
-    pub kind: PhaseKind,
+    pub(crate) kind: PhaseKind,
     /// The repeating part of a steady phase: the ranges, or the number of GPU operations. `None`
     /// for other phases.
     pub name: Option<String>,

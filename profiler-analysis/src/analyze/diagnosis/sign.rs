@@ -9,8 +9,7 @@ use serde::Serialize;
 /// The unit of a sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum SignUnit {
+pub(crate) enum SignUnit {
     /// A share from 0 to 1.
     Share,
     /// Seconds.
@@ -24,7 +23,7 @@ pub enum SignUnit {
 /// The supporting side of a sign's threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SignSide {
+pub(crate) enum SignSide {
     /// The threshold or more.
     AtLeast,
     /// The threshold or less.
@@ -33,20 +32,19 @@ pub enum SignSide {
 
 /// A number that supports or contradicts a cause.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct Sign {
+pub(crate) struct Sign {
     /// The measured quantity.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its value.
-    pub value: f64,
+    pub(crate) value: f64,
     /// The unit of value and threshold.
-    pub unit: SignUnit,
+    pub(crate) unit: SignUnit,
     /// The supporting side of the threshold.
-    pub side: SignSide,
+    pub(crate) side: SignSide,
     /// The threshold.
-    pub threshold: f64,
+    pub(crate) threshold: f64,
     /// True for the sign that defines the cause; the others support it or not.
-    pub decides: bool,
+    pub(crate) decides: bool,
 }
 
 /// Makes the first sign the deciding one.
@@ -69,7 +67,7 @@ impl Sign {
     }
 
     /// True if the value is on the supporting side of the threshold.
-    pub fn is_met(&self) -> bool {
+    pub(crate) fn is_met(&self) -> bool {
         match self.side {
             SignSide::AtLeast => self.value >= self.threshold,
             SignSide::AtMost => self.value <= self.threshold,

@@ -347,7 +347,7 @@ impl Stragglers<'_> {
         others.sort_by(f64::total_cmp);
         let own_clocks = of(own)?;
         let is_slower = own_clocks.sm_hz? < SLOWER_CLOCK * median(&others)?;
-        let by = own_clocks.slowed_by.first().map(|slowed| slowed.by);
+        let by = own_clocks.slowed_by().next().map(|(by, _)| by);
         is_slower.then_some(LateCause::SlowerClock { device: own, by })
     }
 }

@@ -329,7 +329,7 @@ fn launches_that_take_longer_than_their_kernels_bind() {
     }));
     assert_eq!(verdict, Some(Bottleneck::Launch), "{diagnosis}");
     let cause = diagnosis.verdict().cause().unwrap();
-    assert!(cause.signs.iter().all(Sign::is_met), "{diagnosis}");
+    assert!(cause.signs.iter().all(|sign| sign.is_met()), "{diagnosis}");
     // A kernel of 1 us every 4 us. A step's first counts for the wait, except in the first step.
     assert_eq!(cause.cost, Duration::from_micros(20 * 49 * 3 + 5));
     assert!((cause.estimate - 3.59).abs() < 0.01, "{}", cause.estimate);

@@ -45,7 +45,7 @@ pub struct Cause {
     /// The assumption of the estimate.
     pub assumption: &'static str,
     /// The numbers for or against the cause.
-    pub signs: Vec<Sign>,
+    pub(crate) signs: Vec<Sign>,
     /// The supporting moments.
     pub evidence: Evidence,
     /// The range names that made time count as data loading, longest time first. No other data
@@ -63,17 +63,16 @@ pub(crate) fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok,
 
 /// Records without a call, and calls without a record or open at the stop: few enough to judge.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Unmatched {
+pub(crate) struct Unmatched {
     /// Their share of all records and calls, from 0 to 1.
-    pub share: f64,
+    pub(crate) share: f64,
     /// Time of operations without a call. The clock contains it; the gap before it has no known
     /// cause.
     #[serde(rename = "time_ns", serialize_with = "as_ns")]
-    pub time: Duration,
+    pub(crate) time: Duration,
     /// Calls without a record. The time of their operations is unknown and appears as idle GPU
     /// time.
-    pub missing: u64,
+    pub(crate) missing: u64,
 }
 
 impl fmt::Display for Unmatched {
@@ -106,7 +105,7 @@ pub enum Inconclusive {
         /// The maximum share.
         most: f64,
     },
-    /// Records are missing, beyond a few [unmatched](Unmatched) ones: see
+    /// Records are missing, beyond a few unmatched ones: see
     /// [`Health`](profiler_core::Health).
     Incomplete,
     /// Collectives alone have the largest share besides work.
@@ -174,13 +173,12 @@ impl fmt::Display for Inconclusive {
 
 /// A part of the clock and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct PartTime {
+pub(crate) struct PartTime {
     /// The part.
-    pub part: Part,
+    pub(crate) part: Part,
     /// Its time.
     #[serde(rename = "time_ns", serialize_with = "as_ns")]
-    pub time: Duration,
+    pub(crate) time: Duration,
 }
 
 /// The verdict on a scope.
@@ -211,13 +209,13 @@ pub struct Verdict {
     /// Times and shares exclude them.
     pub unused_devices: Vec<u32>,
     /// The parts of the clock; their times add up to it.
-    pub parts: Vec<PartTime>,
+    pub(crate) parts: Vec<PartTime>,
     /// The bottleneck.
     pub bottleneck: Option<Bottleneck>,
     /// The reason for a missing bottleneck.
     pub inconclusive: Option<Inconclusive>,
     /// Unmatched records and calls of the profile, if any.
-    pub unmatched: Option<Unmatched>,
+    pub(crate) unmatched: Option<Unmatched>,
     /// Causes with at least [`Thresholds::cause_share`](super::Thresholds::cause_share) of the
     /// clock: the verdict first, then by cost. Empty without enough evidence.
     pub causes: Vec<Cause>,

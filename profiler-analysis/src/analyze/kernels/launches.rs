@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::ncu::Instances;
 use super::{Classifier, KernelClass, LaunchShape, ShapeFinding, ShapeFindingKind};
 use super::{shape, shares};
-use crate::reports::{Cells, Report, Row, Unit};
+use crate::reports::{AnyReport, Cells, Report, Row, Unit};
 use profiler_core::profile::{Kernel, Profile};
 use profiler_core::query::Query;
 use profiler_core::tables::WorkId;
@@ -103,7 +103,7 @@ impl LaunchShapes {
 
     getters! {
         /// The rows as a report, for CSV and JSON.
-        report: &Report<KernelShape> = rows;
+        report: AnyReport = rows.clone().into();
         /// Mean theoretical occupancy of the launches, from 0 to 1, weighted by time.
         mean_occupancy: f64 = mean_occupancy;
         /// Launches on devices with unknown limits, which are in no row.

@@ -67,6 +67,5 @@ pub use launches::{KernelShape, LaunchShapes};
 pub use limits::SmLimits;
 pub use occupancy::{BlockNeeds, Limiter, Occupancy};
 pub use shape::{LaunchShape, ShapeFinding, ShapeFindingKind};
-pub use shares::{KernelClassSum, RangeClass, RangeClassSum};
 pub use tensor_core::{TcUse, TensorCoreUse};
-pub use tensor_cores::{TcGroup, TcKernel, TcOp, TcSummary, TensorCores};
+pub use tensor_cores::{TcOp, TcSummary, TensorCores};

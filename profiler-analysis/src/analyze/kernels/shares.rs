@@ -2,37 +2,19 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use profiler_base::statistics::Statistics;
 use profiler_base::units::nanoseconds as ns;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 
 use super::{Classifier, KernelClass};
 use crate::reports::{Report, Unit, row};
 use profiler_core::profile::{GpuOperation, Kernel, OperationKind, Profile};
 use profiler_core::query::{Groups, Query, RangePath};
 
-/// A class of kernels launched in a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[non_exhaustive]
-pub struct RangeClass<'a> {
-    /// The range of the launches, without inner ranges.
-    pub range: RangePath<'a>,
-    /// The class.
-    pub class: KernelClass,
-}
-
-impl fmt::Display for RangeClass<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.range, self.class)
-    }
-}
-
 row! {
     /// All kernels of one class.
-    KernelClassSum = "kernel_classes" {
+    pub(crate) KernelClassSum = "kernel_classes" {
         /// The class.
         class: KernelClass,
         /// Percent of the time of all kernels in the query.
@@ -55,7 +37,7 @@ row! {
 
 row! {
     /// All kernels of one class launched in ranges of one path, without inner ranges.
-    RangeClassSum = "kernel_classes_by_range" {
+    pub(crate) RangeClassSum = "kernel_classes_by_range" {
         /// The path, or `(outside any range)`.
         path: String => "Range" Plain,
         /// The class.
@@ -142,12 +124,12 @@ pub(crate) fn query_range_class_sums(
 ) -> Report<RangeClassSum> {
     let mut left_out = 0;
     let mut of_path: BTreeMap<String, Vec<RangeClassSum>> = BTreeMap::new();
-    for group in query_by_range_and_class(&query.clone().kernels(), classifier) {
+    for group in by_range_and_class(&query.clone().kernels(), classifier) {
         left_out += group.count() - group.statistics().count();
-        let path = group.key().range.to_string();
+        let path = group.key().0.to_string();
         of_path.entry(path.clone()).or_default().push(RangeClassSum {
             path,
-            class: group.key().class,
+            class: group.key().1,
             time_percent: 0.0,
             instances: group.count(),
             total_ns: ns(group.time()),
@@ -163,15 +145,15 @@ pub(crate) fn query_range_class_sums(
     Report::new(rows, "no kernel was recorded").leaving_out(left_out)
 }
 
-/// [`QueryExt::by_range_and_class`](crate::prelude::QueryExt::by_range_and_class).
-pub(crate) fn query_by_range_and_class<'a>(
+/// Groups operations by range, without inner ranges, and class.
+fn by_range_and_class<'a>(
     query: &Query<'a>,
     classifier: &Classifier,
-) -> Groups<RangeClass<'a>> {
+) -> Groups<(RangePath<'a>, KernelClass)> {
     let classes = Classes::new(classifier);
     query.group_by(|operation| {
         let class = classes.of(operation);
-        Some(RangeClass { range: RangePath::of(operation), class })
+        Some((RangePath::of(operation), class))
     })
 }
 

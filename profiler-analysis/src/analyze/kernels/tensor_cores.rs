@@ -23,7 +23,7 @@ use super::gemm_name::GemmName;
 use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
 use super::{shares, tensor_core};
 use crate::analyze::kernels::shape::compute_capability;
-use crate::reports::{Cells, Report, Row, Unit, row};
+use crate::reports::{AnyReport, Cells, Report, Row, Unit, row};
 use profiler_core::profile::{Profile, RangeNode};
 use profiler_core::query::Query;
 use profiler_core::tables::range_tree::NodeId;
@@ -96,20 +96,20 @@ impl Row for TcOp {
 /// A kernel: a row of DLProf's kernel list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct TcKernel {
+pub(crate) struct TcKernel {
     /// Its name, without parameters.
-    pub name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// Its class.
-    pub class: KernelClass,
+    pub(crate) class: KernelClass,
     /// Tensor-core use, with its confidence.
     #[serde(flatten)]
-    pub tensor_core: TensorCoreUse,
+    pub(crate) tensor_core: TensorCoreUse,
     /// Percent of the time of all kernels.
-    pub time_percent: f64,
+    pub(crate) time_percent: f64,
     /// Number of launches.
-    pub calls: u64,
+    pub(crate) calls: u64,
     /// GPU times of its launches with timestamps.
-    pub times: Statistics,
+    pub(crate) times: Statistics,
 }
 
 impl Row for TcKernel {
@@ -133,7 +133,7 @@ impl Row for TcKernel {
 
 row! {
     /// A scope of ranges with everything within: a row of DLProf's "Group Nodes".
-    TcGroup = "tensor_core_groups" {
+    pub(crate) TcGroup = "tensor_core_groups" {
         /// The path of its range.
         path: String,
         /// Number of enclosing ranges.
@@ -269,11 +269,13 @@ impl TensorCores {
         /// The sums.
         summary: TcSummary = summary;
         /// The operations, longest time first.
-        ops: &Report<TcOp> = ops;
-        /// The kernels, longest time first.
-        kernels: &Report<TcKernel> = kernels;
-        /// The scopes, each directly before those within it.
-        groups: &Report<TcGroup> = groups;
+        ops: &[TcOp] = ops.rows();
+    }
+
+    /// The operations, longest time first, the kernels, longest time first, and the scopes, each
+    /// directly before those within it: as reports, for CSV and JSON.
+    pub fn reports(&self) -> [AnyReport; 3] {
+        [self.ops.clone().into(), self.kernels.clone().into(), self.groups.clone().into()]
     }
 
     /// The advice with the time of its operations, longest first.

@@ -36,8 +36,7 @@ named_variants! {
     /// The kind of a phase.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "snake_case")]
-    #[non_exhaustive]
-    pub enum PhaseKind with text {
+    pub(crate) enum PhaseKind with text {
         /// The time before the first steady phase, with its slow first instances.
         StartUp = "start-up",
         /// Repeating work, without slow first instances.

@@ -13,23 +13,22 @@ use profiler_core::tables::{OperationId, RangeId};
 
 /// The communication of a range, summed over its instances and ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct RangeCommunication {
+pub(crate) struct RangeCommunication {
     /// The path; `None` outside all ranges.
-    pub path: Option<String>,
+    pub(crate) path: Option<String>,
     /// The number of collective kernels.
-    pub kernels: u64,
+    pub(crate) kernels: u64,
     /// Their time.
     #[serde(rename = "time_ns", serialize_with = "as_ns")]
-    pub time: Duration,
+    pub(crate) time: Duration,
     /// The part of it in which nothing else ran on the device.
     #[serde(rename = "exposed_ns", serialize_with = "as_ns")]
-    pub exposed: Duration,
+    pub(crate) exposed: Duration,
 }
 
 impl RangeCommunication {
     /// The part that is hidden behind other work.
-    pub fn hidden(&self) -> Duration {
+    pub(crate) fn hidden(&self) -> Duration {
         self.time.saturating_sub(self.exposed)
     }
 }

@@ -31,13 +31,14 @@ use profiler_base::statistics::{as_ns, ratio};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+pub use crate::analyze::diagnosis::straggler::{LateCause, Straggler};
 use crate::analyze::diagnosis::{Clock, Part, Stragglers, Thresholds, amdahl};
-pub use crate::analyze::diagnosis::{LateCause, Straggler};
 use crate::analyze::matches::{Match, Matches};
-pub use exposed::RangeCommunication;
-use profiler_core::profile::{CollectiveFunction, HostClock, Profile};
+use exposed::RangeCommunication;
+use profiler_core::profile::{CollectiveFunction, Profile};
+use profiler_core::tables::HostClock;
 use profiler_core::tables::Interval;
-pub use windows::RankWindow;
+use windows::RankWindow;
 
 /// A rank: a process on a device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -131,15 +132,14 @@ pub struct MissingRanks {
 
 /// Speed-ups of the time from the first to the last collective, by Amdahl's law.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct SpeedUps {
+pub(crate) struct SpeedUps {
     /// The upper bound if no communication were exposed: the rank that takes longest without it
     /// still takes the rest.
-    pub communication: f64,
+    pub(crate) communication: f64,
     /// The speed-up if all ranks arrived at their mean time: perfectly divided work.
-    pub balance: f64,
+    pub(crate) balance: f64,
     /// The speed-up if every last rank arrived with the second-latest.
-    pub stragglers: f64,
+    pub(crate) stragglers: f64,
 }
 
 /// The ranks of a run. `{}` prints a report. Made by
@@ -154,15 +154,15 @@ pub struct Ranks {
     /// The instances of the range of
     /// [`Profile::ranks_by_range`](crate::prelude::ProfileExt::ranks_by_range), in order; otherwise
     /// empty.
-    pub windows: Vec<RankWindow>,
+    pub(crate) windows: Vec<RankWindow>,
     /// Matched collectives, longest time first.
     pub collectives: Vec<CollectiveGroup>,
     /// Exposed and hidden communication by range, longest exposed first.
-    pub ranges: Vec<RangeCommunication>,
+    pub(crate) ranges: Vec<RangeCommunication>,
     /// The clocks of several hosts: see [`Profile::hosts`].
     pub hosts: Vec<HostClock>,
     /// `None` without matched collectives.
-    pub speed_ups: Option<SpeedUps>,
+    pub(crate) speed_ups: Option<SpeedUps>,
     /// Matched kernels.
     pub matched: u64,
     /// Collectives that no other process recorded, or whose kernel is unknown.
@@ -252,9 +252,9 @@ fn ranks(profile: &Profile, matches: &Matches, clock: &Clock) -> Vec<Rank> {
             _ => {}
         }
     }
-    let processes = profile.processes_by_id();
+    let process_by_id = profile.processes_by_id();
     let rank = |participant: &crate::analyze::matches::Participant| {
-        let process = processes.get(participant.process);
+        let process = process_by_id(participant.process);
         let [clock, busy, communication] =
             times.get(&participant.device).copied().unwrap_or_default().map(Duration::from_nanos);
         Rank {
@@ -428,10 +428,10 @@ fn without_plugin(profile: &Profile) -> Vec<String> {
         entry.1 |= collective.is_from_plugin();
         entry.2 += 1;
     }
-    let processes = profile.processes_by_id();
+    let process_by_id = profile.processes_by_id();
     let lacks = of_process.into_iter().filter(|(_, (kernels, has, _))| *kernels != 0 && !has);
     let described = lacks.map(|(process, (kernels, _, ranges))| {
-        let name = processes.get(process);
+        let name = process_by_id(process);
         match ranges {
             0 => format!("{name}: {kernels} kernels of collectives, no event of NCCL"),
             _ => format!("{name}: {ranges} collectives from NCCL's NVTX ranges, without ranks"),

@@ -10,10 +10,10 @@ use fastrand::Rng;
 use super::*;
 use crate::analyze::diagnosis::tests::profile_of;
 use crate::analyze::diagnosis::{FindingKind, amdahl};
+use profiler_base::collectives::{COLLECTIVES_DOMAIN, fields};
 use profiler_core::Health;
 use profiler_core::Recording;
 use profiler_core::profile::RecordingInfo;
-use profiler_core::profile::{COLLECTIVES_DOMAIN, collective_fields as fields};
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::tables::{
     self, Api, Builder, CallKind, Details, Field, FieldValue, Interval, KernelNames, Label,

@@ -10,7 +10,7 @@ use profiler_base::text::{printable, shortened};
 use profiler_base::units::{NAME_WIDTH, bytes, percent, percent_of_time, time};
 
 use super::{CollectiveGroup, RankWindow, Ranks, Straggler};
-use profiler_core::profile::HostClock;
+use profiler_core::tables::HostClock;
 
 /// Rows of each table; JSON has all.
 const SHOWN: usize = 20;

@@ -16,23 +16,22 @@ use profiler_core::tables::{Interval, RangeId, ThreadId};
 
 /// An instance of a range, with the collectives enqueued in it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct RankWindow {
+pub(crate) struct RankWindow {
     /// The path of the range.
-    pub path: String,
+    pub(crate) path: String,
     /// Its number among the instances of its thread, from 0. Instances of several ranks with one
     /// number form a window.
-    pub number: usize,
+    pub(crate) number: usize,
     /// The first arrival at a collective, since the recording began.
     #[serde(rename = "start_ns", serialize_with = "as_ns")]
-    pub start: Duration,
+    pub(crate) start: Duration,
     /// The last end of a collective, since the recording began.
     #[serde(rename = "end_ns", serialize_with = "as_ns")]
-    pub end: Duration,
+    pub(crate) end: Duration,
     /// Matched kernels.
-    pub collectives: u64,
+    pub(crate) collectives: u64,
     /// The straggler of each communicator that has one, the latest first.
-    pub stragglers: Vec<Straggler>,
+    pub(crate) stragglers: Vec<Straggler>,
 }
 
 /// The outermost instances of ranges.

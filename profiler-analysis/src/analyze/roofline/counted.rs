@@ -63,14 +63,13 @@ pub struct CountedFlops {
 
 /// Bytes at one level of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CountedBytes {
+pub(crate) struct CountedBytes {
     /// The level.
-    pub level: MemoryLevel,
+    pub(crate) level: MemoryLevel,
     /// Bytes moved there, summed over all instances.
-    pub bytes: f64,
+    pub(crate) bytes: f64,
     /// The level's roof, in bytes per second.
-    pub roof: Roof,
+    pub(crate) roof: Roof,
 }
 
 /// The limit of a point's speed.
@@ -177,7 +176,7 @@ pub struct CountedPoint {
     /// graphs lack.
     pub flops: Vec<CountedFlops>,
     /// Bytes by level, DRAM first.
-    pub bytes: Vec<CountedBytes>,
+    pub(crate) bytes: Vec<CountedBytes>,
     /// The declared work, if any.
     pub declared: Option<DeclaredWork>,
 }

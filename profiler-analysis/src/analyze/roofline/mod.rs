@@ -1,5 +1,30 @@
 //! Rooflines: declared work of ranges compared with the limits of the device.
-//! [`Declared`] has an example.
+//!
+//! A range may declare its work: operations, bytes, number type. The roofline compares this work
+//! with the GPU time and the device's peaks, which follow from its attributes.
+//! [`Declared`] declares work of unmodified programs.
+//!
+//! ```
+//! use nvtx::{Dtype, Work};
+//! use profiler_analysis::prelude::*;
+//! use profiler_analysis::roofline::Declared;
+//! use profiler_core::Profile;
+//!
+//! #[nvtx::annotate(work = Work::gemm(m, n, k, Dtype::F32))]
+//! fn product(m: u64, n: u64, k: u64) { /* launches it */ }
+//!
+//! # fn main() -> Result<(), profiler_analysis::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! if let Some(peaks) = profile.peaks(None) {
+//!     let update = Work::elementwise(512 * 256, 3, 2, 4, Dtype::F32);
+//!     let roofline = profile.roofline_with(&peaks, &Declared::new().kernel("sgd_update", update));
+//!     println!("{roofline}"); // to_svg() and to_html() draw it
+//!     assert_eq!(roofline.points[0].bound(), Some(profiler_analysis::roofline::Bound::Memory));
+//! }
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! Source: S. Williams, A. Waterman, D. Patterson, *Roofline: An Insightful Visual Performance
 //! Model for Multicore Architectures*, Communications of the ACM 52 (2009).
@@ -25,9 +50,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::page::Table;
-pub use counted::{
-    CountedBytes, CountedFlops, CountedPoint, CountedRoofline, DeclaredWork, Disagreement, Limit,
-};
+pub use counted::{CountedFlops, CountedPoint, CountedRoofline, DeclaredWork, Disagreement, Limit};
 pub use declared::Declared;
 use declared::WorkAmount;
 pub use peaks::{ComputeRoof, Origin, Peaks, Roof};

@@ -63,20 +63,19 @@ fn known<S: serde::Serializer>(value: &Option<f64>, serializer: S) -> Result<S::
 
 /// A cause or finding to fix, with an estimate of the gain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Mending {
+pub(crate) struct Mending {
     /// The cause or finding as text.
-    pub what: String,
+    pub(crate) what: String,
     /// The speed-up of the run under [`assumption`](Self::assumption); infinite if the whole run is
     /// removed.
     #[serde(serialize_with = "finite")]
-    pub estimate: f64,
+    pub(crate) estimate: f64,
     /// True if no change of this kind saves more: [`Finding::is_bound`].
-    pub is_bound: bool,
+    pub(crate) is_bound: bool,
     /// The assumption of the estimate.
-    pub assumption: &'static str,
+    pub(crate) assumption: &'static str,
     /// The advice.
-    pub remedy: &'static str,
+    pub(crate) remedy: &'static str,
 }
 
 /// A run on one page, by [`Profile::scorecard`](crate::prelude::ProfileExt::scorecard). `{}` is up
@@ -97,7 +96,7 @@ pub struct Scorecard {
     pub clock: Duration,
     /// The first thing to fix: the verdict's cause, or the costliest finding if the cause is GPU
     /// work.
-    pub first: Option<Mending>,
+    pub(crate) first: Option<Mending>,
     scores: Vec<Score>,
 }
 

@@ -427,8 +427,8 @@ struct Sample {
 /// The reason for lowered clocks while operations ran, if NVML was sampled.
 fn throttled_in(profile: &Profile) -> Option<&'static str> {
     let clocks = profile.device_clocks();
-    let slowed = clocks.iter().find(|clocks| clocks.is_throttled())?.slowed_by.first()?;
-    Some(slowed.by)
+    let (by, _) = clocks.iter().find(|clocks| clocks.is_throttled())?.slowed_by().next()?;
+    Some(by)
 }
 
 fn error(what: String) -> Error {

@@ -9,7 +9,8 @@ use super::baseline::{Count, Entry, KernelEntry, RangeEntry, Times};
 use super::run::EVERYTHING;
 use super::verdict::{CountChange, CountOutcome, Outcome, TimeChange, TimeKind};
 use crate::analyze::compare::wall::change as wall_change;
-use crate::analyze::compare::{ClockFactors, Compare, Speed, Undecidable, WallChange};
+use crate::analyze::compare::{ClockFactors, Compare, Undecidable, WallChange};
+use crate::speed::Speed;
 
 /// The minimum relative decrease of the wall time for growth to be a trade.
 const MARGIN: f64 = 0.01;

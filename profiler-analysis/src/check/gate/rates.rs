@@ -10,7 +10,8 @@ use super::baseline::Key;
 use super::run::{EVERYTHING, OUTSIDE, Part, Run};
 use super::{Gate, GateVerdict, Outcome, Sample, TimeChange, TimeKind};
 use crate::analyze::compare::wall::{RangeKey, WallRun, WallSide, change};
-use crate::analyze::compare::{Compare, Speed, WallCause, WallChange};
+use crate::analyze::compare::{Compare, WallCause, WallChange};
+use crate::speed::Speed;
 use profiler_core::tables::busy::SessionTime;
 
 /// Comparisons of an experiment.

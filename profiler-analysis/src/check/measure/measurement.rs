@@ -30,12 +30,11 @@ pub enum Stop {
 
 /// Samples that are excluded from all timings.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct Discarded {
+pub(crate) struct Discarded {
     /// The number of samples.
-    pub samples: u64,
+    pub(crate) samples: u64,
     /// The reason.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 /// The warm-up of a measurement.
@@ -96,6 +95,11 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    #[cfg(test)]
+    pub(super) fn discarded(&self) -> &[Discarded] {
+        &self.discarded
+    }
+
     getters! {
         /// The sum of the times of the GPU operations, from CUPTI's records. It does not depend on
         /// the launch overhead, so it is the time to compare kernels by.
@@ -132,8 +136,6 @@ impl Measurement {
         clocks: &MeasuredClocks = clocks;
         /// The warm-up.
         warm_up: WarmUp = warm_up;
-        /// Samples that are excluded from all timings, with the reason.
-        discarded: &[Discarded] = discarded;
         /// The reason why the measurement stopped.
         stop: Stop = stop;
         /// The limits of the result or its precision.

@@ -4,7 +4,8 @@
 //! ```no_run
 //! use profiler_analysis::prelude::*;
 //! use profiler_core::Profiler;
-//! use profiler_analysis::measure::{L2, Measure, Speed};
+//! use profiler_analysis::Speed;
+//! use profiler_analysis::measure::{L2, Measure};
 //!
 //! # fn forward() {}
 //! # fn fused_forward() {}
@@ -41,9 +42,9 @@ use std::time::{Duration, Instant};
 use profiler_base::setters;
 
 use crate::error::Error;
-pub use crate::speed::Speed;
 use measurement::Circumstances;
-pub use measurement::{Discarded, MeasuredClocks, Measurement, Stop, WarmUp};
+use measurement::Discarded;
+pub use measurement::{MeasuredClocks, Measurement, Stop, WarmUp};
 pub use pair::{PairMeasurement, Ratio};
 use profiler_core::Profiler;
 use round::{Round, RoundSource, Rounds, Sample, error, run_sample};

@@ -18,7 +18,7 @@ use format::formats;
 use profiler_core::Health;
 use profiler_core::profile::Totals;
 use profiler_core::profile::{Process, ProcessRangeGroup, Profile, Sampled, Track};
-use profiler_core::series::{Head, Series};
+use profiler_core::series::Series;
 
 formats! {
     /// Perfetto's protobuf (`TrackEvent`), for ui.perfetto.dev and its `trace_processor`. It
@@ -144,7 +144,7 @@ fn known(totals: Totals) -> Option<Totals> {
 }
 
 #[derive(Serialize)]
-struct LastLine<'a> {
+struct LastLine<'a, S> {
     path: &'static str,
     inclusive: Totals,
     exclusive: Totals,
@@ -153,7 +153,7 @@ struct LastLine<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tracks: Vec<TrackSum>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    samplers: Vec<&'a Head>,
+    samplers: Vec<S>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     processes: Vec<ProcessPart<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -27,20 +27,6 @@ use crate::error::Error;
 #[cfg(feature = "nsys")]
 use profiler_core::profile::Profile;
 
-/// The progress of writing a capture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-#[cfg_attr(
-    not(feature = "nsys"),
-    allow(unreachable_pub, reason = "named by what nsys needs alone")
-)]
-pub struct Progress {
-    /// Written rows.
-    pub rows: u64,
-    /// Total rows, as far as known.
-    pub of: u64,
-}
-
 /// Reads a capture of Nsight Systems: a file of `nsys export --type sqlite`.
 ///
 /// Calls are matched to ranges by thread and time, and GPU operations to calls by process and
@@ -75,7 +61,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Profile, Error> {
 pub(crate) fn write_nsys(
     profile: &Profile,
     path: impl AsRef<Path>,
-    progress: impl FnMut(Progress),
+    progress: impl FnMut(u64, u64),
 ) -> Result<(), Error> {
     sqlite::write(profile, path.as_ref(), progress)
 }

@@ -7,7 +7,6 @@ use profiler_base::replace::{Replacement, Target};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Statement, ToSql};
 
-use super::Progress;
 use super::destination::{Cell, Destination, Rows};
 use super::file::io_error;
 use super::write::Writer;
@@ -18,7 +17,7 @@ use profiler_core::profile::Profile;
 pub(super) fn write(
     profile: &Profile,
     path: &Path,
-    progress: impl FnMut(Progress),
+    progress: impl FnMut(u64, u64),
 ) -> Result<(), Error> {
     let failed = |source| io_error("write", path, source);
     let to = match Target::of(path).map_err(failed)? {
@@ -42,7 +41,7 @@ fn unwritable(path: &Path, error: &rusqlite::Error) -> Error {
 fn write_tables(
     profile: &Profile,
     path: &Path,
-    progress: impl FnMut(Progress),
+    progress: impl FnMut(u64, u64),
 ) -> rusqlite::Result<()> {
     let connection = Connection::open(path)?;
     // The file is private until it is complete, so it needs no journal and no syncs.

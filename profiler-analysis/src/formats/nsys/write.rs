@@ -11,7 +11,6 @@ use profiler_base::kernel_names;
 use profiler_base::units::nanoseconds;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Progress;
 use super::destination::{Cell, Destination, Rows};
 use super::format::{self, DRIVER, NO_STREAM, RUNTIME, global, memory_number};
 use super::schema;
@@ -42,7 +41,7 @@ struct Counter<P> {
 /// The number of rows between two reports.
 const ROWS_A_REPORT: u64 = 50_000;
 
-impl<P: FnMut(Progress)> Counter<P> {
+impl<P: FnMut(u64, u64)> Counter<P> {
     fn row(&mut self) {
         self.written += 1;
         if self.written.is_multiple_of(ROWS_A_REPORT) {
@@ -51,7 +50,7 @@ impl<P: FnMut(Progress)> Counter<P> {
     }
 
     fn report(&mut self) {
-        (self.progress)(Progress { rows: self.written, of: self.total.max(self.written) });
+        (self.progress)(self.written, self.total.max(self.written));
     }
 }
 
@@ -102,7 +101,7 @@ impl Strings {
     }
 }
 
-impl<'a, T: Destination, P: FnMut(Progress)> Writer<'a, T, P> {
+impl<'a, T: Destination, P: FnMut(u64, u64)> Writer<'a, T, P> {
     /// Writes all tables.
     pub(crate) fn write(profile: &'a Profile, tables: T, progress: P) -> Result_<T> {
         let store = &profile.tables();

@@ -18,7 +18,6 @@ use crate::analyze::scorecard::{Score, Scorecard};
 use profiler_core::Health;
 use profiler_core::profile::Account;
 use profiler_core::profile::Totals;
-use profiler_core::profile::outlived;
 use profiler_core::profile::{ApiCall, GpuOperation, Process, Profile, Range, RangeNode};
 use profiler_core::profile::{DeviceInfo, RecordingInfo};
 
@@ -322,7 +321,7 @@ impl<'a> Data<'a> {
             info: profile.recording_info(),
             date: profile.recording_info().date(),
             duration_ns: ns(profile.duration()),
-            crossings: Some(profile.outlived_ranges()).filter(|count| *count != 0).map(outlived),
+            crossings: profile.outlived_in_words(),
             clock_ns: clock.ns(),
             parts: Part::ALL.into_iter().map(|part| PartName { name: part.text() }).collect(),
             clock: clocks(profile, clock),

@@ -31,7 +31,7 @@ pub use violations::{Violation, Violations};
 /// # fn main() -> Result<(), profiler_core::Error> {
 /// use std::time::Duration;
 ///
-/// use profiler_core::profile::CopyKind;
+/// use profiler_core::cupti::CopyKind;
 /// use profiler_core::statistics::Statistic;
 /// use profiler_core::{Profile, at_most, between, exactly, expect};
 ///
@@ -232,7 +232,7 @@ impl<'a> Expect<'a> {
         let budgets = std::mem::take(&mut self.budgets);
         let violations = self.check().err();
         #[cfg(feature = "test-reports")]
-        crate::check::ci::publish(Location::caller(), || {
+        crate::check::ci::CiReport::publish(Location::caller(), || {
             report::report_of(&budgets, violations.as_ref())
         });
         let text = violations.map(|violations| violations.to_string()).unwrap_or_default();

@@ -12,8 +12,6 @@ use std::time::Duration;
 use profiler_base::text::{printable, shortened};
 use profiler_base::{getters, setters};
 
-pub use test_reports::publish;
-
 /// The checks and metrics of one test or gate.
 ///
 /// ```

@@ -44,33 +44,36 @@ impl Destinations {
     }
 }
 
-/// Writes the report of an assertion at `caller` to the configured destinations. An error is
-/// reported on standard error and does not fail the test.
-pub fn publish(caller: &Location<'_>, report: impl FnOnce() -> CiReport) {
-    let to = Destinations::from_env();
-    if to.folder.is_none() && !to.is_github {
-        return;
-    }
-    let report = report().named(test_name(caller)).at(caller.file(), caller.line());
-    if let Some(folder) = &to.folder {
-        let path = folder.join(file_name(&report.suite));
-        let written =
-            fs::create_dir_all(folder).and_then(|()| replace::write_all(&path, report.to_junit()));
-        note(written, FOLDER, &path);
-    }
-    if !to.is_github || report.is_pass() {
-        return;
-    }
-    let report = match to.checkout.as_deref().and_then(|checkout| in_checkout(caller, checkout)) {
-        Some(file) => relocated(report, &file),
-        None => report,
-    };
-    // The test harness captures the print macros. A command begins at the start of a line.
-    let commands = format!("\n{}", report.to_github());
-    let written = io::stdout().lock().write_all(commands.as_bytes());
-    note(written, "GITHUB_ACTIONS", Path::new("standard output"));
-    if let Some(summary) = &to.summary {
-        note(append(summary, &report.to_markdown()), "GITHUB_STEP_SUMMARY", summary);
+impl CiReport {
+    /// Writes the report of an assertion at `caller` to the configured destinations. An error is
+    /// reported on standard error and does not fail the test.
+    pub fn publish(caller: &Location<'_>, report: impl FnOnce() -> Self) {
+        let to = Destinations::from_env();
+        if to.folder.is_none() && !to.is_github {
+            return;
+        }
+        let report = report().named(test_name(caller)).at(caller.file(), caller.line());
+        if let Some(folder) = &to.folder {
+            let path = folder.join(file_name(&report.suite));
+            let written = fs::create_dir_all(folder)
+                .and_then(|()| replace::write_all(&path, report.to_junit()));
+            note(written, FOLDER, &path);
+        }
+        if !to.is_github || report.is_pass() {
+            return;
+        }
+        let report = match to.checkout.as_deref().and_then(|checkout| in_checkout(caller, checkout))
+        {
+            Some(file) => relocated(report, &file),
+            None => report,
+        };
+        // The test harness captures the print macros. A command begins at the start of a line.
+        let commands = format!("\n{}", report.to_github());
+        let written = io::stdout().lock().write_all(commands.as_bytes());
+        note(written, "GITHUB_ACTIONS", Path::new("standard output"));
+        if let Some(summary) = &to.summary {
+            note(append(summary, &report.to_markdown()), "GITHUB_STEP_SUMMARY", summary);
+        }
     }
 }
 

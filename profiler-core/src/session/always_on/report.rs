@@ -43,7 +43,7 @@ pub struct UnitCounts {
 ///
 /// Launches and other calls are counted in full. GPU times are estimated from windows, scaled up to
 /// all calls that submit work. [`gpu_time`](Self::gpu_time) and [`ranges`](Self::ranges) have them
-/// with 95 % confidence intervals, by [`RatioEstimator`](crate::statistics::RatioEstimator).
+/// with 95 % confidence intervals, by a ratio estimator.
 #[derive(Debug, Clone)]
 pub struct AlwaysOnReport {
     pub(super) mode: Mode,

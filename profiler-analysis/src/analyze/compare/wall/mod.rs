@@ -137,7 +137,7 @@ pub struct WallChange {
     /// The assumed share by which processes differ, if needed. See [`Compare::run_variation`].
     pub assumed_variation: Option<f64>,
     /// The factors that widen the bounds because the SM clocks of both sides differ, if so.
-    pub clocks: Option<ClockFactors>,
+    pub(crate) clocks: Option<ClockFactors>,
     /// Runs before and after.
     pub runs: [usize; 2],
     /// Processes before and after. Wall times differ more between processes than between runs of
@@ -161,16 +161,15 @@ pub struct WallChange {
     pub explanation: Option<Explanation>,
 }
 
-/// The wall time of a cause, summed over all ranges: [`WallChange::by_cause`].
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CauseChange {
+/// The wall time of a cause, summed over all ranges.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct CauseChange {
     /// The cause.
-    pub cause: WallCause,
-    /// Nanoseconds of a run before. Negative for [`WallCause::Overlap`].
-    pub before_ns: f64,
+    pub(crate) cause: WallCause,
+    /// Nanoseconds of a run before.
+    pub(crate) before_ns: f64,
     /// Nanoseconds of a run after.
-    pub after_ns: f64,
+    pub(crate) after_ns: f64,
 }
 
 /// The factor with its bounds, and if they are measured.
@@ -357,14 +356,18 @@ impl WallChange {
         duration(self.after_ns)
     }
 
+    /// The wall time of a cause in all ranges, in nanoseconds of a run before and after.
+    pub fn time_of(&self, cause: WallCause) -> [f64; 2] {
+        let of_cause = self.contributions.iter().filter(|of| of.cause == cause);
+        of_cause
+            .fold([0.0, 0.0], |[before, after], of| [before + of.before_ns, after + of.after_ns])
+    }
+
     /// The wall time by cause, in a fixed order: busy time by work, idle time by reason. Causes
     /// without time on either side are left out.
-    pub fn by_cause(&self) -> Vec<CauseChange> {
+    pub(crate) fn by_cause(&self) -> Vec<CauseChange> {
         let sum = |cause| {
-            let of_cause = self.contributions.iter().filter(|of| of.cause == cause);
-            let (before_ns, after_ns) = of_cause.fold((0.0, 0.0), |(before, after), of| {
-                (before + of.before_ns, after + of.after_ns)
-            });
+            let [before_ns, after_ns] = self.time_of(cause);
             CauseChange { cause, before_ns, after_ns }
         };
         let causes = WallCause::ALL.into_iter().map(sum);

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::super::destination::{Cell, Destination, Rows};
 use super::super::format::event;
 use super::super::schema;
-use super::{Progress, Result_, Writer};
+use super::{Result_, Writer};
 use profiler_core::tables::{
     Details, FieldValue, LabelId, MarkId, NameId, ProcessRangeId, RangeId, Subject, Tables,
     ThreadId,
@@ -39,7 +39,7 @@ impl Event {
     }
 }
 
-impl<T: Destination, P: FnMut(Progress)> Writer<'_, T, P> {
+impl<T: Destination, P: FnMut(u64, u64)> Writer<'_, T, P> {
     pub(super) fn write_ranges(&mut self) -> Result_<T> {
         let store = self.store;
         let (table, columns) = schema::ANNOTATIONS;

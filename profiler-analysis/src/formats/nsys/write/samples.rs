@@ -6,10 +6,10 @@ use profiler_base::units::nanoseconds;
 
 use super::super::destination::{Destination, Rows};
 use super::super::{format, schema};
-use super::{Progress, Result_, Writer};
+use super::{Result_, Writer};
 use profiler_core::series::{Kind, Source};
 
-impl<T: Destination, P: FnMut(Progress)> Writer<'_, T, P> {
+impl<T: Destination, P: FnMut(u64, u64)> Writer<'_, T, P> {
     /// Writes sampled counters; nsys has no table for NVML samples.
     pub(super) fn write_metrics(&self) -> Result_<T> {
         let of_counters =
