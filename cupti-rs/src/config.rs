@@ -161,7 +161,7 @@ impl Config {
                 other
                     .stacks_after
                     .is_some_and(|time| self.stacks_after.is_none_or(|own| own > time)),
-                "it takes no stacks, or those of longer gaps alone",
+                "it takes no stacks, or only those of longer gaps",
             ),
             (
                 self.writes_synchronizations()
@@ -482,7 +482,7 @@ mod tests {
         let few = managed.clone().unified_memory_counters([UnifiedMemoryKind::THRASHING]);
         assert_eq!(managed.covers(&few, &[]), Ok(()));
         assert!(lacking(&few, &managed).contains("counters of managed memory"));
-        assert_eq!(few.covers(&plain, &[]), Ok(()), "nobody asks for them");
+        assert_eq!(few.covers(&plain, &[]), Ok(()), "no request needs them");
     }
 
     #[test]
@@ -492,7 +492,7 @@ mod tests {
         let asked = Config::new().add_kind(kind);
         assert_eq!(running.covers(&asked, &[]), Ok(()));
         assert!(running.covers(&asked, &[kind]).is_err());
-        assert_eq!(running.covers(&running, &[kind]), Ok(()), "it does without, too");
+        assert_eq!(running.covers(&running, &[kind]), Ok(()), "the request lacks it too");
     }
 
     #[test]

@@ -402,7 +402,11 @@ mod tests {
         let first = requests.join_or_add(always).unwrap();
         begun.recv().unwrap();
         assert!(!requests.wait(first, SHORT).unwrap());
-        assert_eq!(requests.join_or_add(always), Some(first), "one for all who come meanwhile");
+        assert_eq!(
+            requests.join_or_add(always),
+            Some(first),
+            "one flush for all concurrent requests"
+        );
         open.send(()).unwrap();
         assert!(requests.wait(first, LONG).unwrap());
         assert_eq!(requests.state.lock().returned, 1);

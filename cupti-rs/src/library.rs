@@ -244,13 +244,14 @@ impl fmt::Display for Warning {
             ),
             Self::OlderThanDriver { version, cuda_version } => write!(
                 f,
-                "CUPTI {version} is of an older major version than the driver, which serves CUDA {}: it works, and \
-                 does not know what came later",
+                "CUPTI {version} is of an older major version than the driver, which supports CUDA {}: it works, \
+                 without later features",
                 cuda(cuda_version)
             ),
             Self::NewerThanKnown { version } => write!(
                 f,
-                "CUPTI {version} is newer than {}.{}, the newest that this version of cupti-rs was compared with: records that \
+                "CUPTI {version} is newer than {}.{}, the newest that this version of cupti-rs was compared with: \
+                 records that \
                  differ in length are read as far as they are known; a CUPTI of that release is the safe choice",
                 NEWEST.0, NEWEST.1
             ),

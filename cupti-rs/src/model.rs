@@ -170,7 +170,7 @@ fn registered_log_is_of_the_recording_that_was_on() {
         listed.sort_unstable();
         let mut sorted = registered.clone();
         sorted.sort_unstable();
-        assert_eq!(sorted, listed, "a log is in the recording that it was told of");
+        assert_eq!(sorted, listed, "a log belongs to the recording it was assigned to");
         let [(first, before), (second, after)] = recordings;
         assert!(first <= second);
         assert!(before.iter().all(|log| (first..second).contains(log)), "{before:?}");

@@ -510,7 +510,7 @@ fn a_cupti_of_an_unknown_major_version_is_refused() {
         let error = fake.library().unwrap_err();
         let text = error.to_string();
         assert!(error.is_unavailable(), "{text}");
-        for part in [&version.to_string(), "knows CUPTI 12 and 13", "update cupti-rs"] {
+        for part in [&version.to_string(), "supports CUPTI 12 and 13", "update cupti-rs"] {
             assert!(text.contains(part), "{text}");
         }
     }

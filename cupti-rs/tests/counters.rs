@@ -221,7 +221,7 @@ fn what_a_library_or_chip_lacks_is_unsupported() {
     assert_eq!(built.missing(), Set::Dram.metrics());
     assert_eq!(built.plan().metrics(), ["fake__0.sum"]);
     let error = RangeProfiler::builder(&library).build().unwrap_err().to_string();
-    assert!(error.contains("no metric was asked for"), "{error}");
+    assert!(error.contains("no metric was requested"), "{error}");
     fake.have_context(false);
     let error = RangeProfiler::builder(&library).metric(asked[0]).build().unwrap_err().to_string();
     assert!(error.contains("no CUDA context is current"), "{error}");
