@@ -418,8 +418,8 @@ const fn product([a, b, c, d]: [u64; 4]) -> u64 {
 /// The schema of declared work for tools; see [`tool_payload`].
 pub(crate) const ENTRIES: &[Entry] = {
     &[
-        Entry::new(FLOPS, EntryType::F64).described("operations, 0 where not said"),
-        Entry::new(BYTES, EntryType::F64).described("bytes moved, 0 where not said"),
+        Entry::new(FLOPS, EntryType::F64).described("operations, 0 if not declared"),
+        Entry::new(BYTES, EntryType::F64).described("bytes moved, 0 if not declared"),
         Entry::new(DTYPE, EntryType::Text(8)),
     ]
 };

@@ -78,7 +78,7 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
         return Err(Error::new(at, help));
     }
     if let Some(at) = head.iter().find_map(should_panic) {
-        let help = "a `gpu_test` that is skipped does not panic, and would fail where there is no GPU: look at the \
+        let help = "a `gpu_test` that is skipped does not panic, and would fail where there is no GPU: test the \
                     error of `check` instead";
         return Err(Error::new(at, help));
     }
