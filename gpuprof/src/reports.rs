@@ -165,7 +165,7 @@ fn open<T: Copy>(
         }
         [] if !PathBuf::from(last).exists() => {
             return Err(Failure::Usage(format!(
-                "there is neither a {what} nor a file {}: `list` says which {what}s there are{}",
+                "there is neither a {what} nor a file {}: `list` shows the {what}s{}",
                 last.display(),
                 suggest::among(&last.to_string_lossy(), all.map(|(name, ..)| name))
                     + &suggest::file(Path::new(last))
@@ -209,9 +209,7 @@ fn choose<T: Copy>(
         }
     }
     match chosen.is_empty() {
-        true => {
-            Err(Failure::Usage(format!("no {what} is named: `list` says which {what}s there are")))
-        }
+        true => Err(Failure::Usage(format!("no {what} is named: `list` shows the {what}s"))),
         false => Ok(chosen),
     }
 }
@@ -307,7 +305,7 @@ pub(crate) fn write(
                 out.write_all(space.as_bytes())?;
                 out.show_all(&report)?;
                 if let Some(advice) = advice.filter(|_| !report.is_empty()) {
-                    writeln!(out, "what to do: {advice}")?;
+                    writeln!(out, "advice: {advice}")?;
                 }
             }
             TableFormat::Csv => {
@@ -337,7 +335,7 @@ fn note_rest(name: &str, report: &AnyReport) {
     }
     if report.more_rows() != 0 {
         let more = report.more_rows();
-        note(&format!("{name}: {more} more rows were found; --rows says how many are written"));
+        note(&format!("{name}: {more} more rows were found; --rows sets how many are written"));
     }
     if report.left_out() != 0 {
         note(&format!("{name}: {} without timestamps are not in it", report.left_out()));

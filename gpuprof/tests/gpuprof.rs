@@ -884,7 +884,7 @@ fn findings_can_be_a_gate() {
     let found = rule("cuda_api_sync");
     assert_eq!(found.status, 3);
     assert!(found.error.contains("found 20 of cuda_api_sync"), "{}", found.error);
-    assert!(found.text().contains("what to do: "));
+    assert!(found.text().contains("advice: "));
     assert_eq!(rule("cuda_memset_sync").status, 0);
 }
 
@@ -1086,12 +1086,12 @@ fn a_file_that_is_no_profile_is_told_as_what_it_is() {
         assert!(message.contains(path.file_name().unwrap().to_str().unwrap()), "{message}");
     };
     said(&folder.file("empty.gpuprof", b""), "is empty");
-    said(&folder.file("text", b"{\"traceEvents\": []}"), "is no profile that this program knows");
+    said(&folder.file("text", b"{\"traceEvents\": []}"), "is not a known profile format");
     said(&folder.file("a.gz", b"\x1f\x8b\x08rest"), "unpack it first");
-    said(&folder.file("run.nsys-rep", b"whatever it is"), "has to be exported first");
+    said(&folder.file("run.nsys-rep", b"whatever it is"), "export it first");
     said(&Folder::new().0, "is a folder without recordings");
     said(&folder.0.join("missing"), "there is no file");
-    said(Path::new("/dev/zero"), "is no profile that this program knows");
+    said(Path::new("/dev/zero"), "is not a known profile format");
     let long = folder.0.join("x".repeat(5000));
     let message = message(&long);
     assert!(message.len() < 2500, "{}", message.len());
@@ -1725,7 +1725,7 @@ fn a_roofline_takes_roofs_and_work_from_its_arguments() {
         assert!(error.contains(part), "{error}");
     }
     for (words, part) in [
-        (["--range", "forward"], "a colon"),
+        (["--range", "forward"], "NAME:WORK"),
         (["--range", "forward:flops=many"], "no number of flops"),
         (["--range", "forward:dtype=f32"], "neither flops nor bytes"),
         (["--kernel", "k:flops=1,speed=2"], "there is no \"speed\""),
@@ -1757,7 +1757,8 @@ fn tracks_are_what_the_library_says() {
     let cells = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(
         cells(of("dram__bytes_read.sum")),
-        "0 DRAM read 49.50 GB/s 49 GB/s 94 GB/s 0 B/s 99 GB/s 99.0 % 4.721 MiB 100 100.0 us 1 7.000 us dram__bytes_read.sum"
+        "0 DRAM read 49.50 GB/s 49 GB/s 94 GB/s 0 B/s 99 GB/s 99.0 % 4.721 MiB 100 100.0 us 1 7.000 us \
+         dram__bytes_read.sum"
     );
     assert_eq!(
         cells(of("nvml__clock_event_reasons")),

@@ -508,7 +508,7 @@ fn what_noise_hides_is_undecided_and_fails_when_the_budget_is_spent() {
     assert!(!verdict.is_pass() && verdict.is_undecided(), "{verdict}");
     assert_eq!(verdict.runs(), 40, "the whole budget");
     let text = verdict.to_string();
-    for part in ["failed, undecided", "undecided, which counts as a failure", "what to do: "] {
+    for part in ["failed, undecided", "undecided, which counts as a failure", "advice: "] {
         assert!(text.contains(part), "{text}");
     }
     // A greater effect can be told from the same noise.
@@ -539,7 +539,7 @@ fn a_baseline_of_too_few_runs_says_how_many_it_takes() {
     let verdict = Machine::new(13).gate(&gate, STEP).unwrap();
     assert!(verdict.is_undecided() && verdict.runs() == 32, "{verdict}");
     let text = verdict.to_string();
-    assert!(text.ends_with(&format!("what to do: {why}")), "{text}");
+    assert!(text.ends_with(&format!("advice: {why}")), "{text}");
     assert!(verdict.to_markdown().contains(why) && !text.contains("allow more runs"), "{text}");
     // With a greater error rate it does; and with none nothing does.
     let verdict = Machine::new(13).gate(&gate.clone().error_rate(0.1), STEP).unwrap();
