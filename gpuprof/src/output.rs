@@ -60,7 +60,7 @@ impl Output {
     pub(crate) fn refuse_terminal(&self, what: &str) -> Result<(), Failure> {
         match matches!(self, Self::Standard) && io::stdout().is_terminal() {
             true => Err(Failure::Usage(format!(
-                "{what} is nothing for a terminal: name a file with -o, or send it to a program"
+                "{what} is not for a terminal: name a file with -o, or pipe it to a program"
             ))),
             false => Ok(()),
         }

@@ -235,7 +235,7 @@ impl Options {
         }
         self.check_modes()?;
         if let Some(source) = self.host_samples.filter(|_| self.stacks.is_none()) {
-            let why = "samples are of the gaps whose ends have stacks: give stacks, too";
+            let why = "host samples need stacks: add stacks";
             return Err(option("host-samples", &source.to_string(), why));
         }
         match (self.stop, &self.start) {
@@ -264,7 +264,7 @@ impl Options {
                 return of("slow units are ranges: name them with start=range=NAME");
             }
             if settings.baseline.is_some() && !matches!(self.start, Start::Range(_)) {
-                return of("what is timed are ranges: name them with start=range=NAME");
+                return of("the baseline times ranges: name them with start=range=NAME");
             }
             if settings.budget.is_none() && settings.has_settings_of_windows() {
                 return of(
@@ -275,12 +275,12 @@ impl Options {
         if let Some(part) = self.keep_last {
             let is_whole = matches!(self.start, Start::Now | Start::Wait | Start::After(_));
             if self.always_on.is_some() || is_stopped || !is_whole {
-                let why = "the last part is that of the whole run: leave out always-on, stop \
+                let why = "the last part covers the whole run: leave out always-on, stop \
                            and starts by ranges or calls";
                 return Err(option("keep-last", &part.to_string(), why));
             }
         } else if !self.triggers.is_empty() {
-            let why = "there is no last part to be written: give keep-last";
+            let why = "triggers write the last part: add keep-last";
             return Err(option("trigger", &self.triggers.to_string(), why));
         }
         if let Err(why) = self.triggers.check() {
@@ -463,10 +463,10 @@ mod tests {
             ("always-on=NaN%", "from 0% to 100%"),
             ("stacks=20us", "not a number of seconds"),
             ("host-samples=signals", "give perf or timers"),
-            ("host-samples=perf", "give stacks, too"),
+            ("host-samples=perf", "add stacks"),
             ("log=stdout", "the one known value is stderr"),
             ("keep-last=10s", "give seconds=SECONDS"),
-            ("trigger=slow=1:a", "give keep-last"),
+            ("trigger=slow=1:a", "add keep-last"),
             ("trigger=panic", "give error or slow=SECONDS:NAME"),
             ("graphs=some", "the one known value is whole"),
             ("rate=0.1", "give always-on=BUDGET, too"),
@@ -521,7 +521,7 @@ mod tests {
         for (options, why) in [
             ("always-on=3%,slow=1", "slow units are ranges"),
             ("always-on=calls-only,rate=0.1", "nothing to draw"),
-            ("always-on=3%,baseline=1", "what is timed are ranges"),
+            ("always-on=3%,baseline=1", "the baseline times ranges"),
             ("keep-last=seconds=1,always-on=3%", "the last part"),
             ("keep-last=seconds=1,start=range=a", "the last part"),
             ("graphs=whole,always-on=3%", "for a whole run"),

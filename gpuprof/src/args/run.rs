@@ -50,45 +50,51 @@ pub(crate) struct RunArgs {
     /// With --always-on, the largest share of ranges or slices that is drawn, from 0 to 1
     #[arg(long, value_name = "SHARE", requires = "always_on", value_parser = share)]
     pub(crate) rate: Option<f64>,
-    /// With --always-on, watch launches for this long before the first window, which makes later launches dearer
-    /// [default: 30s]
+    /// With --always-on, watch launches for this long before the first window, which makes later
+    /// launches slower [default: 30s]
     #[arg(long, value_name = "TIME", requires = "always_on", value_parser = humantime::parse_duration)]
     pub(crate) watch: Option<Duration>,
-    /// With --always-on, the launches a second of the program's highest load: no window opens if dearer launches would
-    /// exceed the budget there [default: the most while they are watched]
+    /// With --always-on, the launches a second of the program's highest load: no window opens if
+    /// slower launches would exceed the budget at that load [default: the maximum while they are
+    /// watched]
     #[arg(long, value_name = "COUNT", requires = "always_on", value_parser = at_least_zero)]
     pub(crate) peak_launches: Option<f64>,
-    /// With --always-on, the share of the program's time that CUPTI's first call costs, from 0 to 1, as a report of another run
-    /// has it: above the budget CUPTI is never called, and ranges alone are recorded
+    /// With --always-on, the share of the program's time that CUPTI's first call costs, from 0 to
+    /// 1, as a report of another run has it: above the budget CUPTI is never called, and ranges
+    /// alone are recorded
     #[arg(long, value_name = "SHARE", requires = "always_on", value_parser = share)]
     pub(crate) attach_cost: Option<f64>,
-    /// With --always-on and --range, time the ranges for this long before CUPTI's first call, and again after it: the report has
-    /// what it costs. Graphs that are captured before have no ranges by node [default: CUPTI is
-    /// called at the start, and this is not measured]
+    /// With --always-on and --range, time the ranges for this long before CUPTI's first call, and
+    /// again after it: the report has what it costs. Graphs that are captured before have no ranges
+    /// by node [default: CUPTI is called at the start, and this is not measured]
     #[arg(long, value_name = "TIME", requires = "always_on", value_parser = humantime::parse_duration)]
     pub(crate) baseline: Option<Duration>,
-    /// Keep only the last part, in memory: a time, as 10s, or a number of GPU operations, as 100000. It is written at the
-    /// end, by `gpuprof snapshot`, and by --slow and --on-error
+    /// Keep only the last part, in memory: a time, as 10s, or a number of GPU operations, as
+    /// 100000. It is written at the end, by `gpuprof snapshot`, and by --slow and --on-error
     #[arg(long, value_name = "TIME|COUNT", conflicts_with_all = ["always_on", "range", "duration", "ranges"], value_parser = keep_last)]
     pub(crate) keep_last: Option<KeepLast>,
-    /// With --keep-last, write it to a file when an NVTX range of a thread with this name took longer, as request=200ms; may be
-    /// given several times. With --always-on and --range, record the range after one that took longer
+    /// With --keep-last, write it to a file when an NVTX range of a thread with this name took
+    /// longer, as request=200ms; may be given several times. With --always-on and --range, record
+    /// the range after one that took longer
     #[arg(long, value_name = "NAME=TIME", value_parser = slow)]
     pub(crate) slow: Vec<(String, Duration)>,
     /// With --keep-last, write it to a file when a CUDA call returned an error
     #[arg(long, requires = "keep_last")]
     pub(crate) on_error: bool,
-    /// Record each launch of a CUDA graph as one interval instead of its kernels, which costs the graph nothing
+    /// Record each launch of a CUDA graph as one interval instead of its kernels, which costs the
+    /// graph nothing
     #[arg(long, conflicts_with_all = ["always_on", "start", "delay", "range", "duration"])]
     pub(crate) whole_graphs: bool,
-    /// Take the stack of a thread at each launch, copy or memset before which it launched nothing for this long, as 20us: what
-    /// the program did when the GPU ran out of work. See `gpuprof flamegraph --idle` [default: 20us]
+    /// Take the stack of a thread at each launch, copy or memset before which it launched nothing
+    /// for this long, as 20us: the code that ran when the GPU ran out of work. See `gpuprof
+    /// flamegraph --idle` [default: 20us]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
           value_parser = humantime::parse_duration)]
     pub(crate) stacks: Option<Duration>,
-    /// Sample what threads do between such launches, each millisecond: their functions and the system calls they wait in. By
-    /// perf_event_open where the kernel permits it; else by waits alone, or with timers also by SIGPROF. With --stacks=20us unless
-    /// that is given [default: perf]
+    /// Sample what threads do between such launches, each millisecond: their functions and the
+    /// system calls they wait in. By perf_event_open where the kernel permits it; else by waits
+    /// alone, or with timers also by SIGPROF. With --stacks=20us unless that is given [default:
+    /// perf]
     #[arg(long, value_name = "SOURCE", num_args = 0..=1, require_equals = true, default_missing_value = "perf")]
     pub(crate) host_samples: Option<gpuprof_control::HostSamples>,
     /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
@@ -102,7 +108,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "REPORT", num_args = 0..=1, require_equals = true,
           default_missing_value = DEFAULT_STATS)]
     pub(crate) stats: Option<String>,
-    /// Also print what `gpuprof diagnose` finds
+    /// Also print the findings of `gpuprof diagnose`
     #[arg(long)]
     pub(crate) diagnose: bool,
     /// Also write a page for a browser
@@ -117,8 +123,8 @@ pub(crate) struct RunArgs {
     /// After the program has ended, also wait for the processes that it left behind
     #[arg(long)]
     pub(crate) wait_children: bool,
-    /// The injection library [default: the one that this program carries, unpacked into the cache folder;
-    /// in a build without it libgpuprof_inject.so beside this program or in ../lib]
+    /// The injection library [default: the one that this program carries, unpacked into the cache
+    /// folder; in a build without it libgpuprof_inject.so beside this program or in ../lib]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) inject: Option<PathBuf>,
     /// The program and its arguments

@@ -301,7 +301,7 @@ fn wait_for_children(signals: &Signals) {
             _ => {}
         }
     }
-    note("interrupted: the report is about what is recorded until now");
+    note("interrupted: the report covers the run until now");
 }
 
 /// Finds the file of a program as `execvp` does.

@@ -270,7 +270,7 @@ fn a_process_that_still_runs_is_named_and_read_as_far_as_it_is() {
     let writer = std::thread::spawn(move || fs::File::options().write(true).open(keep).unwrap());
     let ran = run(&folder, &[], &script);
     assert!(
-        ran.error.contains(" still runs: the report has what is recorded until now"),
+        ran.error.contains(" still runs: the report covers the run until now"),
         "{}",
         ran.error
     );
