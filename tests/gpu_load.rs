@@ -94,7 +94,7 @@ fn launch_all_the_time(gpu: &Gpu, load: Load, end: &AtomicBool) {
     gpu.destroy(stream);
 }
 
-fn under<R>(load: Load, work: impl FnOnce() -> R) -> R {
+fn run_under<R>(load: Load, work: impl FnOnce() -> R) -> R {
     let gpu = Gpu::get();
     let other = load.contexts.then(|| gpu.in_another_context());
     gpu.make_current();
@@ -140,7 +140,7 @@ fn what_is_said_to_have_come_has_come() {
     for load in LOADS {
         let library = Library::open().unwrap();
         let config = Config::new().drain_timeout(Duration::from_secs(5));
-        let drains = under(load, || {
+        let drains = run_under(load, || {
             let collector = Collector::start(&library, &config).unwrap();
             let mut drains = Vec::new();
             let begin = Instant::now();
@@ -242,7 +242,7 @@ fn a_stop_does_not_wait_for_others() {
                 false => builder,
             };
             let profiler = builder.build().unwrap();
-            let (profile, took) = under(load, || {
+            let (profile, took) = run_under(load, || {
                 profiler.start().unwrap();
                 std::thread::sleep(Duration::from_millis(200));
                 let begin = Instant::now();

@@ -55,7 +55,7 @@ fn one_byte_of_a_kernel_record_is_found_by_its_checksum() {
 }
 
 #[test]
-fn the_readme_shows_what_is_printed() {
+fn readme_shows_the_printed_output() {
     let report = Profile::from_bytes(RECORDING).unwrap().to_string();
     let readme = include_str!("../README.md");
     let shown = readme.split("```text\n").nth(1).unwrap().split("```").next().unwrap();

@@ -81,7 +81,7 @@ const FUNCTION_LINES: usize = 100;
 
 /// A file in a folder of tests is compiled only where the folder's `main.rs` names it.
 #[test]
-fn every_file_of_a_group_of_tests_is_in_it() {
+fn every_file_of_a_test_folder_is_a_module() {
     for group in ["profiler-core/tests/record", "profiler-analysis/tests/analyze"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(group);
         let main = fs::read_to_string(folder.join("main.rs")).unwrap();

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_collection_lacks_is_named() {
+    fn missing_settings_of_a_collection_are_named() {
         let plain = Config::new();
         assert_eq!(plain.covers(&plain, &[]), Ok(()));
         let ids = Config::new().system_thread_ids(true);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_the_library_lacks_is_not_there_for_others() {
+    fn kind_missing_in_the_library_is_missing_for_all_requests() {
         let kind = ActivityKind::CUDA_EVENT;
         let running = Config::new().add_kind_if_known(kind);
         let asked = Config::new().add_kind(kind);

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_known_release_is_that_of_the_layouts() {
+    fn newest_known_release_matches_the_layouts() {
         let newest = crate::sys::generated::FAMILIES
             .iter()
             .flat_map(|(_, strides)| strides.iter().map(|(since, _)| *since))

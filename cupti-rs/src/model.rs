@@ -122,7 +122,7 @@ fn reader_that_takes_nothing_sees_whole_entries() {
 }
 
 #[test]
-fn log_let_go_beside_its_writer_gives_only_what_comes_later() {
+fn log_released_during_writes_returns_only_later_entries() {
     play(|| {
         let mut writer = Writer::<3>::new();
         let mut reader = writer.log().reader(Some(END));

@@ -476,7 +476,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn counters_are_for_administrators_where_the_module_says_so() {
+    fn module_parameter_restricts_counters_to_administrators() {
         let (admin, user) = ("Name: x\nCapEff:\t000001ffffffffff\n", "CapEff:\t00000000a80425fb\n");
         let (open, closed) = ("RmProfilingAdminOnly: 0\n", "A: 1\nRmProfilingAdminOnly: 1\nB: 2\n");
         assert_eq!(counters_in(open, user), Counters::Allowed);
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cupti_that_keeps_launches_is_told_of_with_the_way_out() {
+    fn leak_of_old_cupti_is_reported_with_its_remedy() {
         let advice = |number| {
             let mut support = support();
             if let Ok(cupti) = &mut support.cupti {
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_way_of_counters_is_named() {
+    fn hindrances_of_counters_are_named() {
         assert_eq!(against(&support()), [None, None, None]);
         let changed = |change: &dyn Fn(&mut Support)| {
             let mut changed = support();

@@ -44,7 +44,7 @@ fn nothing_lost(losses: &Losses) -> bool {
 }
 
 #[test]
-fn kinds_are_those_asked_for() {
+fn enabled_kinds_match_the_request() {
     let fake = Fake::new();
     let default = start(&fake, &Config::new());
     // Synchronisations are made from calls.
@@ -91,7 +91,7 @@ fn a_kind_the_library_does_not_have_is_an_error_and_all_is_put_back() {
 
 /// 12.9 would take it and give nothing.
 #[test]
-fn a_kind_that_12_9_does_not_have_is_an_error_although_it_takes_any() {
+fn kind_unknown_to_12_9_is_an_error() {
     let fake = Fake::builder().version(28).build();
     let newer = [ActivityKind::GRAPH_HOST_NODE, ActivityKind(9_999)];
     let config = newer.into_iter().fold(Config::new(), Config::add_kind_if_known);
@@ -299,7 +299,7 @@ fn with_too_few_buffers_records_and_drops_make_up_all_launches() {
 }
 
 #[test]
-fn what_a_library_holds_comes_back_with_it() {
+fn reopened_library_returns_its_held_records() {
     let config = Config::new().buffer_bytes(1).buffers(0).max_buffers(2);
     for _ in 0..5 {
         let fake = Fake::new();
@@ -460,7 +460,7 @@ fn another_tool_may_hold_cupti_until_the_first_resume() {
 }
 
 #[test]
-fn a_failed_resume_leaves_it_paused() {
+fn failed_resume_leaves_the_collection_paused() {
     let fake = Fake::new();
     let mut collector = start(&fake, &Config::new());
     collector.pause().unwrap();
@@ -528,7 +528,7 @@ fn the_switch_turns_at_the_end_of_a_start_and_at_the_beginning_of_a_stop() {
 }
 
 #[test]
-fn the_profiler_switch_bounds_what_counts() {
+fn profiler_switch_limits_the_counted_work() {
     let fake = Fake::new();
     let config = Config::new().profiler_switch(true).buffer_bytes(1);
     let mut collector = start(&fake, &config);
@@ -610,7 +610,7 @@ fn turn_within_a_call(fake: &Fake, collector: &mut Collector, [off, on]: [fn(&mu
 /// CUPTI takes a call whose function is disabled before it returns for one that goes on: the calls after it get its correlation
 /// id, and after three of them none of that thread is called back.
 #[test]
-fn threads_that_are_in_calls_at_a_pause_are_seen_after_it() {
+fn threads_in_calls_at_a_pause_are_recorded_afterwards() {
     let pauses: [fn(&mut Collector); 2] = [|c| c.pause().unwrap(), |c| c.resume().unwrap()];
     let logging: [fn(&mut Collector); 2] = [Collector::stop_logging, |c| c.log_calls().unwrap()];
     let calls_alone = Config::new().calls_in_pauses(true).start_paused(true);
@@ -697,7 +697,7 @@ fn calls_beside_pauses(periods: u32, least_disabled: u32) {
 }
 
 #[test]
-fn callbacks_stay_on_while_a_call_does_not_return() {
+fn callbacks_remain_enabled_until_calls_return() {
     let fake = Fake::new();
     let mut collector = start(&fake, &Config::new().calls_in_pauses(true).start_paused(true));
     FakeCall::driver("cuStreamSynchronize", None).run(|_| {
@@ -738,7 +738,7 @@ fn a_call_that_outlives_its_collection_keeps_callbacks_of_the_next_on() {
 }
 
 #[test]
-fn calls_that_cannot_be_logged_are_not_said_to_be() {
+fn calls_that_cannot_be_logged_are_not_reported_as_logged() {
     let fake = Fake::new();
     let config = Config::new().calls_in_pauses(true).start_paused(true);
     let mut collector = start(&fake, &config);
@@ -788,7 +788,7 @@ fn calls_of_the_runtime_api_stand_beside_the_drivers() {
 }
 
 #[test]
-fn records_join_their_calls_whenever_they_arrive() {
+fn late_records_join_their_calls() {
     let fake = Fake::new();
     fake.next_correlation_id(u32::MAX - 1);
     let collector = start(&fake, &Config::new());
@@ -804,7 +804,7 @@ fn records_join_their_calls_whenever_they_arrive() {
 }
 
 #[test]
-fn a_buffer_cut_short_or_of_odd_lengths_loses_only_what_it_must() {
+fn truncated_buffer_loses_only_unreadable_records() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new());
     fake.launch(Work::kernel(c"whole"));
@@ -876,7 +876,7 @@ fn every_function_may_fail_and_the_next_collection_works() {
 }
 
 #[test]
-fn calls_and_graphs_of_pauses_are_logged_where_asked() {
+fn calls_and_graphs_during_pauses_are_logged_if_requested() {
     let fake = Fake::new();
     let config = Config::new().graph_events(true).calls_in_pauses(true).start_paused(true);
     let mut collector = Collector::start(&fake.library().unwrap(), &config).unwrap();

@@ -79,7 +79,7 @@ fn an_id_is_of_its_thread() {
 }
 
 #[test]
-fn without_records_of_calls_there_are_none_of_ids() {
+fn ids_require_records_of_calls() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let ids = |kinds: &[ActivityKind]| {
@@ -125,7 +125,7 @@ fn an_end_gives_the_id_that_was_taken_off() {
 }
 
 #[test]
-fn a_refusal_says_what_refused() {
+fn refusal_names_its_source() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let error = library.external_correlation(Kind::INVALID, 1).unwrap_err();
@@ -153,7 +153,7 @@ fn a_refusal_says_what_refused() {
 }
 
 #[test]
-fn a_forked_child_leaves_them_alone() {
+fn forked_child_leaves_external_ids_unchanged() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let id = push(&library, Kind::CUSTOM0, 7);

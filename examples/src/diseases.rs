@@ -124,10 +124,10 @@ impl Program {
             Disease::TailEffect => tail_effect(gpu, cured)?,
             Disease::SerialStreams => serial_streams(gpu, cured)?,
         };
-        Ok(Program::of(step, context))
+        Ok(Program::from_step(step, context))
     }
 
-    pub(crate) fn of(step: Step, context: Arc<CudaContext>) -> Program {
+    pub(crate) fn from_step(step: Step, context: Arc<CudaContext>) -> Program {
         Program { step, context }
     }
 

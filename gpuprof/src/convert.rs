@@ -65,7 +65,7 @@ struct Options {
 }
 
 /// Runs `html` and `flamegraph`.
-pub(crate) fn to(
+pub(crate) fn write_as(
     format: ExportFormat,
     io: &FileArgs,
     idle: Option<Duration>,

@@ -220,7 +220,7 @@ struct Until<'s> {
 }
 
 impl Until<'_> {
-    fn left(&self) -> io::Result<Option<Duration>> {
+    fn remaining(&self) -> io::Result<Option<Duration>> {
         let left = self.until.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(Some(left)).ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
@@ -228,14 +228,14 @@ impl Until<'_> {
 
 impl io::Read for Until<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.set_read_timeout(self.remaining()?)?;
         self.stream.read(bytes)
     }
 }
 
 impl io::Write for Until<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.set_write_timeout(self.remaining()?)?;
         self.stream.write(bytes)
     }
 
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn file_is_served_once_to_who_knows_its_name() {
+    fn file_is_served_once_under_its_secret_name() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         std::thread::scope(|scope| {

@@ -55,7 +55,7 @@ impl NamedReport {
         Ok(chosen)
     }
 
-    pub(crate) fn of(self, profile: &Profile) -> AnyReport {
+    pub(crate) fn build(self, profile: &Profile) -> AnyReport {
         let reports = profile.reports().kernel_names(self.naming);
         let reports = if self.with_range { reports.with_range_names() } else { reports };
         reports.get(self.report)
@@ -72,7 +72,7 @@ pub(crate) fn stats(args: StatsArgs) -> Result<(), Failure> {
         return Ok(());
     };
     output.write_in(format.is_for_people(), |out| {
-        let reports = chosen.into_iter().map(|(name, chosen)| (name, chosen.of(&profile), None));
+        let reports = chosen.into_iter().map(|(name, chosen)| (name, chosen.build(&profile), None));
         write(out, format, reports)
     })?;
     args.gate.check(&file, &profile)
@@ -129,7 +129,7 @@ pub(crate) fn check_within(file: &Path, profile: &Profile, path: &str) -> Result
 }
 
 fn usage(error: &Error, word: &str, known: impl Iterator<Item = &'static str>) -> Failure {
-    Failure::Usage(format!("{error}{}", suggest::among(word, known)))
+    Failure::Usage(format!("{error}{}", suggest::similar(word, known)))
 }
 
 /// The requested reports or rules, and the opened files.
@@ -167,7 +167,7 @@ fn open<T: Copy>(
             return Err(Failure::Usage(format!(
                 "there is neither a {what} nor a file {}: `list` shows the {what}s{}",
                 last.display(),
-                suggest::among(&last.to_string_lossy(), all.map(|(name, ..)| name))
+                suggest::similar(&last.to_string_lossy(), all.map(|(name, ..)| name))
                     + &suggest::file(Path::new(last))
             )));
         }

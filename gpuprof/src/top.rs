@@ -93,7 +93,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     for file in &args.io.files {
         let profile = args.numbers.profile(file)?;
         note_losses(file, &profile);
-        files.push(Top::of(file, &profile, args));
+        files.push(Top::new(file, &profile, args));
     }
     match args.format.get() {
         TableFormat::Json => output.write(|out| write_json(out, &files)),
@@ -129,10 +129,10 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
 }
 
 impl Top {
-    fn of(file: &Path, profile: &Profile, args: &TopArgs) -> Self {
+    fn new(file: &Path, profile: &Profile, args: &TopArgs) -> Self {
         let rows = |table: TopTable| {
             let is_asked = args.of.is_empty() || args.of.contains(&table);
-            is_asked.then(|| Rows::of(table, profile, args))
+            is_asked.then(|| Rows::new(table, profile, args))
         };
         Self {
             file: file.display().to_string(),
@@ -160,7 +160,7 @@ impl TopTable {
 }
 
 impl Rows {
-    fn of(table: TopTable, profile: &Profile, args: &TopArgs) -> Self {
+    fn new(table: TopTable, profile: &Profile, args: &TopArgs) -> Self {
         let mut rows = match table {
             TopTable::Kernels => {
                 let groups = profile.query().kernels().by_kernel();

@@ -198,7 +198,7 @@ fn report_as_json_is_one_document_with_an_object_for_each_file() {
 }
 
 #[test]
-fn the_content_says_what_a_file_is_and_not_its_name() {
+fn file_type_is_detected_from_the_content() {
     let folder = Folder::new();
     let swapped = folder.file("a.sqlite", &fs::read(recording()).unwrap());
     let other = folder.file("b.gpuprof", &fs::read(capture()).unwrap());
@@ -236,7 +236,7 @@ fn stats_are_nsys_s_own_files_byte_for_byte() {
 }
 
 #[test]
-fn stats_name_kernels_as_asked() {
+fn stats_honour_the_kernel_naming() {
     let name = |report: &str| {
         let csv = result_of(args([&"stats", &report, &"--format", &"csv", &recording()]));
         csv.text().lines().nth(1).unwrap().rsplit(',').next().unwrap().to_owned()
@@ -249,7 +249,7 @@ fn stats_name_kernels_as_asked() {
 }
 
 #[test]
-fn several_reports_can_be_told_apart() {
+fn several_reports_have_headings() {
     let names = "cuda_gpu_kern_sum,nvtx_sum";
     let csv = result_of(args([&"stats", &names, &"cuda_api_sum", &"--format=csv", &recording()]));
     let heads: Vec<_> = csv.text().lines().filter(|line| line.starts_with("# ")).collect();
@@ -263,7 +263,7 @@ fn several_reports_can_be_told_apart() {
 }
 
 #[test]
-fn the_list_says_which_reports_there_are_and_what_a_file_has() {
+fn list_shows_reports_and_their_availability() {
     let listed = result_of(["stats"]);
     assert_eq!(listed.text(), result_of(["stats", "list"]).text());
     assert!(StatsReport::ALL.iter().all(|report| listed.text().contains(report.name())));
@@ -273,7 +273,7 @@ fn the_list_says_which_reports_there_are_and_what_a_file_has() {
 }
 
 #[test]
-fn rules_look_at_what_they_are_told_to() {
+fn rules_honour_their_options() {
     let rule = |more: &[&str]| {
         let mut words = vec!["analyze", "cuda_memcpy_async", "--format=json"];
         words.extend(more);
@@ -325,7 +325,7 @@ fn every_format_of_the_library_is_exported() {
 
 /// A killed run cannot remove its partial file: the next one that writes to the folder does, and leaves those of living ones.
 #[test]
-fn what_a_killed_run_left_is_removed_by_the_next() {
+fn files_of_a_killed_run_are_removed_by_the_next() {
     let folder = Folder::new();
     let to = folder.0.join("x.json");
     let is_partial = |name: &String| name.ends_with(".partial");
@@ -377,7 +377,7 @@ fn completions_name_the_commands() {
 }
 
 #[test]
-fn the_doctor_says_what_the_library_says() {
+fn doctor_matches_the_library() {
     let ran = result_of(["doctor"]);
     assert!(ran.text().contains(&cupti::support().to_string()));
     let support = cupti::support();
@@ -543,7 +543,7 @@ fn every_relapse_fails_by_its_wall_time_and_every_fix_passes() {
 /// What there is to compare, and what each command says and returns: the message of `diff`, its status with `--fail-above`,
 /// and the message and status of `gate`.
 #[test]
-fn what_cannot_be_compared_has_a_reason_and_a_status() {
+fn incomparable_profiles_have_a_reason_and_a_status() {
     let folder = Folder::new();
     let steps = |name: &str, range: &'static str, kernel: &'static std::ffi::CStr, count: usize| {
         recorded(&folder, name, |fake| {
@@ -836,7 +836,7 @@ fn recorded_runs_are_judged_by_a_baseline() {
 
 /// What is lost is told, and a gate does not decide on it.
 #[test]
-fn an_incomplete_profile_is_said_to_be_one() {
+fn incomplete_profile_is_noted() {
     let folder = Folder::new();
     let path = folder.0.join("open.gpuprof");
     let whole = program(&folder, "whole.gpuprof", 2, None);
@@ -931,7 +931,7 @@ fn a_diagnosis_is_text_or_json_and_can_be_a_gate() {
 
 /// What cannot be judged is no pass, of a whole run, of a range and of its steps.
 #[test]
-fn a_diagnosis_of_what_is_not_known_is_no_pass() {
+fn unknown_diagnosis_fails_the_gate() {
     let folder = Folder::new();
     let record = |name: &str, program: fn(&Fake)| {
         let (path, fake) = (folder.0.join(name), Fake::new());
@@ -1001,7 +1001,7 @@ fn critical_path_has_rows_and_answers() {
 }
 
 #[test]
-fn gaps_have_causes_and_say_that_waits_were_not_sampled() {
+fn gaps_have_causes_and_note_missing_wait_samples() {
     let text = result_of(args([&"gaps", &recording()]));
     assert!(text.text().starts_with("gaps of 20us and more: "), "{}", text.text());
     assert!(text.text().contains("not sampled; `gpuprof run --host-samples`"), "{}", text.text());
@@ -1077,7 +1077,7 @@ fn a_scorecard_is_text_json_or_markdown_and_can_be_a_gate() {
 // --- hostile files ---
 
 #[test]
-fn a_file_that_is_no_profile_is_told_as_what_it_is() {
+fn file_that_is_no_profile_is_identified() {
     let folder = Folder::new();
     let message = |path: &Path| failure_of(args([&"report", &path]), 1);
     let said = |path: &Path, part: &str| {
@@ -1197,7 +1197,7 @@ fn a_file_or_pipe_beyond_the_limit_is_refused_early() {
 }
 
 #[test]
-fn a_recording_of_a_newer_format_is_told_as_one() {
+fn recording_of_a_newer_format_is_identified() {
     let folder = Folder::new();
     let mut newer = fs::read(recording()).unwrap();
     newer[7] = 99;
@@ -1206,7 +1206,7 @@ fn a_recording_of_a_newer_format_is_told_as_one() {
 }
 
 #[test]
-fn a_capture_that_was_cut_short_is_told_as_one() {
+fn truncated_capture_is_identified() {
     let folder = Folder::new();
     let whole = fs::read(capture()).unwrap();
     for length in [8, 16, 100, 4096, whole.len() / 2] {
@@ -1218,7 +1218,7 @@ fn a_capture_that_was_cut_short_is_told_as_one() {
 }
 
 #[test]
-fn a_database_of_something_else_is_told_as_one() {
+fn unrelated_database_is_identified() {
     let folder = Folder::new();
     let path = folder.0.join("other.sqlite");
     let connection = rusqlite::Connection::open(&path).unwrap();
@@ -1303,7 +1303,7 @@ fn a_capture_of_a_newer_schema_is_noted() {
 }
 
 #[test]
-fn a_file_that_may_not_be_read_is_told_as_one() {
+fn file_without_read_permission_is_identified() {
     let folder = Folder::new();
     fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
     let path = folder.file("secret.gpuprof", &fs::read(recording()).unwrap());
@@ -1327,7 +1327,7 @@ fn a_file_that_may_not_be_read_is_told_as_one() {
 // --- where it writes ---
 
 #[test]
-fn who_stops_reading_ends_it_in_silence() {
+fn closed_output_ends_the_program_silently() {
     for words in [
         &["stats", "cuda_api_trace", "--format=csv"][..],
         &["export", "--format=chrome"],
@@ -1427,7 +1427,7 @@ fn an_output_that_is_lost_is_no_success() {
 }
 
 #[test]
-fn a_gate_decides_although_nobody_reads() {
+fn gate_decides_with_a_closed_output() {
     let file = recording();
     let mut command = gpuprof();
     command.args(args([&"analyze", &"--fail-if-found", &"cuda_api_sync", &file]));
@@ -1440,7 +1440,7 @@ fn a_gate_decides_although_nobody_reads() {
 }
 
 #[test]
-fn permissions_and_links_of_an_output_stay() {
+fn output_keeps_permissions_and_links() {
     let folder = Folder::new();
     let file = recording();
     let path = |name: &str| folder.0.join(name);
@@ -1528,7 +1528,7 @@ fn a_file_that_was_there_is_replaced_when_the_new_one_is_whole() {
 }
 
 #[test]
-fn arguments_that_make_no_sense_say_which_would() {
+fn invalid_arguments_list_the_valid_ones() {
     let file = recording();
     for format in ["nsys", "json", "counts", "perfetto"] {
         let folder = Folder::new();
@@ -1747,7 +1747,7 @@ fn sampled(folder: &Folder) -> PathBuf {
 }
 
 #[test]
-fn tracks_are_what_the_library_says() {
+fn tracks_match_the_library() {
     let folder = Folder::new();
     let file = sampled(&folder);
     let profile = Profile::load(&file).unwrap();
@@ -1816,7 +1816,7 @@ fn tracks_are_what_the_library_says() {
 }
 
 #[test]
-fn an_export_has_as_many_samples_as_are_asked_for() {
+fn export_has_the_requested_number_of_samples() {
     let folder = Folder::new();
     let file = sampled(&folder);
     let counters = |samples: &str| {

@@ -368,7 +368,7 @@ fn clocks_that_go_back_hang_nothing() {
 
 /// Twenty kernels that differ in one character of their middle, and no two rows that are the same.
 #[test]
-fn kernels_that_differ_look_different() {
+fn shortened_kernel_names_are_distinct() {
     let folder = Folder::new();
     let middle = "y".repeat(300);
     let file = save(&folder, "alike.gpuprof", |fake| {
@@ -658,7 +658,7 @@ fn fields<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
 }
 
 #[test]
-fn page_of_json_names_the_fields_and_moments_can_be_looked_up() {
+fn json_page_names_every_field() {
     let page = include_str!("../../docs/reference/json.md");
     let disease = Path::new(ROOT).join("tests/recordings/diseases/pageable-copies-ill.gpuprof");
     let json = |words: &[&str]| -> Value {

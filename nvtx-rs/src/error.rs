@@ -50,7 +50,7 @@ impl Error {
         Error(Kind::Disabled)
     }
 
-    pub(crate) fn taken() -> Error {
+    pub(crate) fn slot_taken() -> Error {
         Error(Kind::Taken)
     }
 

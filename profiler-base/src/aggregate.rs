@@ -147,7 +147,7 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
                 percent(rest.iter().map(|group| group.share).sum()),
             ]);
         }
-        f.write_str(&table.render(Layout::of(f)))
+        f.write_str(&table.render(Layout::from_formatter(f)))
     }
 }
 

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_leaves_the_item_as_it_was() {
+    fn error_leaves_the_item_unchanged() {
         for (options, item) in [
             ("", "const fn f(t: T) {}"),
             ("", "struct S;"),

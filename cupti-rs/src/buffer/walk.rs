@@ -95,7 +95,7 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         if layout != Layout::Known {
             continue;
         }
-        for left in pointers::left(kind, release, record).into_iter().flatten() {
+        for left in pointers::owned_memory(kind, release, record).into_iter().flatten() {
             // SAFETY: a record of this buffer, visited here once, with the pointer that was found
             // for it.
             if let Some(taken) = unsafe { left.take(record) } {

@@ -337,7 +337,7 @@ impl Host {
     /// CUPTI refuses.
     pub fn of_set(&self, set: Set) -> Result<(Vec<&'static str>, Vec<&'static str>), Error> {
         let mut refused = None;
-        let found = set.on(|metric| {
+        let found = set.split(|metric| {
             let known = c_string(metric).and_then(|name| self.object.properties(&name));
             known.map_err(|error| refused.get_or_insert(error)).is_ok_and(|known| known.is_some())
         });

@@ -459,7 +459,7 @@ impl Ranges {
     }
 
     /// Runs the work in a range.
-    pub fn within<R>(&self, name: impl Into<String>, work: impl FnOnce() -> R) -> R {
+    pub fn run_in<R>(&self, name: impl Into<String>, work: impl FnOnce() -> R) -> R {
         let _range = self.enter(name);
         work()
     }

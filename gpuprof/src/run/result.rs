@@ -198,7 +198,7 @@ fn print_tables(profile: &Profile, outputs: &Outputs) -> Result<(), Failure> {
     if !outputs.stats.is_empty() {
         writeln!(out)?;
         let reports = outputs.stats.iter();
-        let reports = reports.map(|(name, report)| (name.clone(), report.of(profile), None));
+        let reports = reports.map(|(name, report)| (name.clone(), report.build(profile), None));
         reports::write(&mut out, TableFormat::Table, reports)?;
     }
     if outputs.diagnose {

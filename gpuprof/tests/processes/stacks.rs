@@ -36,7 +36,7 @@ fn run(folder: &Folder) -> String {
 
 /// Decompression and garbage collection are loops of a program, as the busy one; [`inside`](crate::inside) has them, and Python.
 #[test]
-fn gaps_name_the_function_that_they_are_of() {
+fn gaps_name_their_function() {
     let folder = Folder::new();
     compile(&folder, &format!("{OWN}/gaps.c"));
     run(&folder);

@@ -370,14 +370,14 @@ impl Levels {
     fn new(spans: &[Span]) -> Self {
         let outermost = |(id, span): (usize, &Span)| {
             let Span { number, parent, .. } = *span;
-            Numbered { number, parent, level: Level::of(id, None) }
+            Numbered { number, parent, level: Level::new(id, None) }
         };
         let mut all: Vec<Numbered> = spans.iter().enumerate().map(outermost).collect();
         let mut order: Vec<u32> = (0..all.len() as u32).collect();
         order.sort_by_key(|id| spans[*id as usize].level);
         for id in order.into_iter().map(|id| id as usize) {
             let around = all[id].parent.map(|parent| all[parent as usize].level);
-            all[id].level = Level::of(id, around);
+            all[id].level = Level::new(id, around);
         }
         Self(all)
     }

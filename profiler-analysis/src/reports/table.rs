@@ -356,7 +356,7 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
         });
         table.add_row(cells);
     }
-    f.write_str(&table.render(Layout::of(f)))?;
+    f.write_str(&table.render(Layout::from_formatter(f)))?;
     match rows.len() - shown {
         0 => Ok(()),
         more if f.width().is_some() => write!(f, "\n({more} more rows)"),

@@ -33,7 +33,7 @@ const fn row(
     source: &'static str,
     example: &'static str,
 ) -> Row {
-    Row { pattern, characters: Characters::of(pattern), family, source, example }
+    Row { pattern, characters: Characters::from_text(pattern), family, source, example }
 }
 
 /// The first match is used: specific patterns precede general ones.
@@ -130,7 +130,7 @@ const WITHIN_A_GPU: &[&str] = &[
 pub fn row_of(shown: &str) -> Option<usize> {
     let qualified = without_arguments(shown);
     let own = qualified.rsplit("::").next().unwrap_or(&qualified);
-    let characters = Characters::of(&qualified);
+    let characters = Characters::from_text(&qualified);
     let is_it = |pattern: &str| match pattern.contains("::") {
         true => matches(pattern, &qualified),
         false => matches(pattern, own),

@@ -342,7 +342,7 @@ fn time_and_counts(totals: &Totals) -> impl Iterator<Item = String> {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = Layout::of(f);
+        let layout = Layout::from_formatter(f);
         writeln!(f, "GPU summary: {}", self.info)?;
         writeln!(f, "{} summed up", time(self.duration))?;
         let mut header = vec!["range", "times", "host mean", "host p99", "GPU mean", "GPU p99"];

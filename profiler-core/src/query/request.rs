@@ -578,7 +578,7 @@ impl fmt::Display for Requests<'_> {
             row.extend([endpoint.split_by_weight, endpoint.split_evenly].map(time));
             table.add_row(row);
         }
-        writeln!(f, "{}", table.render(Layout::of(f)))?;
+        writeln!(f, "{}", table.render(Layout::from_formatter(f)))?;
         write!(f, "Stages are means of a request. ")?;
         write!(f, "GPU time has parts of batches: split by declared weights, or evenly.")?;
         let open: u64 = endpoints.iter().map(|endpoint| endpoint.open).sum();

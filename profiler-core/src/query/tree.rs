@@ -152,7 +152,7 @@ impl fmt::Display for Branches<'_> {
             ];
             table.add("  ".repeat(branch.depth), Tone::Plain, cells);
         }
-        f.write_str(&table.render(Layout::of(f)))?;
+        f.write_str(&table.render(Layout::from_formatter(f)))?;
         match self.branches.iter().filter(|branch| branch.depth > LEVELS).count() {
             0 => Ok(()),
             more => write!(f, "\n({more} further in)"),

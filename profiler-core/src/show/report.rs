@@ -50,7 +50,7 @@ impl TextReport<'_> {
 
 impl fmt::Display for TextReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (layout, profile) = (Layout::of(f), self.profile);
+        let (layout, profile) = (Layout::from_formatter(f), self.profile);
         writeln!(f, "GPU profile: {}", profile.recording_info())?;
         let totals = profile.totals();
         writeln!(

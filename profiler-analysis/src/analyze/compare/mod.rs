@@ -221,7 +221,7 @@ impl Compare {
         }
         let paired = self.paired && by_run && samples[0].len() == samples[1].len();
         let samples = samples.each_ref().map(Vec::as_slice);
-        let mut factor = Factor::of(samples, paired, (1.0 - self.confidence) / 2.0, ranks)?;
+        let mut factor = Factor::estimate(samples, paired, (1.0 - self.confidence) / 2.0, ranks)?;
         if let Some(clocks) = machine.clocks {
             factor = clocks.widen(factor);
         }

@@ -387,7 +387,10 @@ fn signed_time(ns: f64) -> String {
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
-        self.write_tables(&mut out, Show { all: f.alternate(), layout: Layout::of(f) })?;
+        self.write_tables(
+            &mut out,
+            Show { all: f.alternate(), layout: Layout::from_formatter(f) },
+        )?;
         f.write_str(out.trim_end())
     }
 }

@@ -345,7 +345,7 @@ impl Tree {
             name: name.to_owned(),
             domain: domain.map(Rc::from),
             parent,
-            level: Level::of(id, parent.map(|parent| self.nodes[parent].level)),
+            level: Level::new(id, parent.map(|parent| self.nodes[parent].level)),
             children: Vec::new(),
             row: Row::new(runs),
         });

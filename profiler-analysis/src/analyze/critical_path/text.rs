@@ -60,8 +60,8 @@ impl fmt::Display for CriticalPath {
         if self.unexplained != Duration::ZERO {
             write!(f, "\n{} before anything is known", time(self.unexplained))?;
         }
-        write!(f, "\n\n{}", self.table("kernel or call", self.rows(), Layout::of(f)))?;
-        write!(f, "\n\n{}", self.table("range", self.ranges(), Layout::of(f)))
+        write!(f, "\n\n{}", self.table("kernel or call", self.rows(), Layout::from_formatter(f)))?;
+        write!(f, "\n\n{}", self.table("range", self.ranges(), Layout::from_formatter(f)))
     }
 }
 
@@ -106,7 +106,7 @@ impl WhatIf {
 
 impl fmt::Display for WhatIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.subject_width(Layout::of(f));
+        let width = self.subject_width(Layout::from_formatter(f));
         f.write_str(&self.text(&shortened(self.subject(), width)))
     }
 }
@@ -141,7 +141,7 @@ impl Prediction {
 
 impl fmt::Display for Prediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.change.subject_width(Layout::of(f));
+        let width = self.change.subject_width(Layout::from_formatter(f));
         let change = self.change.text(&shortened(self.change.subject(), width));
         f.write_str(&self.text(&change))
     }
@@ -301,7 +301,7 @@ impl fmt::Display for Outlook {
             Some(width) => writeln!(f, "{:.width$}", self.path)?,
             None => writeln!(f, "{}", self.path)?,
         }
-        writeln!(f, "{}", self.changes_text(Layout::of(f)))?;
+        writeln!(f, "{}", self.changes_text(Layout::from_formatter(f)))?;
         write!(f, "{}", self.assumptions)
     }
 }

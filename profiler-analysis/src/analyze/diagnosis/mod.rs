@@ -557,7 +557,11 @@ impl fmt::Display for Diagnosis {
         }
         for range in &self.ranges {
             let path = range.path.as_deref().unwrap_or_default();
-            write!(f, "\n  {}: ", shortened(path, Layout::of(f).name_width(NAME_WIDTH)))?;
+            write!(
+                f,
+                "\n  {}: ",
+                shortened(path, Layout::from_formatter(f).name_width(NAME_WIDTH))
+            )?;
             match (range.causes.first(), &range.inconclusive) {
                 (_, Some(why)) => write!(f, "no verdict: {why}")?,
                 (Some(cause), None) => write!(f, "{cause}")?,
@@ -575,7 +579,7 @@ impl fmt::Display for Diagnosis {
             write!(f, "\n  and {more} more")?;
         }
         match &self.outlook {
-            Some(outlook) => write!(f, "\n\n{}", outlook.brief(Layout::of(f))),
+            Some(outlook) => write!(f, "\n\n{}", outlook.brief(Layout::from_formatter(f))),
             None => Ok(()),
         }
     }

@@ -121,7 +121,7 @@ impl CountedKernels {
                 *row.instructions.get_or_insert(0.0) += count;
             }
             let mut has_operations = false;
-            let counted = operations(&Flops::of(&values));
+            let counted = operations(&Flops::from_range(&values));
             for (dtype, _, count) in counted.filter(|(_, pipe, _)| *pipe == Pipe::Tensor) {
                 has_operations = true;
                 match row.operations.iter_mut().find(|(known, _)| *known == dtype) {
@@ -194,7 +194,7 @@ impl fmt::Display for TensorPipes {
                 if operations.is_empty() { "-".to_owned() } else { operations.join(", ") },
             ]);
         }
-        f.write_str(&rows.render(Layout::of(f)))?;
+        f.write_str(&rows.render(Layout::from_formatter(f)))?;
         let (mut differ, settled) = (0, self.settled().count());
         for (kernel, disagreement) in self.disagreements() {
             differ += 1;

@@ -49,7 +49,7 @@ type KnownPattern = (Characters, (&'static str, NameUse, Confidence));
 
 fn known_patterns() -> &'static [KnownPattern] {
     static PATTERNS: OnceLock<Vec<KnownPattern>> = OnceLock::new();
-    PATTERNS.get_or_init(|| patterns().map(|row| (Characters::of(row.0), row)).collect())
+    PATTERNS.get_or_init(|| patterns().map(|row| (Characters::from_text(row.0), row)).collect())
 }
 
 impl TensorCoreUse {
@@ -61,7 +61,7 @@ impl TensorCoreUse {
         use Confidence::{High, Low};
         let (shown, _) = lower_case(name);
         let class = classifier.classify(name);
-        let characters = Characters::of(&shown);
+        let characters = Characters::from_text(&shown);
         let is_it = |(of_pattern, row): &&KnownPattern| {
             of_pattern.can_match(characters) && matches(row.0, &shown)
         };

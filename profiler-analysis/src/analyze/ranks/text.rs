@@ -207,7 +207,7 @@ impl fmt::Display for Ranks {
             let devices: Vec<String> = self.unused_devices.iter().map(u32::to_string).collect();
             write!(f, "\nnothing ran on GPU {}", devices.join(", "))?;
         }
-        let layout = Layout::of(f);
+        let layout = Layout::from_formatter(f);
         if !self.windows.is_empty() {
             let late = self.late_windows().count();
             let all = self.windows.len();

@@ -332,7 +332,7 @@ impl Sum {
         let first = self.instances == 0;
         self.instances += 1;
         self.ns += ns;
-        for (dtype, pipe, count) in operations(&Flops::of(range)) {
+        for (dtype, pipe, count) in operations(&Flops::from_range(range)) {
             let same = |sum: &&mut (Dtype, Pipe, f64)| (sum.0, sum.1) == (dtype, pipe);
             match self.flops.iter_mut().find(same) {
                 Some((.., sum)) => *sum += count,
@@ -410,7 +410,7 @@ impl<'m> CountedPaths<'m> {
         let at = self.nodes.len();
         let found = *self.known.entry((parent, name)).or_insert(at);
         if found == at {
-            let level = Level::of(at, parent.map(|parent| self.nodes[parent].level));
+            let level = Level::new(at, parent.map(|parent| self.nodes[parent].level));
             self.nodes.push(PathNode { name, parent, level });
         }
         found

@@ -233,7 +233,7 @@ fn title(point: &CountedPoint, level: Option<MemoryLevel>) -> String {
 
 impl fmt::Display for CountedRoofline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = Layout::of(f);
+        let layout = Layout::from_formatter(f);
         writeln!(f, "roofline, counted: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
         writeln!(f, "{}\n", self.table().text(1, layout))?;
         if let Some(beside) = self.table_beside() {

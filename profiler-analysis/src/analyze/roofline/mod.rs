@@ -293,7 +293,7 @@ fn busy(mut kernels: Vec<KernelTime>) -> (Duration, u64) {
 
 impl fmt::Display for Roofline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = Layout::of(f);
+        let layout = Layout::from_formatter(f);
         writeln!(f, "roofline: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
         if self.points.is_empty() {
             let hint = "say flops and bytes of ranges, or of paths and kernels";

@@ -331,7 +331,7 @@ impl Peaks {
 
 impl fmt::Display for Peaks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.table().text(2, Layout::of(f)))?;
+        f.write_str(&self.table().text(2, Layout::from_formatter(f)))?;
         self.notes().iter().try_for_each(|note| write!(f, "\n{note}"))
     }
 }

@@ -109,7 +109,7 @@ impl fmt::Display for Scorecard {
             writeln!(f, "{}", shortened(line, LINE_WIDTH))?;
         }
         writeln!(f)?;
-        let layout = Layout::of(f);
+        let layout = Layout::from_formatter(f);
         let note_width = layout.width.map_or(NOTE_WIDTH, |_| LINE_WIDTH);
         let mut rows = Table::new(HEADER, 2).with_prose().with_name_width(NOTE_WIDTH);
         for score in &self.scores {

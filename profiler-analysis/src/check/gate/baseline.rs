@@ -446,7 +446,7 @@ impl File {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        let to = match Target::of(path).map_err(failed)? {
+        let to = match Target::from_path(path).map_err(failed)? {
             Target::File(to) => to,
             Target::Stream(_) => {
                 let why = "it is a device or a pipe: name a file";

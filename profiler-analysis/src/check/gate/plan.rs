@@ -353,7 +353,8 @@ impl Plan {
         let (before, after) = (first(pair.before), first(pair.after));
         let unbounded = Factor { ratio: 1.0, low: 0.0, high: f64::INFINITY };
         let mut factor = |tail| {
-            let factor = Factor::of([&before, &after], false, tail, ranks).unwrap_or(unbounded);
+            let factor =
+                Factor::estimate([&before, &after], false, tail, ranks).unwrap_or(unbounded);
             clocks.map_or(factor, |clocks| clocks.widen(factor))
         };
         let (mut failing, mut passing) = (factor(fail_tail), factor(self.pass_tail()));

@@ -282,7 +282,7 @@ impl fmt::Display for Measurement {
             let (median, min) = (ns(timing.median_ns), ns(timing.min_ns));
             rows.add_row([name, &median, &bounds, &min, &spread, purpose]);
         }
-        writeln!(f, "{}", rows.render(Layout::of(f)))?;
+        writeln!(f, "{}", rows.render(Layout::from_formatter(f)))?;
         let WarmUp { samples, milliseconds, is_steady } = self.warm_up;
         let state = if is_steady { "steady" } else { "not steady" };
         let stop = match self.stop {

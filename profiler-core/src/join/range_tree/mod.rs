@@ -211,7 +211,7 @@ impl Tree {
                 name: label.name,
                 domain: label.domain,
                 parent,
-                level: Level::of(id.at(), around),
+                level: Level::new(id.at(), around),
                 children: Vec::new(),
                 instances: 0,
                 host_ns: 0,

@@ -420,7 +420,8 @@ impl Comparison {
             if before.len() < FEWEST || after.len() < FEWEST {
                 continue;
             }
-            let Some(mut factor) = Factor::of([before, after], false, TAIL, &mut ranks) else {
+            let Some(mut factor) = Factor::estimate([before, after], false, TAIL, &mut ranks)
+            else {
                 continue;
             };
             if cost == 0 {

@@ -324,7 +324,7 @@ impl fmt::Display for AlwaysOnReport {
                 gpu_time(row.gpu_ns, path.inclusive().gpu_time()),
             ]);
         }
-        writeln!(f, "{}", table.render(Layout::of(f)))?;
+        writeln!(f, "{}", table.render(Layout::from_formatter(f)))?;
         write!(f, "health: {}", self.summary.health())
     }
 }

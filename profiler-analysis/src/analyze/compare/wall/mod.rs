@@ -190,7 +190,7 @@ impl Bounds {
     ) -> Option<Self> {
         let tail = (1.0 - compare.confidence) / 2.0;
         let fewest = Factor::fewest(compare.paired, tail, ranks).map(|runs| runs.max(RUNS));
-        let factor = Factor::of(sides, compare.paired, tail, ranks)?;
+        let factor = Factor::estimate(sides, compare.paired, tail, ranks)?;
         if sides.iter().all(|runs| fewest.is_some_and(|fewest| runs.len() >= fewest)) {
             return Some(Self { factor, is_measured: true, fewest });
         }
