@@ -127,7 +127,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Busy {
         {
             guard.flush().unwrap();
         }
-        if Seen::of(event).text("path") == "bad" {
+        if Seen::from_event(event).text("path") == "bad" {
             std::panic::panic_any(Bomb);
         }
     }

@@ -276,7 +276,7 @@ impl<'a> Rules<'a> {
         instances.sort_by_key(|&range| store.order(range));
         for (scope, &instance) in (0..).zip(&instances) {
             if of[instance.at()].is_none() {
-                tree.within(instance).for_each(|range| of[range.at()] = Some(scope));
+                tree.subtree(instance).for_each(|range| of[range.at()] = Some(scope));
             }
         }
         scopes.own = instances.into_iter().zip(0..).collect();

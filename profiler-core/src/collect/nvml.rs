@@ -226,14 +226,14 @@ mod known {
             Ok(Self { shared, thread: Some(thread), process_id: std::process::id() })
         }
 
-        pub(crate) fn with<R>(&self, with: impl FnOnce(&mut Kept) -> R) -> R {
+        pub(crate) fn with_kept<R>(&self, with: impl FnOnce(&mut Kept) -> R) -> R {
             with(&mut self.shared.kept.lock())
         }
 
         /// Adds a last row, ends the thread and returns the samples within a window.
         pub(crate) fn stop(mut self, window_ns: (u64, u64)) -> Series {
             self.end();
-            self.with(|kept| kept.take_within(window_ns, Lost::default()))
+            self.with_kept(|kept| kept.take_within(window_ns, Lost::default()))
         }
 
         fn end(&mut self) {
@@ -375,7 +375,7 @@ mod unknown {
             Err(Failure::new(FailureCause::Unsupported, message))
         }
 
-        pub(crate) fn with<R>(&self, _: impl FnOnce(&mut Kept) -> R) -> R {
+        pub(crate) fn with_kept<R>(&self, _: impl FnOnce(&mut Kept) -> R) -> R {
             match *self {}
         }
 

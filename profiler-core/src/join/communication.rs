@@ -147,12 +147,12 @@ pub struct Communication(Vec<bool>);
 impl Communication {
     /// Matches by [`TABLE`]. Costs microseconds for each kernel name.
     pub fn new(store: &Tables) -> Self {
-        Self::with(store, |_| false)
+        Self::with_patterns(store, |_| false)
     }
 
     /// Matches by [`TABLE`] and a function of the program, which receives a kernel's displayed
     /// name, then its mangled one.
-    pub fn with(store: &Tables, is_added: impl Fn(&str) -> bool) -> Self {
+    pub fn with_patterns(store: &Tables, is_added: impl Fn(&str) -> bool) -> Self {
         let is_named = |names: KernelNames| {
             let by_table = |id: NameId| row_of(&lower_case(store.names.get(id)).0).is_some();
             // A capture of nsys may have the matching name in either field.

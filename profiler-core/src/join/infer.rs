@@ -144,7 +144,7 @@ fn infer_process(
             let waits = is_throughout && !open.is_in_call;
             waits && !is_peer() && take_turns(helper, open.thread)
         });
-        match Inference::of(waiting.map(|open| open.segment.of)) {
+        match Inference::decide(waiting.map(|open| open.segment.of)) {
             Inference::None => {}
             Inference::Undecided => inferred.undecided += 1,
             Inference::Waiting(range) => {

@@ -84,7 +84,7 @@ struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    fn of(segment: &'a Segment) -> Self {
+    fn new(segment: &'a Segment) -> Self {
         let calls = segment.calls.iter();
         let threads = calls.map(|thread| (thread.thread_id, thread.calls.as_slice())).collect();
         Self { threads, until: None }
@@ -92,7 +92,7 @@ impl<'a> Calls<'a> {
 
     /// Visits the calls up to an id. Ids may wrap.
     #[inline]
-    fn until(&mut self, id: u32, mut visit: impl FnMut(u32, &cupti::Call)) {
+    fn visit_until(&mut self, id: u32, mut visit: impl FnMut(u32, &cupti::Call)) {
         if self.until.is_some_and(|until| is_up_to(id, until)) {
             return;
         }
@@ -192,7 +192,7 @@ impl Sink for StreamingJoin {
         let events = segment.graphs.iter().flat_map(|thread| &thread.events);
         let ranges = &mut self.ranges;
         self.nodes.add(events, |tag| ranges.owner(tag).range().map(|position| position.path));
-        let mut calls = Calls::of(segment);
+        let mut calls = Calls::new(segment);
         self.add_records(segment, &mut calls, times);
         for (thread, call) in calls.rest() {
             self.add_call(thread, call, times.count(call), times.enable(call));
@@ -365,7 +365,7 @@ impl StreamingJoin {
                     continue;
                 }
             };
-            calls.until(id, |thread, call| {
+            calls.visit_until(id, |thread, call| {
                 self.add_call(thread, call, times.count(call), times.enable(call));
             });
             let work = match operation {
@@ -576,7 +576,7 @@ fn is_submission(expected: &ExpectedRecords) -> bool {
 
 impl Early {
     fn without_call(&self, join: &StreamingJoin) -> Unmatched {
-        Unmatched::of(self.id, join.before_id, self.start_ns, join.stop_ns)
+        Unmatched::classify(self.id, join.before_id, self.start_ns, join.stop_ns)
     }
 }
 
@@ -608,7 +608,7 @@ mod tests {
         let mut calls = Calls { threads, until: None };
         let mut until = |id| {
             let mut ids = Vec::new();
-            calls.until(id, |_, call| ids.push(call.correlation_id));
+            calls.visit_until(id, |_, call| ids.push(call.correlation_id));
             ids
         };
         assert_eq!(until(last - 1), [last - 3, last - 9, last - 1]);

@@ -169,7 +169,7 @@ impl RecordingFile {
         if self.session.check_process().is_err() {
             return FileTotals::default();
         }
-        let held = self.sink.lock().held();
+        let held = self.sink.lock().contents();
         FileTotals {
             operations: held.operations,
             calls: held.calls,

@@ -526,7 +526,7 @@ impl Generator {
             worker,
             function,
             place: self.place(worker),
-            around: self.around(worker),
+            around: self.enclosing(worker),
             waiting: self.waiting(worker),
             is_failure: false,
             is_captured: false,
@@ -544,7 +544,7 @@ impl Generator {
     /// What a thread does now counts for its innermost range and for those around it, but not for one of
     /// this thread that has ended: not even if what began in that one goes on. A context counts for all
     /// that was around it.
-    fn around(&self, worker: usize) -> Vec<usize> {
+    fn enclosing(&self, worker: usize) -> Vec<usize> {
         let Some(innermost) = self.current(worker) else { return Vec::new() };
         let mut is_nested = self.is_within(worker, innermost);
         let mut around = vec![innermost];

@@ -412,7 +412,7 @@ impl<'a> Diagnoser<'a> {
         let label = if is_by_time { " (start/end, by time)" } else { " (start/end)" };
         let instances = groups.iter().map(ProcessRangeGroup::instances).sum();
         let waits = groups.iter().map(|group| group.inclusive().synchronizations).sum();
-        let query = self.profile.query().among(rows);
+        let query = self.profile.query().with_operations(rows);
         self.judge(format!("{path}{label}"), instances, &times, query, waits)
     }
 

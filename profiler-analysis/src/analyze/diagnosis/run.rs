@@ -126,13 +126,13 @@ impl Run<'_> {
             let mut left_ns = piece.time.ns();
             for part in store.host_parts(call.thread, piece.time) {
                 left_ns = left_ns.saturating_sub(part.time.ns());
-                let state = HostState::of(store, &part);
+                let state = HostState::new(store, &part);
                 let place = (HostStack::of_part(store, &part), Some(state));
                 let key = (part.table, part.stack, Some(state));
                 sums.entry(key).or_insert((0, place)).0 += part.time.ns();
             }
             let key = store.stack_of(call);
-            if let (Some((table, place)), Some(stack)) = (key, HostStack::of(store, call)) {
+            if let (Some((table, place)), Some(stack)) = (key, HostStack::from_call(store, call)) {
                 let place = ((table, Some(place), None), (Some(stack), None));
                 sums.entry(place.0).or_insert((0, place.1)).0 += left_ns;
             }

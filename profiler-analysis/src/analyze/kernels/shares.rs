@@ -171,7 +171,7 @@ pub(crate) fn query_by_range_and_class<'a>(
     let classes = Classes::new(classifier);
     query.group_by(|operation| {
         let class = classes.of(operation);
-        Some(RangeClass { range: RangePath::of(operation), class })
+        Some(RangeClass { range: RangePath::from_operation(operation), class })
     })
 }
 

@@ -120,7 +120,7 @@ impl Section {
         Self { title: title.to_owned(), violations: vec![violation], ..Self::default() }
     }
 
-    pub(super) fn nothing() -> Self {
+    pub(super) fn no_profile() -> Self {
         Self::plain(
             NO_PROFILE,
             EVERY_BUDGET,

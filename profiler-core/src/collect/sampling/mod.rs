@@ -306,7 +306,7 @@ impl Samplers {
         for sampler in &mut self.0 {
             match sampler {
                 Sampler::Counters(counters) => counters.restart(),
-                Sampler::Nvml(sampler) => sampler.with(Kept::clear),
+                Sampler::Nvml(sampler) => sampler.with_kept(Kept::clear),
                 Sampler::None(_) => {}
             }
         }
@@ -318,7 +318,7 @@ impl Samplers {
             Arc::new(match sampler {
                 Sampler::Counters(counters) => counters.so_far(window_ns),
                 Sampler::Nvml(sampler) => {
-                    sampler.with(|kept| kept.within(window_ns, Lost::default()))
+                    sampler.with_kept(|kept| kept.window(window_ns, Lost::default()))
                 }
                 Sampler::None(series) => series.clone(),
             })

@@ -113,7 +113,7 @@ impl Moments {
                         parts.ran.push((at_ns, stack));
                     }
                     let doing = if is_ready { Doing::WaitedForCpu } else { Doing::Waited(None) };
-                    away = Some(parts.left(at_ns, stack, doing));
+                    away = Some(parts.end_run(at_ns, stack, doing));
                 }
                 Seen::CameBack => {
                     if let Some(away) = away.take() {
@@ -134,7 +134,7 @@ impl Moments {
                     None => {
                         let ran = parts.ran.last();
                         let since = ran.map_or(parts.at_ns, |(ran_ns, _)| ran_ns.midpoint(at_ns));
-                        away = Some(parts.left(since, stack, Doing::Waited(Some(wait))));
+                        away = Some(parts.end_run(since, stack, Doing::Waited(Some(wait))));
                     }
                 },
             }
@@ -205,7 +205,7 @@ impl Parts {
     }
 
     /// The thread left a CPU.
-    fn left(&mut self, at_ns: u64, stack: u32, doing: Doing) -> Away {
+    fn end_run(&mut self, at_ns: u64, stack: u32, doing: Doing) -> Away {
         let ran = self.ran.iter().rev().find(|(_, stack)| *stack != 0);
         let ran = ran.map_or(0, |(_, stack)| *stack);
         self.ran_until(at_ns);

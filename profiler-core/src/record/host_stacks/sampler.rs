@@ -186,7 +186,7 @@ impl Sampling {
 
     /// Samples each thread once.
     fn look(&mut self) {
-        for (place, thread_id, stack) in threads::all() {
+        for (place, thread_id, stack) in threads::registered() {
             if !self.watched.iter().any(|thread| thread.place == place) {
                 self.watch(place, thread_id, stack);
             }

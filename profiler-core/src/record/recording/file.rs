@@ -166,7 +166,7 @@ json_object! {
 }
 
 impl ThreadHead {
-    pub(super) fn of(thread_id: u32) -> Self {
+    pub(super) fn new(thread_id: u32) -> Self {
         Self { thread_id, ..Self::default() }
     }
 

@@ -78,7 +78,7 @@ impl Segment {
             settled_ns: collected.pending_from_ns.unwrap_or(collected.window_ns.1),
             last_id: last_id.unwrap_or(0),
             operations: 0,
-            losses: Losses::of(&collected.losses),
+            losses: Losses::from_cupti(&collected.losses),
             records: collected.records,
             clock: collected.clock,
             calls: collected.calls,
@@ -139,7 +139,7 @@ struct Ended {
 
 impl Ended {
     /// `early` has ends of process ranges whose start was in no segment so far.
-    fn of(threads: &[ThreadSegment], early: Vec<(Arc<Shared>, LoggedEvent)>) -> Self {
+    fn new(threads: &[ThreadSegment], early: Vec<(Arc<Shared>, LoggedEvent)>) -> Self {
         let mut ended = Self::default();
         early.iter().for_each(|(shared, event)| ended.add_end(shared, *event));
         for thread in threads {
@@ -233,7 +233,7 @@ impl CarriedOver {
     }
 
     pub(super) fn add_ranges(&mut self, threads: &[ThreadSegment]) {
-        let mut ended = Ended::of(threads, std::mem::take(&mut self.early_ends));
+        let mut ended = Ended::new(threads, std::mem::take(&mut self.early_ends));
         for thread in threads {
             for event in &thread.events {
                 match Event::from_words(event.1) {

@@ -8,7 +8,7 @@ use profiler_base::hodges_lehmann::median;
 use super::WallCause;
 use crate::analyze::diagnosis::{Clock, Part, Thresholds};
 use profiler_core::profile::{OperationKind, Profile};
-use profiler_core::tables::busy::{SessionTime, extent, within};
+use profiler_core::tables::busy::{SessionTime, extent, time_in_windows};
 use profiler_core::tables::{OperationId, RangeId};
 
 /// The assumed variation of GPU time between processes; `HOST_VARIATION` covers the rest, which is
@@ -128,9 +128,9 @@ impl WallRun {
             on_gpu.end_ns = on_gpu.start_ns;
         }
         Self {
-            active_ns: within(windows, active) as f64,
+            active_ns: time_in_windows(windows, active) as f64,
             parts,
-            session: SessionTime::of(windows, on_gpu),
+            session: SessionTime::new(windows, on_gpu),
             process: ProcessKey::of(profile),
         }
     }
