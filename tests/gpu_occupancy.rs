@@ -33,7 +33,7 @@ fn capability(gpu: &Gpu) -> (u32, u32) {
 
 fn limits_of_the_device() {
     let gpu = Gpu::get();
-    let limits = SmLimits::of(capability(&gpu)).unwrap();
+    let limits = SmLimits::from_compute_capability(capability(&gpu)).unwrap();
     let of = |attribute| gpu.device_attribute(attribute).cast_unsigned();
     assert_eq!(limits.warps * 32, of(Device::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR));
     assert_eq!(limits.blocks, of(Device::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR));
@@ -185,7 +185,7 @@ fn a_thousand_shapes() {
     assert!(registers.len() >= 10, "the compiler made few register counts: {registers:?}");
 
     let capability = capability(&gpu);
-    let limits = SmLimits::of(capability).unwrap();
+    let limits = SmLimits::from_compute_capability(capability).unwrap();
     let mut rows = String::from("cc,threads,registers,static,dynamic,carveout,blocks\n");
     let mut differences = Vec::new();
     let mut answers = BTreeSet::new();

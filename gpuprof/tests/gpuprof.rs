@@ -969,7 +969,7 @@ fn critical_path_has_rows_and_answers() {
     let train = Path::new(FIXTURES).join("recordings/pytorch-h100/train.gpuprof");
     let text = result_of(args([&"critical-path", &train]));
     assert!(text.text().starts_with("critical path of "), "{}", text.text());
-    assert!(text.text().contains("changes, by what each alone saves of the median step of "));
+    assert!(text.text().contains("changes, by the saving of each alone of the median step of "));
     let json = result_of(args([&"critical-path", &"--format=json", &recording()])).json();
     assert!(json["path"]["length_ns"].as_u64() > Some(0));
     assert!(json["replay"]["median"].as_f64() < Some(0.2), "{json}");

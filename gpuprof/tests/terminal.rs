@@ -385,7 +385,7 @@ fn shortened_kernel_names_are_distinct() {
             .args(["--width", &width.to_string()])
             .arg(&file));
         // Below the table are commands, which have names in them.
-        let table = ran.out.split("worth a look").next().unwrap();
+        let table = ran.out.split("candidates for counters").next().unwrap();
         let names = table.lines().flat_map(str::split_whitespace);
         let mut names: Vec<&str> = names.filter(|name| name.starts_with("cut")).collect();
         let count = names.len();

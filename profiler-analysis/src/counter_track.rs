@@ -28,7 +28,7 @@ impl TrackSegment {
 }
 
 /// The segments of a track since the session's start, downsampled to at most `most`.
-pub(crate) fn of(track: &Track<'_>, most: usize) -> Vec<TrackSegment> {
+pub(crate) fn track_segments(track: &Track<'_>, most: usize) -> Vec<TrackSegment> {
     let samples = track.samples().map(|sample| (ns(sample.start), ns(sample.end), sample.value));
     let kind = track.kind();
     downsampled(segments(samples, track.series().interval_ns(), kind), kind, most)

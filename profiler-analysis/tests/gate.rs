@@ -369,7 +369,10 @@ fn runs_of_other_work_or_of_another_program_do_not_pass() {
     // A baseline of runs that were not recorded is none.
     gate.clone().update(true).run(|| record(|_| drop(range("step")))).unwrap();
     let empty = error(steps(6, "step", c"gemm"));
-    assert!(empty.contains("and nothing did in those of the baseline"), "{empty}");
+    assert!(
+        empty.contains("something ran on the GPU in the runs, unlike in the baseline"),
+        "{empty}"
+    );
 }
 
 /// The work of a GPU, or of most entries, may be missing from the records.
@@ -545,7 +548,7 @@ fn a_baseline_of_too_few_runs_says_how_many_it_takes() {
     let verdict = Machine::new(13).gate(&gate.clone().error_rate(0.1), STEP).unwrap();
     assert!(verdict.is_pass() && !verdict.to_string().contains("too few"), "{verdict}");
     let never = Machine::new(13).gate(&gate.clone().error_rate(0.0), STEP).unwrap();
-    assert!(never.to_string().contains("at an error rate of 0: ask for a greater one"), "{never}");
+    assert!(never.to_string().contains("at an error rate of 0: set a greater one"), "{never}");
     // From as many as it says it can be decided.
     let least = gate.clone().runs(2, 2).update(true);
     let verdict = Machine::new(12).gate(&least, STEP).unwrap();
@@ -561,7 +564,7 @@ fn all_slower_by_one_factor_is_said_to_look_like_clocks() {
     let gate = written(&folder);
     let step = Step { gemm_ns: 560_000_000, relu_ns: 44_800_000, ..STEP };
     let verdict = Machine::new(10).gate(&gate, step).unwrap();
-    assert!(verdict.to_string().contains("look at the clocks"), "{verdict}");
+    assert!(verdict.to_string().contains("check the clocks"), "{verdict}");
 }
 
 #[test]
@@ -674,7 +677,7 @@ fn what_cannot_be_compared_is_an_error_that_says_what_to_do() {
     for text in ["", "{", "[]", "{\"format\":\"gpu-baseline 3\",\"entries\":[]}"] {
         fs::write(folder.file(), text).unwrap();
         let bad = said(&gate);
-        assert!(bad.contains("is not a baseline that can be read"), "{text:?}: {bad}");
+        assert!(bad.contains("is not a readable baseline"), "{text:?}: {bad}");
     }
     fs::remove_file(folder.file()).unwrap();
     let gate = written(&folder);

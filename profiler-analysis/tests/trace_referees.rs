@@ -321,7 +321,7 @@ fn perfetto_reads_protobuf(perfetto: &Path) -> Result<(), Failed> {
     check(row["registers"] == kernel.details().registers_per_thread, row.to_string())?;
     check(row["track"] == format!("stream {}", kernel.stream()), row.to_string())?;
     let names: Vec<&Value> = rows[1].iter().map(|row| &row["name"]).collect();
-    let queue = format!("stream {}: operations asked for and not finished", kernel.stream());
+    let queue = format!("stream {}: operations submitted and not finished", kernel.stream());
     check(names == ["copy bandwidth", &queue], format!("{names:?}"))?;
     check(rows[1].iter().all(|row| row["most"].as_f64() > Some(0.0)), format!("{:?}", rows[1]))?;
     check(

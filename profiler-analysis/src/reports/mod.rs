@@ -492,7 +492,7 @@ impl Ends {
         Self { open_ns: ranges.chain(process).max() }
     }
 
-    fn of(self, range: &Range) -> Interval {
+    fn interval(self, range: &Range) -> Interval {
         self.time(range.time, range.is_open)
     }
 

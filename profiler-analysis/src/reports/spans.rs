@@ -80,7 +80,7 @@ impl Overlaps {
     }
 
     /// The spans around a time, latest start first.
-    fn around(&self, time: Interval) -> impl Iterator<Item = (Interval, u32)> {
+    fn enclosing(&self, time: Interval) -> impl Iterator<Item = (Interval, u32)> {
         let until = self.spans.partition_point(|(span, _)| span.start_ns <= time.start_ns);
         let leaves = self.last_end_ns.len() / 2;
         // A node with its first leaf and size; the next node is last.
@@ -148,7 +148,7 @@ impl Spans {
                 style: Style::PushPop,
                 label: range.label.0,
                 thread: range.thread,
-                time: ends.of(range),
+                time: ends.interval(range),
                 number: known.get(row).copied().unwrap_or(0),
                 parent: range.parent.get().map(|parent| parent.0),
                 level: 0,
@@ -334,7 +334,7 @@ impl Spans {
     /// The process ranges around a call, latest start first.
     pub(super) fn process_around(&self, call: &Call) -> impl Iterator<Item = u32> {
         let (process, time) = (self.process.get(&call.thread), call.time);
-        process.into_iter().flat_map(move |process| process.around(time).map(|(_, id)| id))
+        process.into_iter().flat_map(move |process| process.enclosing(time).map(|(_, id)| id))
     }
 
     /// The span around a call with the latest start.
@@ -383,7 +383,7 @@ impl Levels {
     }
 
     /// A span's own number and those around it, innermost first.
-    fn around(&self, id: u32) -> impl Iterator<Item = u64> {
+    fn ancestors(&self, id: u32) -> impl Iterator<Item = u64> {
         let parent = |id: &u32| self.0[*id as usize].parent;
         let ids = std::iter::successors(Some(id), parent).take(self.0.len());
         ids.map(|id| self.0[id as usize].number)
@@ -428,7 +428,7 @@ impl RangeStack {
 
     /// All numbers, its own first.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
-        self.spans.around(self.id)
+        self.spans.ancestors(self.id)
     }
 
     /// Writes the text with this many numbers at either end, at most [`KEPT`]. The cost does not
@@ -442,7 +442,7 @@ impl RangeStack {
                 // CAST: spans are counted in 32 bits.
                 false => (level.head() as u32, KEPT.min(level.depth() + 1) - levels.end),
             };
-            let around = self.spans.around(from).skip(skipped).take(levels.len());
+            let around = self.spans.ancestors(from).skip(skipped).take(levels.len());
             let numbers: Vec<u64> = around.collect();
             numbers.iter().rev().try_for_each(|number| write!(out, ":{number}"))
         })
@@ -532,7 +532,7 @@ mod tests {
                     span.start_ns <= time.start_ns && span.end_ns >= time.end_ns
                 };
                 let expected: Vec<_> = overlaps.spans.iter().rev().filter(is_around).collect();
-                let found: Vec<_> = overlaps.around(time).collect();
+                let found: Vec<_> = overlaps.enclosing(time).collect();
                 assert_eq!(found.iter().collect::<Vec<_>>(), expected);
             }
         }

@@ -432,7 +432,7 @@ fn counters_follow_the_work() {
     let values = |name: &str| named(name).iter().map(|(_, value)| *value).collect::<Vec<_>>();
     assert_eq!(values("device memory allocated since the start"), [4096, 4196, 100, 93]);
     assert_eq!(values("copy bandwidth"), [2_000_000_000, 0]);
-    let queued = named("stream 7: operations asked for and not finished");
+    let queued = named("stream 7: operations submitted and not finished");
     let calls: Vec<u64> = profile.calls().map(|call| ns(call.start())).collect();
     let ends: Vec<u64> =
         profile.operations().map(|o| ns(o.start().unwrap() + o.gpu_time().unwrap())).collect();

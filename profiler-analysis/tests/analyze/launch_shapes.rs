@@ -27,7 +27,7 @@ fn every_kernel_has_its_shape() {
     let counted: u64 = shapes.rows().iter().map(|row| row.instances).sum();
     assert_eq!((counted, shapes.unknown()), (kernels.count(), 0));
     assert_eq!(shapes.gpu_time(), kernels.gpu_time());
-    assert_eq!(profile.sm_limits(0), SmLimits::of((9, 0)));
+    assert_eq!(profile.sm_limits(0), SmLimits::from_compute_capability((9, 0)));
 
     // 1024 threads of 64 warps are two blocks at once; two of 264 places have one.
     let col_sum = row(&shapes, "col_sum", [2, 1, 1]);
@@ -166,7 +166,7 @@ fn a_gpu_says_of_itself_what_the_table_says() {
         let file =
             format!("{}/../tests/recordings/kinds-{version}.gpuprof", env!("CARGO_MANIFEST_DIR"));
         let profile = Profile::load(file).unwrap();
-        assert_eq!(profile.sm_limits(0), SmLimits::of((9, 0)), "{version}");
+        assert_eq!(profile.sm_limits(0), SmLimits::from_compute_capability((9, 0)), "{version}");
         assert_eq!(profile.launch_shapes().unknown(), 0);
     }
 }
@@ -223,7 +223,7 @@ mod nsys {
 
     #[test]
     fn a_capture_says_what_fits_on_its_device() {
-        assert_eq!(train().sm_limits(0), SmLimits::of((9, 0)));
+        assert_eq!(train().sm_limits(0), SmLimits::from_compute_capability((9, 0)));
         assert_eq!(train().sm_limits(7), None);
     }
 

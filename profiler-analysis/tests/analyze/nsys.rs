@@ -79,7 +79,7 @@ fn a_training_run_is_what_nsys_says_of_it() {
 }
 
 /// The names of the ranges around an operation, outermost first, as nsys prints them.
-fn around(operation: GpuOperation<'_>) -> Vec<String> {
+fn range_names(operation: GpuOperation<'_>) -> Vec<String> {
     let named = |range: Range<'_>| match range.domain() {
         Some(domain) => format!("{domain}:{}", range.name()),
         None => range.name().to_owned(),
@@ -101,7 +101,7 @@ fn check_random(profile: &Profile, truth: &capture::Truth) {
         let call = operation.call().unwrap();
         assert_eq!(call.process_id(), operation.process_id());
         assert_eq!(call.correlation_id(), operation.correlation_id());
-        ((operation.process_id(), operation.correlation_id()), around(operation))
+        ((operation.process_id(), operation.correlation_id()), range_names(operation))
     });
     assert_eq!(places.collect::<BTreeMap<_, _>>(), truth.places);
     let mut kernels = Sums::new();

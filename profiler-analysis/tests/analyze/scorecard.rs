@@ -177,7 +177,10 @@ fn collectives_alone_are_not_busy() {
     let busy = card.score(ScoreKind::GpuBusy).unwrap();
     assert!((0.05..0.11).contains(&busy.value.unwrap()) && busy.flag == Flag::Bad, "{card}");
     assert_eq!(card.flag(ScoreKind::Communication), Flag::Bad, "{card}");
-    assert!(card.verdict.contains("waits for other ranks and transfers are told apart"), "{card}");
+    assert!(
+        card.verdict.contains("waits for other ranks and transfers are distinguished"),
+        "{card}"
+    );
     let devices = profile.query().devices();
     // The fake's operations may overlap at their ends, and are busy there.
     assert_eq!(devices[0].busy.as_micros(), 2_000);
@@ -255,7 +258,7 @@ fn targets_can_be_set() {
     let profile = load("../examples/recordings/quickstart-h200.gpuprof");
     let flag = |target| {
         profile
-            .scorecard_with(&Targets::new().with(ScoreKind::GpuBusy, target))
+            .scorecard_with(&Targets::new().with_target(ScoreKind::GpuBusy, target))
             .flag(ScoreKind::GpuBusy)
     };
     // It is 0.490.

@@ -68,21 +68,21 @@ const NAMES: &[(&str, TcUse, Confidence)] = &[
 fn names_say_whether_a_kernel_uses_tensor_cores() {
     let classifier = Classifier::new();
     for (name, tensor_cores, confidence) in NAMES {
-        let of = TensorCoreUse::of(name, &classifier);
+        let of = TensorCoreUse::from_kernel(name, &classifier);
         assert_eq!(
             (of.tensor_cores, of.confidence),
             (*tensor_cores, *confidence),
             "{name}: {of:?}"
         );
     }
-    let of = TensorCoreUse::of("elementwise_s884", &classifier);
+    let of = TensorCoreUse::from_kernel("elementwise_s884", &classifier);
     assert_eq!((of.tensor_cores, of.because), (TcUse::NotUsing, "elementwise"));
 
     let told = classifier.tensor_cores("STEP_*", true).tensor_cores("step_17", false);
-    let of = TensorCoreUse::of("step_17", &told);
-    assert_eq!((of.tensor_cores, of.because), (TcUse::Using, "the program says so"));
+    let of = TensorCoreUse::from_kernel("step_17", &told);
+    assert_eq!((of.tensor_cores, of.because), (TcUse::Using, "declared by the program"));
     let plain = Classifier::new().rule("k", KernelClass::Gemm).tensor_cores("k", false);
-    assert!(TensorCoreUse::of("k", &plain).is_plain_product);
+    assert!(TensorCoreUse::from_kernel("k", &plain).is_plain_product);
 }
 
 /// What cuBLAS ran on an H200: `tests/gpu_tensor_cores.rs` wrote it, and saw that what is said there agrees with the rates.
@@ -95,7 +95,7 @@ fn names_of_cublas_on_hopper_are_known() {
         let (cells, name) = row.split_once('"').unwrap();
         let (dtype, is_using) =
             (cells.split(',').next().unwrap(), cells.split(',').nth(4).unwrap());
-        let of = TensorCoreUse::of(name.trim_end_matches('"'), &classifier);
+        let of = TensorCoreUse::from_kernel(name.trim_end_matches('"'), &classifier);
         assert_eq!(of.tensor_cores.to_string(), is_using, "{row}");
         if name.starts_with("nvjet") || name.starts_with("sm90_xmma") {
             assert_eq!(of.data_type.map(Dtype::name), Some(dtype), "{row}");

@@ -50,7 +50,7 @@ mod known {
     impl Gpu {
         /// Finds the GPU with this CUDA ordinal.
         pub(crate) fn find(info: &RecordingInfo, ordinal: u32) -> Result<Self, String> {
-            let nvml = Nvml::init().map_err(|error| format!("NVML says {error}"))?;
+            let nvml = Nvml::init().map_err(|error| format!("NVML reports {error}"))?;
             // CUDA and NVML number GPUs differently: match by PCI address.
             let info_of = |device: &&DeviceInfo| device.id == ordinal;
             let bus_id = info.devices.iter().find(info_of).and_then(|of| of.pci_bus_id.as_deref());
@@ -306,7 +306,7 @@ mod known {
             let ended = |error: NvmlError| {
                 Failure::new(
                     FailureCause::Ended,
-                    format!("NVML no longer tells of the device: {error}"),
+                    format!("NVML no longer reports the device: {error}"),
                 )
             };
             let device = self.gpu.device().map_err(ended)?;

@@ -265,7 +265,9 @@ fn a_range_that_is_not_there_is_never_a_pass() {
     let text = only(expect(&profile).range("stop").instances(at_least(1)));
     assert!(text.starts_with("instances: 0, the budget is at least 1"), "{text}");
     let none: [Profile; 0] = [];
-    assert!(only(expect(&none[..]).kernels(at_most(1))).contains("no run to look at"));
+    assert!(
+        only(expect(&none[..]).kernels(at_most(1))).contains("cannot be known: there is no run")
+    );
     let no_ranges = record(|fake| {
         fake.launch(Work::kernel(c"k"));
     });
@@ -424,16 +426,19 @@ fn copies_that_do_not_say_are_never_a_pass() {
     });
     let text = only(expect(&unknown_end).range("copies").pageable_copies(at_most(5)));
     assert!(
-        text.contains("cannot be known: 1 copies do not say from and to what kind of memory"),
+        text.contains("cannot be known: 1 copies do not record their kinds of memory"),
         "{text}"
     );
     let text = only(expect(&unknown_end).range("copies").blocking_copies(at_most(5)));
-    assert!(text.contains("cannot be known: 1 copies do not say whether the host waits"), "{text}");
+    assert!(
+        text.contains("cannot be known: 1 copies do not record whether the host waits"),
+        "{text}"
+    );
     expect(&unknown_end).range("copies").copies(at_most(5)).assert();
 
     let unknown_direction = copies(|fields| fields[0] = 99);
     let text = only(expect(&unknown_direction).copies_of(CopyKind::PeerToPeer, exactly(0)));
-    assert!(text.contains("cannot be known: 1 copies do not say their direction"), "{text}");
+    assert!(text.contains("cannot be known: 1 copies do not record their direction"), "{text}");
 }
 
 #[test]
@@ -659,7 +664,7 @@ fn times_that_are_not_there_are_never_a_pass() {
 
     let empty = record(|_| drop(range("empty")));
     let text = only(expect(&empty).range("empty").busy_share(at_most(1.0)));
-    assert!(text.contains("no GPU operation was asked for"), "{text}");
+    assert!(text.contains("no GPU operation was submitted"), "{text}");
     expect(&empty)
         .range("empty")
         .gpu_time(exactly(Duration::ZERO))

@@ -233,7 +233,7 @@ fn memory_that_is_not_freed_is_named_with_its_range() {
         "device 0, device memory: 2 allocations (5.000 KiB), 2 frees; most 5.000 KiB"
     ));
     assert!(text.ends_with(
-        " in step/buffers; 1.000 KiB in 1 allocations not freed; 1 frees of what was not seen"
+        " in step/buffers; 1.000 KiB in 1 allocations not freed; 1 frees of unrecorded allocations"
     ));
     let json = serde_json::to_value(&memory).unwrap();
     assert_eq!((&json[0]["kind"], &json[0]["peak"]["bytes"]), (&"device".into(), &5120.into()));

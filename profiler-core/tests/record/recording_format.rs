@@ -312,9 +312,12 @@ fn what_is_out_of_order_or_range_is_an_error() {
     error(number, "its number is that of another");
     error(ranges(&|head, _| _ = head.as_object_mut().unwrap().remove("number")), "its number");
     let rows = log(&frames(&bytes)[position(&frames(&bytes), b"RNGE")].1).1.len() as u64 / 3;
-    error(ranges(&|head, _| head["slots"] = json!([0])), "where each of its entries stood");
+    error(ranges(&|head, _| head["slots"] = json!([0])), "lacks the positions of its entries");
     let descending: Vec<u64> = (0..rows).rev().collect();
-    error(ranges(&|head, _| head["slots"] = json!(descending)), "where each of its entries stood");
+    error(
+        ranges(&|head, _| head["slots"] = json!(descending)),
+        "lacks the positions of its entries",
+    );
 
     let calls = |change: &dyn Fn(&mut Value, &mut Vec<u64>)| with_log(&bytes, b"CALL", change);
     error(calls(&|_, words| words[2] = words[7] + 1), "its calls are not in order");

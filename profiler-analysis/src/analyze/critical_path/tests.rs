@@ -823,15 +823,15 @@ fn response_that_differs_lowers_the_confidence() {
     assert_eq!(response.agreement(), Agreement::Disagrees);
     assert!(response.to_string().ends_with("predicted 100 %: the model is wrong there"));
     assert_eq!(
-        ModelConfidence::of(outlook.replay.as_ref(), &[]),
+        ModelConfidence::new(outlook.replay.as_ref(), &[]),
         ModelConfidence::High,
         "{outlook}"
     );
     assert_eq!(outlook.confidence, ModelConfidence::Medium);
     assert!(outlook.to_string().contains("\nconfidence in predictions: medium\n"), "{outlook}");
     let twice = [response.clone(), response];
-    assert_eq!(ModelConfidence::of(outlook.replay.as_ref(), &twice), ModelConfidence::Low);
-    assert_eq!(ModelConfidence::of(None, &twice), ModelConfidence::Unknown);
+    assert_eq!(ModelConfidence::new(outlook.replay.as_ref(), &twice), ModelConfidence::Low);
+    assert_eq!(ModelConfidence::new(None, &twice), ModelConfidence::Unknown);
 }
 
 #[test]

@@ -482,7 +482,7 @@ impl<'a> Diagnoser<'a> {
         query: Query<'_>,
         waits: u64,
     ) -> Verdict {
-        let pieces = self.clock().within(times, &self.devices(&query)).into();
+        let pieces = self.clock().clipped(times, &self.devices(&query)).into();
         self.tools().judge(Scope { path: Some(path), phase: None, instances, pieces, query, waits })
     }
 

@@ -362,7 +362,7 @@ impl Clock {
 
     /// The pieces of each device clipped to its disjoint, ordered times.
     pub(super) fn within_each(&self, windows: &Windows) -> Vec<Piece> {
-        let of = |(device, times): (&u32, &Vec<Interval>)| self.within(times, &[*device].into());
+        let of = |(device, times): (&u32, &Vec<Interval>)| self.clipped(times, &[*device].into());
         let mut parts = windows.iter().map(of);
         let mut all = parts.next().unwrap_or_default();
         parts.for_each(|mut part| all.append(&mut part));

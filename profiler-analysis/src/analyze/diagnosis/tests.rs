@@ -285,7 +285,7 @@ fn random_programs_are_attributed_nanosecond_by_nanosecond() {
         }
         let count = |is: &dyn Fn(usize) -> bool| (0..covered.len()).filter(|at| is(*at)).count();
         let diagnosis = profile.diagnosis(Thresholds::new());
-        let sums = clock::Sums::of(diagnosis.clock().pieces.iter());
+        let sums = clock::Sums::from_pieces(diagnosis.clock().pieces.iter());
         let kernels = count(&|at| covered[at] & 1 != 0);
         assert_eq!(sums.get(Part::Kernels), kernels as u64);
         let alone = count(&|at| covered[at] == 2);

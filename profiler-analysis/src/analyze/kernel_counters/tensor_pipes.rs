@@ -55,7 +55,7 @@ named_variants! {
         /// The name indicates no tensor cores, but some were used.
         BusyThough = "named as doing without, and they were used",
         /// Another type than in the name. Not checked for f32, which may run as TF32 or halves.
-        OtherType = "another type than its name says",
+        OtherType = "a type other than in its name",
     }
 }
 
@@ -203,7 +203,7 @@ impl fmt::Display for TensorPipes {
         }
         write!(
             f,
-            "\nnames and counters differ on {differ} of {} kernels; {settled} that no name told are told",
+            "\nnames and counters differ on {differ} of {} kernels; counters classify {settled} that names do not",
             self.kernels.len()
         )
     }

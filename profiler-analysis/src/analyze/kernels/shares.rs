@@ -85,7 +85,7 @@ impl<'c, 'a> Classes<'c, 'a> {
     }
 
     /// The class of a kernel by its name, or of a copy or memset by its kind.
-    pub(super) fn of(&self, operation: &GpuOperation<'a>) -> KernelClass {
+    pub(super) fn class(&self, operation: &GpuOperation<'a>) -> KernelClass {
         match operation.as_kernel() {
             Some(kernel) => {
                 let classify = || kernel_class_with(&kernel, self.classifier);
@@ -112,7 +112,7 @@ pub(crate) fn query_by_kernel_class_with(
     classifier: &Classifier,
 ) -> Groups<KernelClass> {
     let classes = Classes::new(classifier);
-    query.group_by(|operation| Some(classes.of(operation)))
+    query.group_by(|operation| Some(classes.class(operation)))
 }
 
 /// [`QueryExt::kernel_class_sums`](crate::prelude::QueryExt::kernel_class_sums).
@@ -170,7 +170,7 @@ pub(crate) fn query_by_range_and_class<'a>(
 ) -> Groups<RangeClass<'a>> {
     let classes = Classes::new(classifier);
     query.group_by(|operation| {
-        let class = classes.of(operation);
+        let class = classes.class(operation);
         Some(RangeClass { range: RangePath::from_operation(operation), class })
     })
 }

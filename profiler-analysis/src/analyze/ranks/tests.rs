@@ -674,7 +674,7 @@ fn real_differences() -> Vec<f64> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/nccl-2xh100");
     let load = |rank| Recording::load(format!("{folder}/rank-{rank}.gpuprof")).unwrap();
     let profile = Profile::from_recordings([load(0), load(1)]).unwrap();
-    let matches = Matches::of(&profile);
+    let matches = Matches::new(&profile);
     let balanced: Vec<&Match> = matches.all.iter().filter(|one| one.bytes == 1 << 20).collect();
     let step = {
         let ends = balanced.windows(2).map(|two| two[1].latest_ns - two[0].latest_ns);

@@ -108,7 +108,7 @@ struct WorkKind {
 }
 
 impl WorkKind {
-    fn of(work: &WorkAmount) -> Self {
+    fn from_work(work: &WorkAmount) -> Self {
         let WorkAmount { flops, bytes, dtype, pipe } = *work;
         Self { dtype, pipe, has_flops: flops.is_some(), has_bytes: bytes.is_some() }
     }
@@ -123,7 +123,7 @@ struct KernelTime {
 }
 
 impl KernelTime {
-    fn of(operation: &GpuOperation<'_>) -> Option<Self> {
+    fn from_operation(operation: &GpuOperation<'_>) -> Option<Self> {
         let (device, is_collective) = (operation.device(), operation.is_collective());
         Some(Self { device, time: operation.interval()?, is_collective })
     }
@@ -160,7 +160,7 @@ impl Sum {
 
     fn add_kernel(&mut self, operation: &GpuOperation<'_>, trust: &mut RooflineTrust) {
         self.kernels += 1;
-        let time = KernelTime::of(operation);
+        let time = KernelTime::from_operation(operation);
         trust.without_time += u64::from(time.is_none());
         self.times.extend(time);
     }
@@ -183,7 +183,7 @@ pub(crate) fn roofline_with(profile: &Profile, peaks: &Peaks, declared: &Declare
         }
         let mut of_node = Vec::new();
         for range in node.ranges() {
-            let own = WorkAmount::of(range.fields(), &mut trust);
+            let own = WorkAmount::from_fields(range.fields(), &mut trust);
             let Some(work) = own.or_else(|| of_path.clone()) else { continue };
             let (launched, replayed) = (range.operations(), range.replayed_operations());
             add_range(&mut of_node, &mut trust, launched, replayed, &work);
@@ -195,7 +195,7 @@ pub(crate) fn roofline_with(profile: &Profile, peaks: &Peaks, declared: &Declare
         }
     }
     for range in profile.process_ranges() {
-        let Some(work) = WorkAmount::of(range.fields(), &mut trust) else { continue };
+        let Some(work) = WorkAmount::from_fields(range.fields(), &mut trust) else { continue };
         let launched = range.activations().flat_map(|entry| entry.operations());
         let replayed = range.activations().flat_map(|entry| entry.replayed_operations());
         let mut of_range = Vec::new();
@@ -209,7 +209,7 @@ pub(crate) fn roofline_with(profile: &Profile, peaks: &Peaks, declared: &Declare
     }
     for kernel in profile.kernels().filter(|_| !declared.kernels.is_empty()) {
         let Some((name, work)) = declared.of_kernel(&kernel) else { continue };
-        let kind = WorkKind::of(&work);
+        let kind = WorkKind::from_work(&work);
         let key = PointKey { name, domain: None, is_kernel: true, kind };
         let sum = sums.entry(key).or_default();
         sum.declare(&work, 1);
@@ -239,7 +239,7 @@ fn add_range<'p>(
         trust.without_kernels += 1;
         return;
     }
-    let kind = WorkKind::of(work);
+    let kind = WorkKind::from_work(work);
     let at = sums.iter().position(|(known, _)| *known == kind).unwrap_or_else(|| {
         sums.push((kind, Sum::default()));
         sums.len() - 1
@@ -296,7 +296,7 @@ impl fmt::Display for Roofline {
         let layout = Layout::from_formatter(f);
         writeln!(f, "roofline: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
         if self.points.is_empty() {
-            let hint = "say flops and bytes of ranges, or of paths and kernels";
+            let hint = "declare flops and bytes of ranges, or of paths and kernels";
             writeln!(f, "no range declared work: {hint}")?;
         } else {
             writeln!(f, "{}", self.table().text(1, layout))?;
@@ -368,7 +368,7 @@ impl Roofline {
             );
         }
         if self.points.iter().any(|point| point.devices > 1) {
-            notes.push("the roofs are those of one device: time on several is added".to_owned());
+            notes.push("the roofs are of one device, but the time covers several".to_owned());
         }
         notes.push(format!("trust: {}", self.trust));
         notes

@@ -65,7 +65,7 @@ impl Targets {
     }
 
     /// Sets the target of a value.
-    pub fn with(mut self, kind: ScoreKind, target: Target) -> Self {
+    pub fn with_target(mut self, kind: ScoreKind, target: Target) -> Self {
         self.of.insert(kind, target);
         self
     }

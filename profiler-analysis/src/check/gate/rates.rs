@@ -45,12 +45,12 @@ impl Pool {
         pool
     }
 
-    fn of(&self, workload: &str, variant: &str) -> Drawer {
+    fn drawer(&self, workload: &str, variant: &str) -> Drawer {
         Drawer(self.runs[&(workload.to_owned(), variant.to_owned())].clone())
     }
 }
 
-/// The run of a line: what `Run::of` makes of its profile, but for single kernels.
+/// The run of a line: what `Run::from_profile` makes of its profile, but for single kernels.
 fn run(columns: &[&str], cells: &[&str]) -> Run {
     let mut wall = WallRun::default();
     let mut parts: BTreeMap<String, Part> = BTreeMap::new();
@@ -127,8 +127,10 @@ fn comparisons(
     let pools = pools();
     let is_same = before == after;
     let mut random = fastrand::Rng::with_seed(42);
-    let mut drawers: Vec<[Drawer; 2]> =
-        pools.iter().map(|pool| [pool.of(workload, before), pool.of(workload, after)]).collect();
+    let mut drawers: Vec<[Drawer; 2]> = pools
+        .iter()
+        .map(|pool| [pool.drawer(workload, before), pool.drawer(workload, after)])
+        .collect();
     let mut drawn = Vec::new();
     let mut spent = 0;
     while drawn.len() < of && spent < drawers.len() {
@@ -153,7 +155,7 @@ fn comparisons(
 fn compared([before, after]: &[Vec<Run>; 2]) -> WallChange {
     let side = |runs: &[Run]| {
         let walls: Vec<WallRun> = runs.iter().map(|run| run.wall.clone().unwrap()).collect();
-        WallSide::of(&walls, true)
+        WallSide::from_runs(&walls, true)
     };
     change([&side(before), &side(after)], &Compare::new(), None, None)
 }

@@ -96,7 +96,7 @@ pub(super) fn sampled<'a>(
         };
         let mut values = Vec::new();
         let mut until = None;
-        for stretch in counter_track::of(&track, most) {
+        for stretch in counter_track::track_segments(&track, most) {
             if let Some(end) = until.filter(|end| *end < stretch.start) {
                 values.push((end, 0.0));
             }

@@ -21,23 +21,23 @@ pub(super) trait Dialect {
 
     /// The process id of a device.
     fn pid(&self, device: u32) -> u64;
-    fn range(&self, row: usize) -> Said<'_>;
-    fn call(&self, row: usize) -> Said<'_>;
-    fn operation(&self, row: usize) -> Said<'_>;
+    fn range(&self, row: usize) -> SliceText<'_>;
+    fn call(&self, row: usize) -> SliceText<'_>;
+    fn operation(&self, row: usize) -> SliceText<'_>;
 
     /// The slice of a range's work on a stream, if the format has one.
-    fn projection(&self, _row: usize) -> Option<Said<'_>> {
+    fn projection(&self, _row: usize) -> Option<SliceText<'_>> {
         None
     }
 }
 
-pub(super) struct Said<'a> {
+pub(super) struct SliceText<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) category: &'static str,
     pub(super) args: Args<'a>,
 }
 
-impl Said<'_> {
+impl SliceText<'_> {
     fn slice(&self, track: (u64, u64), span: Span) -> Event<'_> {
         let event = Event::new("X", &self.name, track, span.start);
         let event = Event { dur: Some(Micros(span.ns())), ..event };

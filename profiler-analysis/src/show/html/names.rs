@@ -40,7 +40,7 @@ impl Names {
             return row;
         }
         let row = self.strings.len() as NameRow;
-        self.strings.push(kept(name));
+        self.strings.push(shortened(name));
         self.rows.insert(name.to_owned(), row);
         row
     }
@@ -51,7 +51,7 @@ impl Names {
 }
 
 /// A name, without its middle if it is too long.
-fn kept(name: &str) -> String {
+fn shortened(name: &str) -> String {
     // Each character has at least a byte.
     if name.len() <= LONGEST {
         return name.to_owned();
@@ -80,6 +80,6 @@ mod tests {
         assert_eq!(strings[..2], ["a", "b"]);
         assert!(strings[2].contains("[… 5905 of 10001 characters left out …]"), "{}", strings[2]);
         assert!(strings[2].starts_with("ää") && strings[2].ends_with("zz"));
-        assert_eq!(kept(&"ä".repeat(LONGEST)), "ä".repeat(LONGEST));
+        assert_eq!(shortened(&"ä".repeat(LONGEST)), "ä".repeat(LONGEST));
     }
 }

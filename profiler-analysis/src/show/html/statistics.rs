@@ -106,7 +106,7 @@ pub(super) struct Busy {
 
 impl Busy {
     /// By device, with at most `most` gaps. Operations are in the order of their starts.
-    pub(super) fn of(profile: &Profile, most: usize) -> BTreeMap<u32, Busy> {
+    pub(super) fn by_device(profile: &Profile, most: usize) -> BTreeMap<u32, Busy> {
         let timed = profile.operations().map(|operation| {
             let time = operation.start().zip(operation.gpu_time());
             let time = time

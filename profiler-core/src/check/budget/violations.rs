@@ -121,11 +121,7 @@ impl Section {
     }
 
     pub(super) fn no_profile() -> Self {
-        Self::plain(
-            NO_PROFILE,
-            EVERY_BUDGET,
-            "cannot be known: there is no run to look at".to_owned(),
-        )
+        Self::plain(NO_PROFILE, EVERY_BUDGET, "cannot be known: there is no run".to_owned())
     }
 
     pub(super) fn incomplete(run: &str, health: &str) -> Self {

@@ -86,7 +86,7 @@ impl Kept {
         self.fitted(series, window_ns, before)
     }
 
-    /// Same as [`within`](Self::within), for the last session: removes all rows.
+    /// Same as [`window`](Self::window), for the last session: removes all rows.
     pub(crate) fn take_within(&mut self, window_ns: (u64, u64), before: Lost) -> Series {
         let Series { head, .. } = &self.series;
         let empty = Series::new(head.device, head.source, head.interval_ns, Vec::new());

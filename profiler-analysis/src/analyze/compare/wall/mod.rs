@@ -182,7 +182,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn of(
+    fn new(
         sides: [&[f64]; 2],
         compare: &Compare,
         variation: f64,
@@ -268,7 +268,7 @@ pub(crate) fn change(
     let walls = sides.map(|side| &side.processes_ns[..side.processes_ns.len().min(MOST)]);
     let variation =
         compare.run_variation.unwrap_or_else(|| before.variation().max(after.variation()));
-    let bounds = Bounds::of(walls, compare, variation, &mut Ranks::default());
+    let bounds = Bounds::new(walls, compare, variation, &mut Ranks::default());
     let unbounded = Factor { ratio: 1.0, low: 0.0, high: f64::INFINITY };
     let mut bounds =
         bounds.unwrap_or(Bounds { factor: unbounded, is_measured: false, fewest: None });

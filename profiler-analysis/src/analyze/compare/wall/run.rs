@@ -47,7 +47,7 @@ pub(crate) struct WallRun {
 pub(crate) struct ProcessKey(Option<(Option<String>, u32, Option<u64>)>);
 
 impl ProcessKey {
-    pub(crate) fn of(profile: &Profile) -> Self {
+    pub(crate) fn from_profile(profile: &Profile) -> Self {
         let info = profile.recording_info();
         let key = |id| (info.boot_id.clone(), id, info.process_started);
         Self(info.process_id.map(key))
@@ -83,7 +83,7 @@ pub(crate) fn by_process(groups: &[Vec<usize>], of_runs: &[f64]) -> Vec<f64> {
 impl WallRun {
     /// Costs as much as [`Clock::new`] and a pass over operations. The keys belong to the nodes of
     /// the profile's tree.
-    pub(crate) fn of(profile: &Profile, keys: &[RangeKey]) -> Self {
+    pub(crate) fn new(profile: &Profile, keys: &[RangeKey]) -> Self {
         let clock = Clock::new(profile, &Thresholds::new());
         let devices = clock.devices() as f64;
         // By node of the tree; the first entry is outside any range.
@@ -131,7 +131,7 @@ impl WallRun {
             active_ns: time_in_windows(windows, active) as f64,
             parts,
             session: SessionTime::new(windows, on_gpu),
-            process: ProcessKey::of(profile),
+            process: ProcessKey::from_profile(profile),
         }
     }
 
@@ -159,7 +159,7 @@ pub(crate) struct WallSide {
 
 impl WallSide {
     /// With `is_session`, wall times cover the sessions, else the recorded activity.
-    pub(crate) fn of(runs: &[WallRun], is_session: bool) -> Self {
+    pub(crate) fn from_runs(runs: &[WallRun], is_session: bool) -> Self {
         let runs_ns: Vec<f64> = runs.iter().map(|run| run.ns(is_session)).collect();
         let mut sorted: Vec<&WallRun> = runs.iter().collect();
         sorted.sort_by(|a, b| a.ns(is_session).total_cmp(&b.ns(is_session)));
