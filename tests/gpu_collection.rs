@@ -521,10 +521,10 @@ fn a_handler_sees_calls_and_resources() {
 fn this_crate_makes_no_driver_calls() {
     let gpu = warm();
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
-    let told = seen.clone();
+    let reported = seen.clone();
     let callbacks = Callbacks::new(move |callback| {
         if let Callback::Driver(call) = callback {
-            told.lock().unwrap().push(call.name().to_owned());
+            reported.lock().unwrap().push(call.name().to_owned());
         }
     });
     let config = Config::new().callbacks(callbacks.driver_all());

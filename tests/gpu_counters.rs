@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     harness::run(&[
-        ("the_chip_tells_its_metrics_and_passes", metrics_of_the_chip),
+        ("chip_lists_its_metrics_and_passes", metrics_of_the_chip),
         ("scalar_flops_are_counted_exactly", scalar_flops),
         ("dram_bytes_are_those_of_arithmetic", dram_bytes),
         ("a_bf16_gemm_counts_its_operations_in_one_pass", gemm),
@@ -587,7 +587,9 @@ fn nvprof_rows() {
     let profiler = bench.profiler(&[FFMA]);
     let mut text = String::new();
     for row in nvprof::ROWS {
-        let told = match RangeProfiler::builder(&bench.library).metrics(row.today.iter().copied()) {
+        let outcome = match RangeProfiler::builder(&bench.library)
+            .metrics(row.today.iter().copied())
+        {
             _ if row.today.is_empty() => row.note.to_owned(),
             builder => match builder.build() {
                 Ok(profiler) => {
@@ -603,7 +605,7 @@ fn nvprof_rows() {
                 Err(error) => format!("refused: {error}"),
             },
         };
-        text.push_str(&format!("{}: {told}\n", row.name));
+        text.push_str(&format!("{}: {outcome}\n", row.name));
     }
     save("nvprof.txt", &text);
     // A machine may have no NVLink.

@@ -13,8 +13,8 @@ mod diseases;
 
 fn main() -> ExitCode {
     harness::run_optimized(&[
-        ("every_disease_has_its_name", every_disease_has_its_name),
-        ("every_disease_is_named_first_and_gone_when_cured", every_disease_is_named),
+        ("every_anti_pattern_has_its_name", every_anti_pattern_has_its_name),
+        ("every_anti_pattern_ranks_first_before_and_is_absent_after", every_disease_is_named),
     ])
     .exit_code()
 }
@@ -29,7 +29,7 @@ fn record(disease: AntiPattern, cured: bool) -> Profile {
     profile
 }
 
-fn every_disease_has_its_name() {
+fn every_anti_pattern_has_its_name() {
     for (disease, (name, _)) in AntiPattern::ALL.into_iter().zip(diseases::DISEASES) {
         assert_eq!(disease.name(), name);
     }

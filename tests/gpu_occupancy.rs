@@ -16,9 +16,9 @@ use profiler_core::Profiler;
 
 fn main() -> ExitCode {
     harness::run(&[
-        ("the_limits_of_the_device_are_what_cuda_says", limits_of_the_device),
-        ("a_thousand_shapes_have_the_occupancy_that_cuda_says", a_thousand_shapes),
-        ("launches_that_were_recorded_have_the_occupancy_that_cuda_says", recorded_launches),
+        ("limits_of_the_device_match_cuda", limits_of_the_device),
+        ("occupancy_of_a_thousand_shapes_matches_cuda", a_thousand_shapes),
+        ("occupancy_of_recorded_launches_matches_cuda", recorded_launches),
     ])
     .exit_code()
 }

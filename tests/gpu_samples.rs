@@ -25,11 +25,11 @@ const GIB: f64 = (1 << 30) as f64;
 
 fn main() -> ExitCode {
     harness::run(&[
-        ("ranges_have_the_bytes_they_moved_and_the_parts_they_used", ranges),
-        ("what_nvml_says_is_on_the_same_clock", nvml),
+        ("ranges_have_their_bytes_and_busy_units", ranges),
+        ("nvml_samples_are_on_the_session_clock", nvml),
         ("a_small_recording_is_saved_for_replay", small),
         ("the_session_samples_while_another_one_is_on", two_sessions),
-        ("sampling_beside_a_session_costs_what_is_stated", costs),
+        ("sampling_during_a_session_has_the_stated_cost", costs),
     ])
     .exit_code()
 }
@@ -108,7 +108,7 @@ fn save(name: &str, text: &str) {
     }
 }
 
-/// False where the counters are for administrators, or the device has none: that is told and no failure.
+/// False where the counters are for administrators, or the device has none: that is reported and no failure.
 fn can_sample(profile: &Profile) -> bool {
     let series = profile.series().find(|series| series.source() == Source::Counters).unwrap();
     match series.failure() {

@@ -154,7 +154,7 @@ fn resources_waits_nvtx_and_state() {
     // CUPTI 12.0 has no state domain, and fewer resources.
     let fake = Fake::builder().version(18).build();
     let collector = start(&fake, Config::new().callbacks(seen.callbacks().state().graph_nodes()));
-    fake.notice(2, CuptiResult::OUT_OF_MEMORY, c"not told");
+    fake.notice(2, CuptiResult::OUT_OF_MEMORY, c"not reported");
     assert!(seen.take().is_empty());
     drop(collector);
 }
@@ -379,7 +379,7 @@ fn a_kernel_of_a_graph_leads_back_to_the_word_of_its_capture() {
             Kind::GraphCreated,
             Kind::NodeCreated,
             Kind::NodeCreated,
-            // The copy that is launched, as an H200 told of it.
+            // The copy that is launched, as an H200 reported it.
             Kind::GraphCreated,
             Kind::NodeCreated,
             Kind::NodeCloned,

@@ -642,7 +642,7 @@ fn difference<K: Ord + Clone>(got: &BTreeMap<K, u64>, truth: &BTreeMap<K, u64>) 
 struct Known {
     calls: HashSet<u32>,
     records: HashSet<u32>,
-    /// Calls that owe a record, with their ends.
+    /// Calls with an expected record, with their ends.
     owing: Vec<(u32, u64)>,
 }
 
@@ -863,7 +863,7 @@ fn before_13_a_launch_that_does_not_return_holds_nothing_up_for_good() {
                 assert_eq!(collector.wait_idle().unwrap(), 1, "it was not waited for to the end");
                 collector.pause().unwrap();
                 collector.resume().unwrap();
-                // What it began before the pause may never be told to have ended.
+                // What it began before the pause may never be reported as ended.
                 let flushes = fake.flushes();
                 collector.flush().unwrap();
                 assert_eq!(fake.flushes(), flushes + 1);

@@ -834,7 +834,7 @@ fn recorded_runs_are_judged_by_a_baseline() {
     assert_eq!(judged(&["-o", baseline.to_str().unwrap()], &runs).status, 1, "it is an input");
 }
 
-/// What is lost is told, and a gate does not decide on it.
+/// Losses are reported, and a gate does not decide on an incomplete profile.
 #[test]
 fn incomplete_profile_is_noted() {
     let folder = Folder::new();
@@ -852,9 +852,9 @@ fn incomplete_profile_is_noted() {
         assert!(!profile.health().is_complete());
         profile.save(&path).unwrap();
     }
-    let told =
+    let result =
         |words: &[&dyn AsRef<OsStr>]| ran(gpuprof().args(words.iter().map(|word| word.as_ref())));
-    let report = told(&[&"report", &path]);
+    let report = result(&[&"report", &path]);
     assert_eq!((report.status, report.error.as_str()), (0, ""));
     assert!(report.text().contains("INCOMPLETE"));
     for command in ["report", "stats"] {
@@ -863,17 +863,17 @@ fn incomplete_profile_is_noted() {
             words.push(&"nvtx_sum");
         }
         let passed = words.iter().copied().chain([&whole as &dyn AsRef<OsStr>]).collect::<Vec<_>>();
-        assert_eq!(told(&passed).status, 0);
+        assert_eq!(result(&passed).status, 0);
         words.push(&path);
-        let gated = told(&words);
+        let gated = result(&words);
         assert_eq!(gated.status, 3, "{}", gated.error);
         assert!(gated.error.contains("INCOMPLETE") && !gated.out.is_empty(), "{}", gated.error);
     }
-    let stats = told(&[&"stats", &"nvtx_sum", &"--format=csv", &path]);
+    let stats = result(&[&"stats", &"nvtx_sum", &"--format=csv", &path]);
     assert!(stats.status == 0 && stats.error.contains("INCOMPLETE"), "{}", stats.error);
-    let gated = told(&[&"diff", &"--fail-above=1000000", &whole, &path]);
+    let gated = result(&[&"diff", &"--fail-above=1000000", &whole, &path]);
     assert!(gated.status == 3 && gated.error.contains("cannot be compared"), "{}", gated.error);
-    assert_eq!(told(&[&"diff", &whole, &path]).status, 0);
+    assert_eq!(result(&[&"diff", &whole, &path]).status, 0);
 }
 
 #[test]
@@ -946,8 +946,8 @@ fn unknown_diagnosis_fails_the_gate() {
         (0..100).for_each(|_| _ = fake.launch(Work::kernel(c"gemm")));
     });
     let gate = |file: &Path, more: &[&str]| {
-        let told = ran(gpuprof().args(["diagnose", "--fail-above=1000"]).args(more).arg(file));
-        (told.status, told.error)
+        let result = ran(gpuprof().args(["diagnose", "--fail-above=1000"]).args(more).arg(file));
+        (result.status, result.error)
     };
     for more in [&[][..], &["--range=batch"], &["--steps=batch"]] {
         let (status, error) = gate(&damaged, more);
@@ -1125,8 +1125,8 @@ fn an_old_recording_that_was_cut_short_is_refused() {
         let path = folder.file("cut.gpuprof", &whole[..length]);
         let message = failure_of(args([&"stats", &"nvtx_sum", &path]), 1);
         assert!(message.contains("cut.gpuprof: not a readable recording"), "{length}: {message}");
-        let is_told = message.contains("cut short") || message.contains("too few");
-        assert!(is_told, "{length}: {message}");
+        let is_reported = message.contains("cut short") || message.contains("too few");
+        assert!(is_reported, "{length}: {message}");
     }
 }
 
@@ -1620,8 +1620,8 @@ fn tensor_cores_are_shown_and_gated() {
     assert_eq!(json["tensor_core_kernels"][0]["Using TC"], "no");
     assert!(json["tensor_core_groups"].is_array());
     let file = capture();
-    let told = args([&"tensor-cores", &"--using", &"*sgemm*", &"--format", &"json", &file]);
-    assert_eq!(products(&result_of(told).json()), "using");
+    let result = args([&"tensor-cores", &"--using", &"*sgemm*", &"--format", &"json", &file]);
+    assert_eq!(products(&result_of(result).json()), "using");
     let gated = ran(gpuprof().args(args([&"tensor-cores", &"--fail-if-unused", &capture()])));
     assert_eq!(gated.status, 3);
     assert!(

@@ -64,5 +64,5 @@ fn all_the_rest_is_nothing() {
 }
 
 fn unreachable() -> u64 {
-    unreachable!("nobody looks")
+    unreachable!("no observer")
 }

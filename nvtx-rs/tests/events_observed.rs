@@ -469,8 +469,8 @@ fn call_sites_describe_only_with_a_tool_or_observer() {
     drop(SITE.range_with(|event| event.payload(Payload::U32(1))));
     drop(SITE.process_range());
     turn.switch.off();
-    drop(SITE.range_with(|_| panic!("nobody looks")));
-    drop(SITE.process_range_with(|_| panic!("nobody looks")));
+    drop(SITE.range_with(|_| panic!("no observer")));
+    drop(SITE.process_range_with(|_| panic!("no observer")));
     assert!(!SITE.is_active());
     let starts: Vec<_> = turn.lines().into_iter().filter(|line| line.contains("start")).collect();
     assert_eq!(

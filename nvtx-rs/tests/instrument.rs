@@ -258,8 +258,8 @@ fn a_dropped_future_ends_its_life() {
 
 #[test]
 fn drops_of_a_cancelled_future_are_in_its_lifetime() {
-    struct Told;
-    impl Drop for Told {
+    struct DropMark;
+    impl Drop for DropMark {
         fn drop(&mut self) {
             nvtx::mark("dropped");
         }
@@ -267,7 +267,7 @@ fn drops_of_a_cancelled_future_are_in_its_lifetime() {
     let watching = watch();
     let mut future = Box::pin(
         async {
-            let _told = Told;
+            let _mark = DropMark;
             Pause::default().await;
         }
         .in_range("cancelled"),

@@ -170,7 +170,7 @@ fn a_switch_works_again_and_again() {
 }
 
 #[test]
-fn a_panic_ends_the_ranges_that_it_leaves() {
+fn panic_ends_the_ranges_of_its_frames() {
     let _turn = turn();
     let caught = panic::catch_unwind(|| {
         let _outer = nvtx::range("outer");

@@ -710,9 +710,9 @@ fn each_poll_of_a_task_is_a_range_of_the_thread_that_polls() {
     // A future is entered at each poll, and once more to be dropped.
     assert_eq!(seen["step"], TASKS * STEPS * (YIELDS + 1 + 1));
     assert_eq!(seen["event"], TASKS * STEPS);
-    let told =
+    let expected =
         enters.0.lock().unwrap().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-    assert_eq!(seen, told);
+    assert_eq!(seen, expected);
 }
 
 #[test]

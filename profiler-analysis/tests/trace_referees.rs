@@ -66,7 +66,7 @@ fn main() {
         let run = move || test(&found.ok_or("the referee is not there")?);
         Trial::test(name, run).with_ignored_flag(ignored)
     });
-    // One stand-in at a time.
+    // One fake at a time.
     let arguments = Arguments { test_threads: Some(1), ..arguments };
     libtest_mimic::run(&arguments, trials.into()).exit();
 }

@@ -46,7 +46,7 @@ async fn give_way(turns: usize) {
 }
 
 #[test]
-fn a_task_comes_out_once_with_what_it_asked_for_on_any_thread() {
+fn task_is_reported_once_with_its_launches_on_any_thread() {
     let (_turn, keeps) = (turn(), Keeps::default());
     // The logs are taken out in the middle of everything.
     let (layer, guard) = every(Duration::from_millis(1)).build().unwrap();

@@ -81,12 +81,12 @@ fn peak(text: &str) -> Result<Peak, String> {
 
 /// `step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16`. Only the pattern may contain colons.
 fn named_work(text: &str) -> Result<NamedWork, String> {
-    let (pattern, said) = text
+    let (pattern, work_text) = text
         .rsplit_once(':')
         .filter(|(pattern, _)| !pattern.is_empty())
         .ok_or("expected NAME:WORK, as in step/gemm:flops=2e9,dtype=f32")?;
     let mut work = Work::default();
-    for part in said.split(',') {
+    for part in work_text.split(',') {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         work = match key {
             "flops" => work.with_flops(amount(key, value)?),
@@ -101,7 +101,7 @@ fn named_work(text: &str) -> Result<NamedWork, String> {
         };
     }
     if work.flops().is_none() && work.bytes().is_none() {
-        return Err(format!("{said:?} gives neither flops nor bytes"));
+        return Err(format!("{work_text:?} gives neither flops nor bytes"));
     }
     Ok(NamedWork { pattern: pattern.to_owned(), work })
 }

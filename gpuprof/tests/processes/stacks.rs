@@ -115,6 +115,6 @@ fn run_without_the_option_has_no_stacks() {
     let _ = fs::remove_file(format!("/tmp/perf-{}.map", run.out.lines().next().unwrap()));
     let profile = profile(&folder, "job");
     assert_eq!(profile.host_stacks().calls, 0);
-    // Causes are told all the same.
+    // Causes are reported nevertheless.
     assert!(!profile.idle_stacks(StackRoot::Ranges, SHORTEST).is_empty());
 }

@@ -499,7 +499,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_are_what_stands_before_each_place() {
+    fn prefixes_are_sums_before_each_index() {
         let mut rng = fastrand::Rng::with_seed(4);
         for places in 0..40 {
             let (mut prefixes, mut plain) = (Prefixes::new(places), vec![None; places]);
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_around_a_time_is_found_among_many() {
+    fn intervals_around_a_time_are_found_among_many() {
         let mut rng = fastrand::Rng::with_seed(3);
         for count in 0..40 {
             let mut overlaps = Overlaps::default();

@@ -56,7 +56,7 @@ fn find_change<'c>(
 }
 
 #[test]
-fn what_is_compared_with_itself_is_the_same() {
+fn profile_compared_with_itself_is_unchanged() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     let same = Compare::new().by_range(true).between(&profile, &profile);
     assert!(!same.counts_differ() && same.is_complete());
@@ -127,7 +127,7 @@ fn a_slower_kernel_has_a_factor_with_bounds() {
 
 /// Of the same program at most as many are called different as the confidence says.
 #[test]
-fn what_did_not_change_is_seldom_said_to() {
+fn unchanged_time_is_seldom_reported_as_changed() {
     let runs: Vec<Profile> = (0..40).map(|seed| steps(20, 50_000, seed)).collect();
     let mut clear = 0;
     for pair in runs.windows(2) {
@@ -153,7 +153,7 @@ fn of_several_runs_each_is_one_value() {
     let kernels = find_change(&comparison, Some("gemm<float>"), "", Quantity::Kernels);
     assert_eq!((kernels.before, kernels.after, kernels.varies), (4, 4, false), "of a run");
     assert!(comparison.to_string().contains("from run to run"), "{comparison}");
-    // Runs that do not do the same are told by their median.
+    // Runs with different work are shown by their median.
     let mixed = [steps(4, 50_000, 1), steps(4, 50_000, 2), steps(5, 50_000, 3)];
     let comparison = compare(&mixed[..], &mixed[2]);
     let kernels = find_change(&comparison, Some("relu"), "", Quantity::Kernels);
@@ -227,7 +227,7 @@ fn kernels_are_matched_by_name_and_shape() {
 }
 
 #[test]
-fn what_leads_is_told_when_it_moved() {
+fn moved_leader_is_reported() {
     let program = |gemm_ns: u64, copy_ns: u64| {
         record(|fake| {
             let _step = range("step");
@@ -311,7 +311,7 @@ fn a_comparison_is_read_by_machines() {
 }
 
 #[test]
-fn what_is_incomplete_says_so() {
+fn incomplete_profile_is_reported() {
     let open = {
         let fake = Fake::new();
         let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();

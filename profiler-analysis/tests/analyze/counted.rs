@@ -100,7 +100,7 @@ fn assert_near(value: Option<f64>, expected: f64) {
 }
 
 #[test]
-fn ranges_may_lie_as_deep_as_a_file_says() {
+fn ranges_may_nest_as_deep_as_a_file_states() {
     let place = |at: usize| at.checked_sub(1);
     let counted: [(&str, f64); 1] = [(TIME, 1e3)];
     let names: Vec<String> = (0..20_000).map(|at| format!("level_{at}")).collect();
@@ -191,7 +191,7 @@ fn counts_lie_at_every_level_under_the_roofs() {
 }
 
 #[test]
-fn what_is_not_counted_is_in_no_sum_of_bytes() {
+fn uncounted_work_is_in_no_sum_of_bytes() {
     let (whole, mut part) = (axpy(), axpy());
     part.retain(|(metric, _)| *metric != "lts__t_bytes.sum");
     let untimed = [(FFMA, 1.0)];
@@ -309,7 +309,7 @@ fn recorded(names: &[&'static std::ffi::CStr]) -> Profile {
 }
 
 #[test]
-fn tensor_pipes_say_where_names_are_wrong() {
+fn tensor_pipes_correct_wrong_names() {
     let profile = recorded(&[
         c"sm90_xmma_gemm_bf16bf16_bf16f32_f32_nn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
         c"ampere_sgemm_128x64_nn",
@@ -364,7 +364,7 @@ fn tensor_pipes_say_where_names_are_wrong() {
 }
 
 #[test]
-fn a_type_that_is_not_that_of_the_name_is_told() {
+fn type_that_differs_from_the_name_is_reported() {
     let profile = recorded(&[c"ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn"]);
     let fp16 = "sm__ops_path_tensor_src_fp16.sum";
     let counts = [(TIME, 10.0), (fp16, 5.0), (BF16, 0.0)];
@@ -384,7 +384,7 @@ fn runs_with_other_kernels_are_refused() {
     let error = CountedKernels::new(&profile, counts).unwrap_err().to_string();
     assert!(error.contains("1 kernels were counted") && error.contains("has 2"), "{error}");
 
-    // Recorded and counted in turn, never beside each other; the stand-in has no counters of kernels.
+    // Recorded and counted in turn, never beside each other; the fake has no counters of kernels.
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let counters = RangeProfiler::builder(&library).metric("fake__0.sum").build().unwrap();
@@ -421,7 +421,7 @@ fn a_busy_pipe_without_operations_is_no_tensor_core() {
 
 /// Kernels whose work is known to the last operation, recorded and counted on an H200.
 #[test]
-fn a_card_counted_what_was_declared() {
+fn counts_of_a_gpu_match_the_declared_work() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/counted");
     let profile = Profile::load(format!("{folder}/bound.gpuprof")).unwrap();
     let text = std::fs::read_to_string(format!("{folder}/bound.json")).unwrap();

@@ -317,7 +317,7 @@ fn operations_without_timestamps_are_in_the_tables_and_not_in_the_timeline() {
 }
 
 #[test]
-fn what_a_program_says_of_ranges_is_on_the_page() {
+fn range_labels_are_on_the_page() {
     let fake = Fake::new();
     let profile = record(&fake, || {
         let _range = nvtx::event("said").color(nvtx::Color::RED).payload(17u64).range();
@@ -394,7 +394,7 @@ impl io::Write for Full {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_is_an_error_that_says_why() {
+fn unwritable_page_is_an_error_with_its_reason() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     let page = profile.to_html();
     for room in [0, 10, page.len() / 2, page.len() - 1] {

@@ -268,7 +268,7 @@ fn classes_of_a_profile_add_up_to_its_kernels() {
 
 #[cfg(feature = "nsys")]
 #[test]
-fn a_training_run_of_pytorch_is_told_apart() {
+fn kernels_of_a_pytorch_run_are_classified() {
     let file = "/../tests/captures/train-h200.sqlite";
     let profile =
         profiler_analysis::nsys::read(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();

@@ -37,7 +37,7 @@ fn error(path: impl AsRef<Path>) -> Error {
 }
 
 #[test]
-fn a_training_run_is_what_nsys_says_of_it() {
+fn training_run_matches_nsys() {
     let profile = profiler_analysis::nsys::read(train()).unwrap();
     profile.health().assert_complete();
     let info = profile.recording_info();
@@ -185,7 +185,7 @@ const KEPT: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn what_is_read_is_written_as_it_was() {
+fn capture_round_trips() {
     let folder = Folder::new();
     let mut files = vec![train()];
     for seed in 100..110 {
@@ -219,7 +219,7 @@ fn what_is_read_is_written_as_it_was() {
 }
 
 #[test]
-fn random_captures_of_several_processes_come_back_as_they_were_made() {
+fn random_captures_of_several_processes_round_trip() {
     let folder = Folder::new();
     for seed in 0..60 {
         let path = folder.file(&format!("{seed}.sqlite"));
@@ -248,7 +248,7 @@ fn summary(profile: &Profile) -> Vec<(String, u64, u128, Totals)> {
 }
 
 #[test]
-fn a_live_profile_is_the_same_when_it_was_a_capture() {
+fn live_profile_round_trips_through_a_capture() {
     let fake = Fake::new();
     let [profile, _] = support::record(&fake, || {
         for step in 0..3_u32 {
@@ -275,9 +275,9 @@ fn a_live_profile_is_the_same_when_it_was_a_capture() {
     });
     let folder = Folder::new();
     let path = folder.file("live.sqlite");
-    let mut told = Vec::new();
-    profile.write_nsys(&path, |progress| told.push(progress)).unwrap();
-    let last = told.last().unwrap();
+    let mut reported = Vec::new();
+    profile.write_nsys(&path, |progress| reported.push(progress)).unwrap();
+    let last = reported.last().unwrap();
     assert_eq!(last.rows, last.of);
     let again = profiler_analysis::nsys::read(&path).unwrap();
     again.health().assert_complete();
@@ -317,7 +317,7 @@ fn a_live_profile_is_the_same_when_it_was_a_capture() {
 
 /// What a real recording knows beyond what the store keeps, and its process and calendar time, of which older ones know nothing.
 #[test]
-fn what_records_say_of_kernels_and_versions_is_written() {
+fn kernel_and_version_facts_are_written() {
     let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = Folder::new();
     let path = folder.file("quickstart.sqlite");
@@ -361,21 +361,21 @@ fn what_records_say_of_kernels_and_versions_is_written() {
     assert_eq!(versions(&again), versions(&profile));
     assert!(versions(&again).0 > 0);
 
-    // CUPTI told of cuMemAlloc and cuMemFree twice.
+    // CUPTI reported cuMemAlloc and cuMemFree twice.
     let path = folder.file("kinds.sqlite");
     let profile = Profile::load(recordings.join("tests/recordings/kinds-130001.gpuprof")).unwrap();
     profile.write_nsys(&path, |_| ()).unwrap();
     let memory = profile.memory().unwrap();
     let sum =
         |of: fn(&profiler_core::query::DeviceMemory<'_>) -> u64| memory.iter().map(of).sum::<u64>();
-    let told = sum(|memory| memory.allocations + memory.frees);
-    assert!(told > 3 && sum(|memory| memory.repeated_records) > 3, "{memory:?}");
-    assert_eq!(number(&path, "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS"), told as i64);
-    assert_eq!(profile.memory_events().count() as u64, told);
+    let reported = sum(|memory| memory.allocations + memory.frees);
+    assert!(reported > 3 && sum(|memory| memory.repeated_records) > 3, "{memory:?}");
+    assert_eq!(number(&path, "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS"), reported as i64);
+    assert_eq!(profile.memory_events().count() as u64, reported);
 }
 
 #[test]
-fn a_capture_says_which_process_it_was_and_when_it_began() {
+fn capture_contains_process_and_start_time() {
     let fake = Fake::new();
     let before = std::time::SystemTime::now();
     let [profile, _] = support::record(&fake, || {
@@ -410,7 +410,7 @@ fn a_capture_says_which_process_it_was_and_when_it_began() {
 }
 
 #[test]
-fn a_call_of_the_runtime_api_stands_for_the_driver_call_it_makes() {
+fn runtime_call_replaces_its_driver_call() {
     let fake = Fake::new();
     let config = cupti::Config::new().runtime_calls(true).add_kind(cupti::ActivityKind::MEMORY2);
     let profiler =
@@ -438,7 +438,7 @@ fn a_call_of_the_runtime_api_stands_for_the_driver_call_it_makes() {
 }
 
 #[test]
-fn what_is_no_capture_is_said() {
+fn file_that_is_no_capture_is_an_error() {
     let folder = Folder::new();
     let missing = error(folder.file("missing"));
     assert!(!missing.is_format() && missing.to_string().contains("No such file"), "{missing}");
@@ -494,7 +494,7 @@ fn a_damaged_capture_is_an_error_or_counted() {
 }
 
 #[test]
-fn processes_of_several_machines_are_told_apart() {
+fn processes_of_several_machines_are_distinct() {
     let folder = Folder::new();
     // The same process, thread and correlation id on three machines.
     let machine = |machine: i64| (machine << 48) + (global(9, 9) - (1 << 48));
@@ -646,7 +646,7 @@ fn tables_and_columns_that_are_not_there_are_empty() {
 }
 
 #[test]
-fn graphs_managed_memory_and_diagnostics_are_told() {
+fn graphs_managed_memory_and_diagnostics_are_read() {
     let folder = Folder::new();
     let (pid, tid) = (global(9, 0), global(9, 9));
     let profile = read(&folder, &format!(

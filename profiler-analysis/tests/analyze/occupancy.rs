@@ -33,7 +33,7 @@ fn answers() -> Vec<Answer> {
 }
 
 #[test]
-fn occupancy_is_what_cuda_says() {
+fn occupancy_matches_cuda() {
     let answers = answers();
     assert!(answers.len() >= 1000, "{} answers", answers.len());
     let mut limiters = BTreeSet::new();

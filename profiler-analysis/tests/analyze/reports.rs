@@ -126,7 +126,7 @@ fn a_capture_that_we_wrote_has_the_same_reports() {
 }
 
 #[test]
-fn a_recording_has_the_same_reports_when_it_was_a_capture() {
+fn reports_of_a_recording_match_those_of_its_capture() {
     let path =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
     let recorded = Profile::load(path).unwrap();

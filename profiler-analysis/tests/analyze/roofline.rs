@@ -199,7 +199,7 @@ fn the_work_of_a_future_is_held_against_all_its_polls() {
 }
 
 #[test]
-fn what_is_left_out_is_counted() {
+fn omitted_work_is_counted() {
     let fake = Fake::new();
     for profile in record(&fake, || {
         drop(nvtx::event("nothing ran").flops(1u64).range());
@@ -249,7 +249,7 @@ fn one_path_has_a_point_for_each_type() {
 }
 
 #[test]
-fn work_can_be_said_afterwards() {
+fn work_can_be_declared_afterwards() {
     let profile = Profile::load(BUNDLED).unwrap();
     let peaks = profile.peaks(None).unwrap();
     assert_eq!(peaks.device(), "NVIDIA H200");
@@ -318,7 +318,7 @@ fn ceilings_are_those_of_the_records() {
 }
 
 #[test]
-fn points_know_their_share_of_what_was_measured() {
+fn points_have_their_share_of_the_measured_peak() {
     let fake = Fake::new();
     let peaks =
         ten().with_measured_bandwidth(0.8e12).with_measured_flops(Dtype::F32, Pipe::Vector, 5e12);
@@ -336,7 +336,7 @@ fn points_know_their_share_of_what_was_measured() {
 }
 
 #[test]
-fn json_has_what_the_table_has() {
+fn json_matches_the_table() {
     let fake = Fake::new();
     for profile in record(&fake, || {
         let work = Work::new(1_000_000, 1_000_000).with_dtype(Dtype::F32);
@@ -395,7 +395,7 @@ fn names_are_text_in_pictures_and_pages() {
 
 /// Elements that are opened are closed, in order.
 #[test]
-fn pictures_are_whole_whatever_the_numbers() {
+fn plots_are_complete_for_any_numbers() {
     let fake = Fake::new();
     for profile in record(&fake, || {
         for (flops, bytes) in
@@ -460,7 +460,7 @@ fn a_capture_gives_the_same() {
 /// What `examples/roofline.rs --times 10` saved on an H200. `ncu` counted the same operations there for every launch, and bytes
 /// within 1.1 % of those declared.
 #[test]
-fn a_recording_of_counted_kernels_lies_where_it_lay() {
+fn counted_kernels_of_a_recording_keep_their_position() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/roofline-h200.gpuprof");
     let profile = Profile::load(file).unwrap();
     profile.health().assert_complete();

@@ -60,7 +60,7 @@ const DISEASES: [(&str, &[ScoreKind]); 9] = [
 ];
 
 #[test]
-fn every_disease_is_marked_and_its_cured_twin_is_not() {
+fn every_anti_pattern_is_flagged_and_its_fix_is_not() {
     for (name, own) in DISEASES {
         let [ill, cured] = ["ill", "cured"]
             .map(|state| load(&format!("../tests/recordings/diseases/{name}-{state}.gpuprof")))
@@ -85,7 +85,7 @@ fn every_disease_is_marked_and_its_cured_twin_is_not() {
 
 /// Shares of the clock that a disease is not made of stay good: a mark is no accident.
 #[test]
-fn a_disease_is_marked_for_itself_alone() {
+fn anti_pattern_flags_only_its_own_value() {
     use ScoreKind::{Communication, Copy, Host, Launch, Loading, Synchronization};
     for (name, own) in DISEASES {
         let ill = load(&format!("../tests/recordings/diseases/{name}-ill.gpuprof")).scorecard();
@@ -202,7 +202,7 @@ fn hidden_copies_of_no_weight_are_unknown_with_the_reason() {
 }
 
 #[test]
-fn of_nothing_nothing_is_known() {
+fn empty_profile_has_unknown_values() {
     let profile = record(|_| ());
     let card = profile.scorecard();
     check(&card);
@@ -235,7 +235,7 @@ fn a_few_operations_are_no_verdict() {
 
 /// What is missing looks like an idle GPU: nothing that is of the clock is marked.
 #[test]
-fn of_an_incomplete_recording_the_clock_says_nothing() {
+fn incomplete_recording_has_no_clock_value() {
     let path = "../tests/recordings/diseases/launch-bound-ill.gpuprof";
     let mut bytes = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let needle = b"\"dropped_by_cupti\":0";

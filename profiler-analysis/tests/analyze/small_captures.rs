@@ -314,7 +314,7 @@ fn start_end_ranges_have_the_work_of_their_thread_by_time() {
 }
 
 #[test]
-fn start_end_ranges_overlap_end_elsewhere_and_stay_open() {
+fn start_end_ranges_overlap_end_on_other_threads_or_remain_open() {
     let mut capture = Capture::new().gpu();
     let launch = |capture: &mut Capture, thread, at: i64| {
         capture.launch_of(thread, ("k", "k"), at * MS, (at * MS + 10 * US, at * MS + 110 * US));

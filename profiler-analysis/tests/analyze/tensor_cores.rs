@@ -1,4 +1,4 @@
-//! Tensor cores by operation, kernel and scope: of the stand-in, whose work is known, and of what was recorded on a GPU.
+//! Tensor cores by operation, kernel and scope: of the fake, whose work is known, and of what was recorded on a GPU.
 
 use cupti::fake::{Fake, Work};
 use nvtx::Dtype;
@@ -65,7 +65,7 @@ const NAMES: &[(&str, TcUse, Confidence)] = &[
 ];
 
 #[test]
-fn names_say_whether_a_kernel_uses_tensor_cores() {
+fn names_reveal_tensor_core_use() {
     let classifier = Classifier::new();
     for (name, tensor_cores, confidence) in NAMES {
         let of = TensorCoreUse::from_kernel(name, &classifier);
@@ -78,8 +78,8 @@ fn names_say_whether_a_kernel_uses_tensor_cores() {
     let of = TensorCoreUse::from_kernel("elementwise_s884", &classifier);
     assert_eq!((of.tensor_cores, of.because), (TcUse::NotUsing, "elementwise"));
 
-    let told = classifier.tensor_cores("STEP_*", true).tensor_cores("step_17", false);
-    let of = TensorCoreUse::from_kernel("step_17", &told);
+    let declared = classifier.tensor_cores("STEP_*", true).tensor_cores("step_17", false);
+    let of = TensorCoreUse::from_kernel("step_17", &declared);
     assert_eq!((of.tensor_cores, of.because), (TcUse::Using, "declared by the program"));
     let plain = Classifier::new().rule("k", KernelClass::Gemm).tensor_cores("k", false);
     assert!(TensorCoreUse::from_kernel("k", &plain).is_plain_product);
@@ -153,12 +153,12 @@ fn modelled() -> TensorCores {
     let ((), profile) = profiler.record(|| model(&fake)).unwrap();
     profile.health().assert_complete();
     let capability = profile.recording_info().devices[0].compute_capability;
-    assert!(capability >= (8, 0), "the stand-in has tensor cores: {capability:?}");
+    assert!(capability >= (8, 0), "the fake has tensor cores: {capability:?}");
     profile.tensor_cores()
 }
 
 #[test]
-fn operations_fare_as_their_ranges_and_kernels_say() {
+fn operations_are_classified_by_ranges_and_kernels() {
     use TcRemedy::{AllowTf32, PadShape};
     let tensor_cores = modelled();
     let op = |path: &str| -> &TcOp {

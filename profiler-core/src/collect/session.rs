@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_segment_has_the_collection_while_it_runs() {
+    fn work_after_a_segment_keeps_the_collection() {
         let fake = Fake::new();
         let (has_begun, begun) = std::sync::mpsc::channel();
         let (has_run, run) = std::sync::mpsc::channel();

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn tag_of_an_earlier_recording_is_told_from_an_unknown_one() {
+    fn tag_of_an_earlier_recording_differs_from_an_unknown_one() {
         let tag = |log, slot| RangeTag::new(log, slot).map_or(0, |tag| tag.0);
         let owner =
             |of| Owner::resolve(of, &(5..), |tag| (tag.slot() < 3).then_some((tag.slot(), false)));

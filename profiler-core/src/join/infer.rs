@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(count(&store, range), 1);
     }
 
-    /// A server whose threads all wait in a range: nothing can be said, and that is found out at once.
+    /// A server whose threads all wait in a range: nothing can be inferred, and that is detected at once.
     #[test]
     #[ignore = "needs the clock: bash .ci/run thorough"]
     fn thousands_of_waiting_threads_cost_no_more_than_a_few() {

@@ -585,7 +585,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_may_have_several_records_stay_until_they_are_settled() {
+    fn calls_with_several_records_are_held_until_complete() {
         let mut join = StreamingJoin::new(0, 10);
         for (name, has_many) in [("cuMemcpyPeerAsync", true), ("cuMemcpyDtoDAsync_v2", false)] {
             let function = cupti::DriverFunction::by_name(name).unwrap_or(cupti::DriverFunction(0));

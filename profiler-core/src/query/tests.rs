@@ -162,7 +162,7 @@ fn filters_select_matching_operations() {
 }
 
 #[test]
-fn a_window_holds_what_started_while_it_was_open() {
+fn window_contains_work_started_within_it() {
     let mut found = 0;
     for (seed, made, profile) in programs(300) {
         // The range that began last; of several at once, the one with the higher number.
@@ -631,7 +631,7 @@ fn event(is_allocation: bool, at: u64, address: u64, bytes: u64, kind: u8) -> Ev
 }
 
 #[test]
-fn memory_in_use_is_what_was_allocated_and_not_freed() {
+fn memory_in_use_is_allocated_minus_freed() {
     let mut with_leaks = 0;
     for seed in 0..300 {
         let mut rng = Rng::with_seed(seed);
@@ -789,21 +789,21 @@ fn nodes_are_walked_from_the_outside_in() {
 /// CUPTI may write two records for one allocation or free.
 #[test]
 fn duplicate_memory_records_count_once() {
-    let told = |is_allocation, at, address, correlation_id| Event {
+    let event = |is_allocation, at, address, correlation_id| Event {
         correlation_id,
         ..event(is_allocation, at, address, 64, 3)
     };
     let memory = vec![
-        told(true, 1, 0x10, 1),
-        told(true, 2, 0x10, 1),
-        told(false, 3, 0x10, 2),
-        told(false, 4, 0x10, 2),
+        event(true, 1, 0x10, 1),
+        event(true, 2, 0x10, 1),
+        event(false, 3, 0x10, 2),
+        event(false, 4, 0x10, 2),
         // The same address again.
-        told(true, 5, 0x10, 3),
-        told(true, 6, 0x10, 3),
-        told(true, 7, 0x20, 4),
-        told(false, 8, 0x30, 5),
-        told(false, 9, 0x30, 5),
+        event(true, 5, 0x10, 3),
+        event(true, 6, 0x10, 3),
+        event(true, 7, 0x20, 4),
+        event(false, 8, 0x30, 5),
+        event(false, 9, 0x30, 5),
     ];
     let store = Tables { memory, ..Tables::default() };
     let profile = profile_of(store);
@@ -818,7 +818,7 @@ fn duplicate_memory_records_count_once() {
 }
 
 #[test]
-fn a_tree_holds_what_its_branches_hold() {
+fn tree_sums_its_branches() {
     for (seed, made, profile) in programs(200) {
         let tree = profile.query().kernels().tree();
         let kernels = || made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);

@@ -256,7 +256,7 @@ fn launch(fake: &Fake, count: u64, each: Duration) {
 /// A planted rise of 200 us a launch after the first window is measured, and at the present rate it is more than the budget.
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
-fn dearer_launches_are_measured_and_end_windows() {
+fn slower_launches_are_measured_and_end_windows() {
     let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &sampling().budget(0.05).watch(Duration::ZERO));
     let (cheap, dear) = (Duration::from_micros(20), Duration::from_micros(220));
@@ -293,7 +293,7 @@ fn dearer_launches_are_measured_and_end_windows() {
     );
 }
 
-/// A budget that dearer launches could exceed has them watched first.
+/// If slower launches could exceed a budget, they are watched first.
 #[test]
 fn the_first_window_waits_for_the_watch_and_for_the_declared_load() {
     let (_turn, fake) = (turn(), crate::fake::fake());
@@ -455,14 +455,14 @@ fn intervals_of_real_work_contain_the_truth_as_often_as_they_say() {
     assert!((0.94..=0.96).contains(&mean), "{mean}");
 }
 
-/// Units of a decode loop until the session has compared them. CUPTI makes them `dearer`, as it does launches of graphs.
-fn compared(fake: &Fake, service: &AlwaysOnSession, dearer: Duration) -> AlwaysOnReport {
+/// Units of a decode loop until the session has compared them. CUPTI makes them slower by `rise`, as it does launches of graphs.
+fn compared(fake: &Fake, service: &AlwaysOnSession, rise: Duration) -> AlwaysOnReport {
     let late = Instant::now() + Duration::from_secs(60);
     loop {
         for _ in 0..50 {
             let _unit = service.unit("decode");
             fake.launch(Work::kernel(c"node"));
-            let attached = if fake.is_subscribed() { dearer } else { Duration::ZERO };
+            let attached = if fake.is_subscribed() { rise } else { Duration::ZERO };
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(400) + attached {
                 std::hint::spin_loop();
@@ -483,7 +483,7 @@ fn comparing() -> AlwaysOn {
         .baseline(Duration::from_millis(300))
 }
 
-/// CUPTI's first call makes each unit 100 us dearer, a fifth: that is measured, exceeds the budget, and the report says what to do.
+/// CUPTI's first call makes each unit 100 us slower, a fifth: that is measured, exceeds the budget, and the report says what to do.
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn the_cost_of_the_first_call_is_measured_by_units_and_counts() {
@@ -513,7 +513,7 @@ fn the_cost_of_the_first_call_is_measured_by_units_and_counts() {
     }
 }
 
-/// Logged calls make each unit 100 us dearer, a fifth, as in a service at saturation: they are not logged until few units come.
+/// Logged calls make each unit 100 us slower, a fifth, as in a service at saturation: they are not logged until few units come.
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
 fn calls_are_not_logged_while_that_costs_more_than_the_budget() {

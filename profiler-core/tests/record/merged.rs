@@ -267,7 +267,7 @@ fn recordings_of_other_boots_without_collectives_are_refused_with_the_reason() {
 }
 
 #[test]
-fn processes_of_one_id_stay_apart() {
+fn processes_with_equal_ids_remain_distinct() {
     let [first, second] = two();
     let merged = [as_process(&first, 7), as_process(&second, 7)];
     let profile = Profile::from_recordings(merged).unwrap();

@@ -256,7 +256,7 @@ impl Dependencies<'_> {
         let mut on_path = tables::filled(false, self.graph.edges.len());
         let (mut length, mut unexplained) = (0, 0);
         let mut latest = tables::filled(u64::MAX, self.graph.times.len());
-        for windows in stretches(windows) {
+        for windows in contiguous_windows(windows) {
             let whole = merged(&windows);
             let (edges, reached) = self.walk(&whole);
             let time = self.interval(&whole);
@@ -492,7 +492,7 @@ impl Dependencies<'_> {
 
 /// Groups windows by process and by continuity: consecutive windows, each starting at the end of
 /// the previous one, have one path.
-pub(super) fn stretches(windows: &[Window]) -> Vec<Vec<Window>> {
+pub(super) fn contiguous_windows(windows: &[Window]) -> Vec<Vec<Window>> {
     let mut windows = windows.to_vec();
     windows.sort_by_key(|window| window.process);
     let goes_on = |a: &Window, b: &Window| a.process == b.process && a.end == b.start;

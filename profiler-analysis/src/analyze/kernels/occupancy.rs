@@ -201,7 +201,7 @@ mod tests {
 
     /// By hand, from the tables of CUDA's programming guide.
     #[test]
-    fn blocks_are_limited_by_what_runs_out_first() {
+    fn blocks_are_limited_by_the_scarcest_resource() {
         use Limiter::{Blocks, Registers, SharedMemory, Warps};
         assert_eq!(blocks_of((9, 0), needs(256, 32, 0)), (8, vec![Warps, Registers]));
         assert_eq!(blocks_of((9, 0), needs(32, 16, 0)), (32, vec![Blocks]));

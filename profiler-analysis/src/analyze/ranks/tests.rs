@@ -715,7 +715,7 @@ fn stragglers_are_named_amid_the_jitter_of_a_real_run() {
 }
 
 #[test]
-fn rank_that_is_missing_is_said_and_the_others_are_compared() {
+fn missing_rank_is_reported_and_the_others_compared() {
     let mut simulation = Simulation::new(4);
     simulation.plant = Some((1, Plant::Sleep, 400 * US));
     simulation.without = Some(3);

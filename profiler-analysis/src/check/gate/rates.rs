@@ -212,7 +212,7 @@ fn of_two_hundred_comparisons_of_the_same_two_are_alarms_at_most() {
 fn one_run_a_side_is_wrong_where_a_run_was_interrupted() {
     let alarms = alarms(1);
     assert!(alarms.len() <= 8, "{}", alarms.join("\n"));
-    assert!(alarms.iter().all(|said| said.contains("if processes differ by at most")));
+    assert!(alarms.iter().all(|text| text.contains("if processes differ by at most")));
 }
 
 /// The outcomes of gates on so many runs a side, with this effect for all times.

@@ -143,7 +143,7 @@ fn the_interval_is_that_of_the_tables() {
 /// of 1,140 gates. They share sessions, so they are not independent; the text also has the number
 /// of processes with an alarm.
 #[test]
-fn of_a_thousand_gates_on_what_did_not_change_one_percent_fail_at_most() {
+fn unchanged_program_fails_at_most_one_percent_of_gates() {
     let samples = Samples::read();
     let baselines = Baselines::write(&samples, "null");
     let mut pairs: Vec<(usize, usize, usize)> = (0..PROCESSES)
@@ -166,20 +166,20 @@ fn of_a_thousand_gates_on_what_did_not_change_one_percent_fail_at_most() {
         }
     }
     let (low, high) = interval(alarms, 1000);
-    let said = format!(
+    let text = format!(
         "{alarms} of 1000 fail ({:.2} % to {:.2} %), {slower} of them as slower, in {} of {PROCESSES} processes; {:.2} runs each",
         100.0 * low,
         100.0 * high,
         alarmed.iter().filter(|alarmed| **alarmed).count(),
         runs as f64 / 1000.0,
     );
-    println!("{said}");
-    assert!(alarms <= 10, "{said}");
+    println!("{text}");
+    assert!(alarms <= 10, "{text}");
 }
 
 /// The same with three looks, on all sessions of a process.
 #[test]
-fn of_what_did_not_change_nothing_fails_on_a_larger_budget() {
+fn unchanged_program_never_fails_on_a_larger_budget() {
     let samples = Samples::read();
     let baselines = Baselines::write(&samples, "large");
     let mut alarms = 0;
@@ -221,12 +221,12 @@ fn a_kernel_with_five_percent_more_work_is_seen_in_ninety_five_of_a_hundred() {
             of_kernels.retain(|name| *name != kernel);
             others += of_kernels.len();
         }
-        let said = format!(
+        let text = format!(
             "{variant}: {failed} of 100 fail, {named} as slower; {others} other kernels are called slower; {:.2} runs each",
             runs as f64 / 100.0
         );
-        println!("{said}");
-        assert!(failed >= 95 && others <= 1, "{said}");
+        println!("{text}");
+        assert!(failed >= 95 && others <= 1, "{text}");
     }
 }
 
@@ -361,8 +361,8 @@ fn errors_are_as_rare_as_the_rate_beside_the_limit() {
             }
         }
         let of = PROCESSES * PROCESSES;
-        let said = format!("{kernel}: of {of} each {passed} pass, {slower} are called slower");
-        println!("{said}");
-        assert!(passed * 100 <= of && slower * 100 <= of, "{said}");
+        let text = format!("{kernel}: of {of} each {passed} pass, {slower} are called slower");
+        println!("{text}");
+        assert!(passed * 100 <= of && slower * 100 <= of, "{text}");
     }
 }

@@ -71,11 +71,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_held_once_and_one_that_is_too_long_says_so() {
+    fn name_is_stored_once_and_long_ones_are_marked() {
         let mut names = Names::default();
         assert_eq!([names.row("a"), names.row("b"), names.row("a")], [0, 1, 0]);
         let long = |middle: &str| format!("{}{middle}{}", "ä".repeat(5_000), "z".repeat(5_000));
-        assert_eq!([names.row(&long("1")), names.row(&long("2"))], [2, 3], "told apart");
+        assert_eq!([names.row(&long("1")), names.row(&long("2"))], [2, 3], "distinct");
         let strings = names.into_strings();
         assert_eq!(strings[..2], ["a", "b"]);
         assert!(strings[2].contains("[… 5905 of 10001 characters left out …]"), "{}", strings[2]);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_is_busy_once_and_gaps_are_counted() {
+    fn overlapping_time_is_busy_once() {
         let time = |start_ns, end_ns| Some(Interval { start_ns, end_ns });
         let all = [
             (0, false, time(10, 20)),

@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counters_name_says_what_its_values_are() {
+    fn name_of_a_counter_contains_its_semantics() {
         let of = |name: &str| {
             let metric = metric(name);
             (metric.label, metric.unit, metric.kind)

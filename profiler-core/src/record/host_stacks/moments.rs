@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_were_looked_at_end_in_the_middle_between_looks() {
+    fn sampled_waits_end_midway_between_samples() {
         let waiting = Seen::Waited(3, 1);
         let seen = [
             (110, waiting),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_that_were_dropped_are_told_of() {
+    fn dropped_moments_are_counted() {
         let mut moments = Moments::new(true);
         (0..MOST as u64 + 1).for_each(|at| moments.add(at, Seen::Ran(1 + at as u32 % 2)));
         assert!(moments.seen.len() <= MOST);

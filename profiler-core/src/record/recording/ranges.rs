@@ -868,8 +868,8 @@ mod tests {
             start.fields = &fields;
             thread.collect_details(&start);
             thread.write_details(i as u64);
-            let said = thread.events.as_ref().map_or(0, Writer::len) - next;
-            assert!((2..=entries_of(&fields)).contains(&said));
+            let logged = thread.events.as_ref().map_or(0, Writer::len) - next;
+            assert!((2..=entries_of(&fields)).contains(&logged));
         }
         let held: usize = thread.shared.texts.lock().texts.iter().map(|text| text.len()).sum();
         assert!(held < VALUES / 2, "{held}");

@@ -70,9 +70,9 @@ impl Segment {
         let last_id = all.map(|call| call.correlation_id).reduce(later);
         let calls = collected.calls.iter().map(|thread| thread.calls.len());
         let runtime_calls = collected.runtime_calls.iter().map(|thread| thread.calls.len());
-        let said = ranges.iter().map(|thread| thread.entries.len() + thread.events.len());
+        let of_threads = ranges.iter().map(|thread| thread.entries.len() + thread.events.len());
         Self {
-            entries: calls.chain(runtime_calls).chain(said).sum::<usize>() as u64,
+            entries: calls.chain(runtime_calls).chain(of_threads).sum::<usize>() as u64,
             until_ns: collected.window_ns.1,
             answered_ns,
             settled_ns: collected.pending_from_ns.unwrap_or(collected.window_ns.1),
