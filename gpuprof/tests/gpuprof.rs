@@ -1096,7 +1096,7 @@ fn file_that_is_no_profile_is_identified() {
     let message = message(&long);
     assert!(message.len() < 2500, "{}", message.len());
     let odd = folder.file("two\nlines\x1b[31m", b"?");
-    assert!(failure_of(args([&"report", &odd]), 1).contains("is no profile"));
+    assert!(failure_of(args([&"report", &odd]), 1).contains("is not a known profile format"));
     let bytes = OsStr::new("no-\u{fffd}");
     assert!(failure_of(args([&"report", &bytes]), 1).contains("there is no file"));
 }

@@ -334,7 +334,7 @@ fn a_killed_process_that_kept_its_last_part_is_named() {
     program.send("raise 9");
     let run = program.end();
     assert_eq!((run.status, run.signal), (None, Some(9)), "{}", run.error);
-    assert!(run.error.contains("was cut off before it wrote the last part"), "{}", run.error);
+    assert!(run.error.contains("was cut off before it wrote its last part"), "{}", run.error);
     assert!(!run.error.contains("no process used the GPU"), "{}", run.error);
 }
 

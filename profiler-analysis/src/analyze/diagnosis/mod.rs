@@ -315,7 +315,7 @@ impl<'a> Diagnoser<'a> {
             let phases = self.judge_phases();
             let steady = self.steady(&phases);
             let verdict = phases.first().map_or_else(|| self.whole(), |first| &first.verdict);
-            let is_asked = !verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
+            let is_asked = !verdict.inconclusive.is_some_and(Inconclusive::is_without_verdict);
             if is_asked {
                 // Without the thread, the message is dropped.
                 let _ = send.send(steady.clone());
@@ -501,7 +501,7 @@ impl<'a> Diagnoser<'a> {
     }
 
     fn findings_of(&self, run: &Run<'_>, verdict: &Verdict) -> Vec<Finding> {
-        if verdict.inconclusive.is_some_and(Inconclusive::says_nothing) {
+        if verdict.inconclusive.is_some_and(Inconclusive::is_without_verdict) {
             return Vec::new();
         }
         let mut found = run.serial_streams();

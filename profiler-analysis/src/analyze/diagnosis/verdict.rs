@@ -133,7 +133,7 @@ pub enum Inconclusive {
 
 impl Inconclusive {
     /// True if the evidence is too weak for any statement.
-    pub(crate) fn says_nothing(self) -> bool {
+    pub(crate) fn is_without_verdict(self) -> bool {
         !matches!(self, Self::NoSingleCause { .. } | Self::Collectives { .. })
     }
 }
@@ -396,7 +396,7 @@ impl Run<'_> {
         let overhead = ratio(overhead, clock_ns);
         let reached = |bottleneck| share(bottleneck).min(estimate(bottleneck).reach);
         let inconclusive = self.inconclusive(numbers.operations, overhead, decided, &reached);
-        if inconclusive.is_some_and(Inconclusive::says_nothing) {
+        if inconclusive.is_some_and(Inconclusive::is_without_verdict) {
             causes.clear();
         }
         let cause = |bottleneck: Bottleneck| {

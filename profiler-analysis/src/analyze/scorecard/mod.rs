@@ -225,7 +225,7 @@ impl Card<'_> {
 
     /// A share of the clock; unreliable if the diagnosis is inconclusive.
     fn of_clock(&self, value: f64, note: String) -> Known {
-        match self.verdict.inconclusive.filter(|why| why.says_nothing()) {
+        match self.verdict.inconclusive.filter(|why| why.is_without_verdict()) {
             Some(Inconclusive::Incomplete) => {
                 Doubtful(value, "records are missing, which looks like an idle GPU".to_owned())
             }
