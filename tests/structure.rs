@@ -1,5 +1,6 @@
-//! What the compiler does not check of the workspace's structure: files that import each other in a circle, stages that use later
-//! ones, `unsafe` beyond the C boundary, raw pointers in safe functions, long files, names and words that were given up.
+//! What the compiler does not check of the workspace's structure: files that import each other in a
+//! circle, stages that use later ones, `unsafe` beyond the C boundary, raw pointers in safe
+//! functions, long files, names and words that were given up.
 //!
 //! All of it is read from the source text, so a violation is named by file and line.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
@@ -7,7 +8,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders and files of a package in the order of the data's flow: each uses those before it alone.
+/// The folders and files of a package in the order of the data's flow: each uses those before it
+/// alone.
 const STAGES: [(&str, &[&str]); 2] = [
     (
         "profiler-core",
@@ -437,9 +439,10 @@ fn pointer_violations(file: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// The groups of files of one crate that import each other, directly or through others. A file imports those it declares, and
-/// not the one that declares it: `lib.rs` and a folder's `mod.rs` may have what their files share. A name that `lib.rs`
-/// re-exports is an import of its file, and any other name of the root one of `main.rs`.
+/// The groups of files of one crate that import each other, directly or through others. A file
+/// imports those it declares, and not the one that declares it: `lib.rs` and a folder's `mod.rs`
+/// may have what their files share. A name that `lib.rs` re-exports is an import of its file, and
+/// any other name of the root one of `main.rs`.
 fn import_circles(files: &[(String, String)]) -> Vec<Vec<String>> {
     let module = |file: &str| {
         let inner = file.split_once("/src/").map_or(file, |(_, inner)| inner);
@@ -510,7 +513,8 @@ fn import_circles(files: &[(String, String)]) -> Vec<Vec<String>> {
     circles
 }
 
-/// Every path that follows `root::`, of groups too: of `root::{a, b::{c, d}}` these are `a`, `b::c` and `b::d`.
+/// Every path that follows `root::`, of groups too: of `root::{a, b::{c, d}}` these are `a`, `b::c`
+/// and `b::d`.
 fn paths(code: &str, root: &str) -> Vec<(usize, Vec<String>)> {
     fn tree<'a>(
         mut rest: &'a str,
@@ -594,7 +598,8 @@ fn code_of(text: &str) -> String {
     text.lines().map(code).collect()
 }
 
-/// The sources of all packages, and the pages at the root and in `docs`, but for the change log and this file.
+/// The sources of all packages, and the pages at the root and in `docs`, but for the change log and
+/// this file.
 fn texts() -> Vec<(String, String)> {
     let packages =
         LIBRARIES.into_iter().chain([PROGRAM, "examples", "benches", "tests", "frameworks"]);
@@ -610,7 +615,8 @@ fn sources(library: &str) -> Vec<(String, String)> {
     files_in(&format!("{library}/src"), &["rs"], true)
 }
 
-/// The files of a folder with these extensions, with those of its folders if `is_deep`, but for builds.
+/// The files of a folder with these extensions, with those of its folders if `is_deep`, but for
+/// builds.
 fn files_in(folder: &str, extensions: &[&str], is_deep: bool) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut folders: Vec<PathBuf> = vec![root.join(folder)];

@@ -41,7 +41,7 @@
 //! [`Query::device`](profiler_core::query::Query::device).
 //!
 //! # CUDA
-//! A program that is linked with PyTorch's CUDA build loads `libtorch_cuda.so` only if the linker must keep it, since no
+//! A program that is linked with PyTorch's CUDA build loads `libtorch_cuda.so` only if the linker is made to keep it, since no
 //! symbol of it is used; without it `tch::Cuda::is_available()` is false. The linker keeps it with
 //! `RUSTFLAGS="-C link-arg=-Wl,--no-as-needed -C link-arg=-ltorch_cuda"`, or it is loaded by `LD_PRELOAD`.
 

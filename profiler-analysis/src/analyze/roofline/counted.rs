@@ -26,8 +26,8 @@ use crate::analyze::kernels::{as_text, name_if_known};
 /// Relative difference above which tables report declared and counted work as different.
 pub(super) const TOLERANCE: f64 = 0.1;
 
-/// Counted work of ranges or kernels under the roofs of a device. Made by [`CountedRoofline::from_measured`],
-/// [`Roofline::counted`] and [`CountedKernels::roofline`].
+/// Counted work of ranges or kernels under the roofs of a device. Made by
+/// [`CountedRoofline::from_measured`], [`Roofline::counted`] and [`CountedKernels::roofline`].
 ///
 /// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
