@@ -122,8 +122,8 @@ impl Builder {
 /// let profiler = RangeProfiler::builder(&library).set(Set::Memory).build()?; // on the current context
 /// println!("{}", profiler.plan()); // how often the work will run
 /// let measured = profiler.measure(|ranges| {
-///     ranges.within("forward", forward);
-///     ranges.within("backward", backward);
+///     ranges.run_in("forward", forward);
+///     ranges.run_in("backward", backward);
 /// })?;
 /// println!("{measured}");
 /// let read = measured.range("forward").and_then(|range| range.value("dram__bytes_read.sum"));
