@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     harness::run(&[
         ("chip_lists_its_metrics_and_passes", metrics_of_the_chip),
         ("scalar_flops_are_counted_exactly", scalar_flops),
-        ("dram_bytes_are_those_of_arithmetic", dram_bytes),
+        ("dram_bytes_match_arithmetic", dram_bytes),
         ("a_bf16_gemm_counts_its_operations_in_one_pass", gemm),
         ("a_range_counts_its_parts_and_its_own", nested),
         ("ranges_of_the_program_are_counted", ranges_of_the_program),
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         ("ranges_that_differ_from_run_to_run_are_an_error", differing),
         ("misuse_is_named", misuse),
         ("kernels_are_counted_one_by_one", kernels),
-        ("counts_that_are_kept_come_to_the_same_values", save_counts),
+        ("saved_counts_evaluate_to_the_same_values", save_counts),
         ("ranges_beyond_the_capacity_are_counted", too_many),
         ("every_set_can_be_counted", sets),
         ("every_metric_that_nvprof_had_has_a_value_or_a_reason", nvprof_rows),

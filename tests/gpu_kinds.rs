@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         ("managed_memory_reports_its_pages", managed_memory),
         ("copies_between_devices_name_both", copies_between_devices),
         ("calls_are_tied_to_an_id_of_the_program", external_ids),
-        ("waits_made_from_calls_are_those_of_cupti", waits_from_calls),
+        ("waits_made_from_calls_match_cupti", waits_from_calls),
         ("ranges_that_cupti_records_enclose_their_kernels", markers),
     ])
     .exit_code()

@@ -17,7 +17,7 @@ fn the_bundled_recording_is_complete() {
 /// What `nsys stats -r nvtx_gpu_proj_sum` says of the same program run under nsys on the same machine, in its columns
 /// "Range Instances" and "Total GPU Ops".
 #[test]
-fn operations_per_range_are_those_that_nsys_counts() {
+fn operations_per_range_match_nsys() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     for (range, instances, operations) in [
         ("batch", 20, 440),

@@ -250,9 +250,9 @@ impl fmt::Display for Warning {
             ),
             Self::NewerThanKnown { version } => write!(
                 f,
-                "CUPTI {version} is newer than {}.{}, the newest that this version of cupti-rs was compared with: \
-                 records that \
-                 differ in length are read as far as they are known; a CUPTI of that release is the safe choice",
+                "CUPTI {version} is newer than {}.{}, the newest that this version of cupti-rs \
+                 was compared with: records that differ in length are read as far as they are \
+                 known; a CUPTI of that release is the safe choice",
                 NEWEST.0, NEWEST.1
             ),
             Self::SeveralMapped { files } => {

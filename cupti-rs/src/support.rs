@@ -288,9 +288,9 @@ impl Support {
             advice.push(
                 "For hardware counters ask an administrator to load the kernel module with \
                  NVreg_RestrictProfilingToAdminUsers=0 (a line \"options nvidia \
-                 NVreg_RestrictProfilingToAdminUsers=0\" in \
-                 /etc/modprobe.d, then a reboot), or to give the process CAP_SYS_ADMIN (of a container: \
-                 --cap-add=SYS_ADMIN); records do not need it."
+                 NVreg_RestrictProfilingToAdminUsers=0\" in /etc/modprobe.d, then a reboot), or \
+                 to give the process CAP_SYS_ADMIN (of a container: --cap-add=SYS_ADMIN); records \
+                 do not need it."
                     .into(),
             );
         }

@@ -73,7 +73,7 @@ fn each_pass_is_a_run_of_its_own() {
 }
 
 #[test]
-fn each_level_takes_all_passes_anew() {
+fn each_level_repeats_all_passes() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let profiler = RangeProfiler::builder(&library)
@@ -512,7 +512,7 @@ fn sealed(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn counts_that_are_kept_come_to_the_same_values() {
+fn saved_counts_evaluate_to_the_same_values() {
     let fake = Fake::new();
     let (profiler, data) = counted_twice(&fake);
     assert!(!fake.counts());

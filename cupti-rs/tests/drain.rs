@@ -852,7 +852,7 @@ fn before_13_a_launch_of_a_graph_waits_for_a_flush() {
 }
 
 #[test]
-fn before_13_a_launch_that_does_not_return_holds_nothing_up_for_good() {
+fn blocked_launch_before_13_delays_no_other_work() {
     let fake = Fake::builder().version(26).build();
     let config = Config::new().drain_timeout(Duration::from_millis(200));
     let mut collector = start(&fake, &config);

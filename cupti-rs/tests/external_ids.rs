@@ -97,7 +97,7 @@ fn ids_require_records_of_calls() {
 }
 
 #[test]
-fn from_12_8_on_calls_without_a_record_are_tied_to_nothing() {
+fn calls_without_a_record_have_no_external_id_from_12_8_on() {
     for (version, expected) in [(25, 1), (26, 0)] {
         let fake = Fake::builder().version(version).build();
         let library = fake.library().unwrap();

@@ -106,9 +106,8 @@ struct Written<'c> {
 fn more_runs(runs: usize, paired: bool) -> String {
     let paired = if paired { " --paired" } else { "" };
     format!(
-        "record {runs} runs of each side, and compare them with `gpuprof diff{paired} --before B1.gpuprof ... \
-         B{runs}.gpuprof \
-         --after A1.gpuprof ... A{runs}.gpuprof`"
+        "record {runs} runs of each side, and compare them with `gpuprof diff{paired} --before \
+         B1.gpuprof ... B{runs}.gpuprof --after A1.gpuprof ... A{runs}.gpuprof`"
     )
 }
 

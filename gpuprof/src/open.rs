@@ -111,9 +111,9 @@ fn hand_over(
     profile.export(Export::new(format), &mut content)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| {
         Failure::Error(format!(
-            "cannot serve the profile on port {port} of this machine: {error}; end the program that uses the port, \
-             or write a file with \
-             `gpuprof convert` and open that in the viewer"
+            "cannot serve the profile on port {port} of this machine: {error}; end the program \
+             that uses the port, or write a file with `gpuprof convert` and open that in the \
+             viewer"
         ))
     })?;
     let port = listener.local_addr()?.port();
@@ -160,9 +160,8 @@ fn serve(listener: &TcpListener, served: &Served<'_>, until: Instant) -> Result<
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if Instant::now() >= until {
                     return Err(Failure::Error(format!(
-                        "no browser fetched the profile within {} s: open the printed address at once, or write a \
-                         file with \
-                         `gpuprof convert`",
+                        "no browser fetched the profile within {} s: open the printed address at \
+                         once, or write a file with `gpuprof convert`",
                         FETCH_TIMEOUT.as_secs()
                     )));
                 }

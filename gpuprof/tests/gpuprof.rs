@@ -152,7 +152,7 @@ fn recorded(folder: &Folder, name: &str, work: impl FnOnce(&Fake)) -> PathBuf {
 // --- what it prints ---
 
 #[test]
-fn a_report_is_that_of_the_library_for_either_kind_of_file() {
+fn a_report_matches_the_library_for_either_kind_of_file() {
     for (file, profile) in [
         (recording(), Profile::load(recording()).unwrap()),
         (capture(), profiler_analysis::nsys::read(capture()).unwrap()),

@@ -293,7 +293,7 @@ fn capture(folder: &Folder, name: &str, change: &str) -> PathBuf {
 /// Clocks that go back, runs without any time, and captures with long names: every command ends, as text for people and
 /// as files for programs.
 #[test]
-fn clocks_that_go_back_hang_nothing() {
+fn backward_clocks_do_not_hang() {
     let folder = Folder::new();
     let back = folder.0.join("back.gpuprof");
     // Of format 2, without checksums.

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn first_ranges_that_race_find_one_tool_and_all_reach_it() {
+    fn racing_first_ranges_attach_one_tool() {
         play(Kind::Tool, || {
             let other = thread::spawn(|| drop(range("other")));
             drop(range("one"));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn first_ranges_that_race_find_once_that_there_is_no_tool() {
+    fn racing_first_ranges_search_for_a_tool_once() {
         play(Kind::None, || {
             let other = thread::spawn(|| drop(range("other")));
             drop(range("one"));

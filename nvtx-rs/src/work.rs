@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn names_round_trip() {
         for dtype in Dtype::ALL {
             assert_eq!(Dtype::named(dtype.name()), Some(dtype));
             assert!(dtype.name().len() <= 8);

@@ -117,7 +117,7 @@ fn ranges_ended_out_of_order_are_distinguished() {
 }
 
 #[test]
-fn names_arrive_as_they_were_given() {
+fn names_are_delivered_unchanged() {
     let _turn = turn();
     let long = "x".repeat(1 << 20);
     for name in ["", "größe ∑ 核 🚀", "a\0b", &long] {

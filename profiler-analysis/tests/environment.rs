@@ -210,7 +210,7 @@ fn without_the_variable_nothing_is_done() {
 }
 
 #[test]
-fn a_word_that_is_not_understood_is_named_and_nothing_is_recorded() {
+fn unknown_word_is_named_and_nothing_is_recorded() {
     let kept = folder::Folder::new();
     let folder = kept.0.as_path();
     let output = run("program", "report=r.txt,sav=x", false, folder);

@@ -87,7 +87,7 @@ fn place(range: Option<Range<'_>>) -> Option<(String, i64)> {
 }
 
 #[test]
-fn operations_and_their_ranges_are_those_of_the_profile() {
+fn operations_and_their_ranges_match_the_profile() {
     let mut with_range = 0;
     let mut captured = 0;
     for (name, profile) in profiles() {
@@ -145,7 +145,7 @@ fn operations_and_their_ranges_are_those_of_the_profile() {
 }
 
 #[test]
-fn samples_are_those_of_the_profile() {
+fn samples_match_the_profile() {
     let profile = support::sampled();
     let folder = Folder::new();
     profile.write_parquet(&folder.0, &whole()).unwrap();
@@ -184,7 +184,7 @@ fn samples_are_those_of_the_profile() {
 /// Every table of the SQLite file, with every column, row and cell.
 #[cfg(feature = "nsys")]
 #[test]
-fn tables_are_those_of_the_sqlite_file() {
+fn tables_match_the_sqlite_file() {
     use rusqlite::{Connection, types::Value};
 
     let mut profiles = profiles();

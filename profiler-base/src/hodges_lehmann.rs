@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distribution_is_that_of_all_orders() {
+    fn the_distribution_matches_all_orders() {
         // Every choice of 4 positions out of 9 for the later values.
         let (m, n) = (4, 5);
         let mut counted = vec![0.0; m * n + 1];
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_those_of_the_tables() {
+    fn ranks_match_the_tables() {
         let mut ranks = Ranks::default();
         // Critical values of Mann and Whitney's U for a tail of 0.025, each one less than the rank of the bound.
         for (m, n, critical) in [(4, 4, 0), (5, 8, 6), (10, 10, 23), (8, 15, 29), (20, 20, 127)] {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_those_of_the_tables_of_the_sign_test() {
+    fn ranks_match_the_tables_of_the_sign_test() {
         // Critical values of the two-sided sign test at 5 %, each one less than the rank.
         for (count, critical) in [(6, 0), (8, 0), (9, 1), (12, 2), (20, 5), (25, 7), (100, 39)] {
             assert_eq!(bound_rank(count, 0.025), Some(critical + 1), "{count}");

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics_are_those_of_the_textbook() {
+    fn statistics_match_the_textbook() {
         let times = vec![40, 15, 50, 20, 35];
         for (statistic, expected) in [
             (Statistic::Min, 15),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn deviations_are_those_of_a_sample() {
+    fn deviations_are_sample_deviations() {
         let ns = Duration::from_nanos;
         let times = Statistics::of_ns(vec![4, 2, 5, 4, 4, 9, 7, 5]);
         // Squares of 3, 1, 1, 1, 0, 0, 2, 4 from the mean of 5: 32, of 7.

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_stands_before_the_body_and_the_rest_is_the_same() {
+    fn guard_precedes_an_otherwise_unchanged_body() {
         let item = |guard: &str| {
             printed(&format!(
                 "#[inline] pub(crate) unsafe extern \"C\" fn f<'a, T, const N: usize>(x: &'a T) \

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_the_name_may_stand_elsewhere() {
+    fn word_of_a_rule_may_occur_anywhere_in_the_name() {
         let item = "fn parse(test: GpuTest) -> Result<(), parse::Error> {}";
         let tokens = gpu_test(TokenStream::new(), item.parse().unwrap()).to_string();
         let head = "#[::core::prelude::v1::test] fn parse() -> Result<(), parse::Error>";

@@ -754,7 +754,7 @@ fn plugin_without_a_recording_enables_nothing() {
 /// `profiler_v4.h` and `profiler_v5.h`, as in `src/include/plugin/profiler` of NCCL.
 #[test]
 #[ignore = "needs NCCL's headers: NCCL_PROFILER_HEADERS names their folder"]
-fn layouts_are_those_of_nccls_headers() {
+fn layouts_match_nccls_headers() {
     let headers = env::var_os("NCCL_PROFILER_HEADERS").unwrap();
     let run = Run::new();
     for version in [4, 5] {
@@ -946,7 +946,7 @@ fn calls_alone_are_recorded_where_no_window_may_open() {
 }
 
 #[test]
-fn settings_of_windows_are_those_of_the_variable() {
+fn settings_of_windows_match_the_variable() {
     let wait_for = |settings: &str, steps: usize| {
         let run = Run::new().option("start", "range=step");
         let run = run.option("always-on", settings);

@@ -369,10 +369,10 @@ impl CompleteArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "gpuprof stats [OPTIONS] <NAME>... <FILE>\n       gpuprof stats [list] [FILE]",
-    after_help = "NAME may be several, also with commas between them, or `all`. As with nsys, `:base` or `:mangled` \
-                  after \
-                  a name chooses the names of kernels, and `:nvtx-name` puts their range before them. Without a NAME: \
-                  the list of reports, and with a FILE how many rows each has."
+    after_help = "NAME may be several, also with commas between them, or `all`. As with nsys, \
+                  `:base` or `:mangled` after a name chooses the names of kernels, and \
+                  `:nvtx-name` puts their range before them. Without a NAME: the list of reports, \
+                  and with a FILE how many rows each has."
 )]
 pub(crate) struct StatsArgs {
     #[command(flatten)]
@@ -579,11 +579,9 @@ pub(crate) struct DiffArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Several runs of one program on one machine, judged together. Undecided quantities fail too \
-                  (status 3). A \
-                  baseline is a file for version control: --update writes it, a review accepts it."
-)]
+#[command(after_help = "Several runs of one program on one machine, judged together. Undecided \
+                  quantities fail too (status 3). A baseline is a file for version control: \
+                  --update writes it, a review accepts it.")]
 pub(crate) struct GateArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs<GateFormat>,

@@ -34,7 +34,7 @@ fn sh(folder: &Folder, options: &[&str], script: &str) -> Ran {
 }
 
 #[test]
-fn the_status_is_that_of_the_program() {
+fn the_status_matches_the_program() {
     let folder = Folder::new();
     for (script, status) in [("true", 0), ("false", 1), ("exit 3", 3), ("exit 255", 255)] {
         let ran = sh(&folder, &["--quiet"], script);
@@ -54,7 +54,7 @@ fn a_signal_that_ends_the_program_ends_gpuprof() {
 }
 
 #[test]
-fn input_output_and_error_are_those_of_the_program() {
+fn standard_streams_belong_to_the_program() {
     let folder = Folder::new();
     let mut child = command(&folder, &["-q"], &["sh", "-c", "cat; echo wrong >&2"]);
     child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -536,7 +536,7 @@ fn long_name_is_written_once_per_use() {
 }
 
 #[test]
-fn ten_thousand_ranges_in_each_other_are_all_there() {
+fn ten_thousand_nested_ranges_are_recorded() {
     const DEPTH: usize = 10_000;
     let fake = fake();
     let profile = record(&fake, || {

@@ -114,7 +114,7 @@ fn the_columns_of_a_real_recording_are_its_ranges_calls_and_operations() {
 }
 
 #[test]
-fn tables_and_summary_are_those_of_the_report() {
+fn tables_and_summary_match_the_report() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     let data = data_of(&profile);
     let totals = profile.totals();
@@ -180,7 +180,7 @@ fn tables_and_summary_are_those_of_the_report() {
 
 /// Pieces, their gaps and the time of kernels are each device's clock, as the diagnosis divides it.
 #[test]
-fn the_clock_of_the_page_is_that_of_the_diagnosis() {
+fn the_clock_of_the_page_matches_the_diagnosis() {
     for bytes in [RECORDING, SERIAL] {
         let profile = Profile::from_bytes(bytes).unwrap();
         let data = data_of(&profile);

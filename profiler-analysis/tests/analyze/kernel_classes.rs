@@ -207,7 +207,7 @@ fn names_that_libraries_give_their_kernels_are_known() {
 }
 
 #[test]
-fn no_rule_stands_behind_one_that_takes_all_of_its_names() {
+fn no_rule_is_shadowed_by_an_earlier_one() {
     let classifier = Classifier::new();
     let rules: Vec<&Rule> = classifier.rules().collect();
     let mut hidden = Vec::new();

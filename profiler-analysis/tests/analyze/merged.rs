@@ -238,7 +238,7 @@ fn clock_of_a_diagnosis_counts_no_time_of_other_processes() {
 }
 
 #[test]
-fn period_of_a_step_is_that_of_its_process() {
+fn period_of_a_step_matches_its_process() {
     let profile = on_one();
     let steps = profile.steps("step");
     let ends =

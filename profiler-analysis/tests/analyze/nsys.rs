@@ -557,7 +557,7 @@ fn a_million_operations_are_written_in_three_seconds() {
 
 /// Three processes that see one GPU as device 0 are one GPU; if one of them sees another as its device 0 they are two.
 #[test]
-fn an_ordinal_that_is_two_gpus_gives_no_verdict() {
+fn ordinal_of_two_gpus_gives_no_verdict() {
     use profiler_analysis::diagnosis::Inconclusive;
     let folder = Folder::new();
     let family = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures/family-h200.sqlite");

@@ -378,7 +378,7 @@ fn shuffled(from: &Path, to: &Path, seed: u64) {
 }
 
 #[test]
-fn the_order_of_rows_means_nothing() {
+fn row_order_is_irrelevant() {
     let folder = Folder::new();
     let mut files: Vec<PathBuf> =
         ["one-h200", "family-h200", "managed-h200", "whole-graphs-h200", "train-h200"]

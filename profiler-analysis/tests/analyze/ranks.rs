@@ -81,7 +81,7 @@ fn clocks_of_hosts_are_aligned_by_the_ends_of_real_collectives() {
 
 /// The skew of each late collective is that of the kernels before it on both GPUs, which the ranks' recordings time alone.
 #[test]
-fn skew_is_that_of_the_kernels_before() {
+fn skew_matches_the_kernels_before() {
     let profile = job();
     let ends = |process: u32| -> Vec<Duration> {
         let spins = profile.kernels().filter(|kernel| {

@@ -52,7 +52,7 @@ fn differences(ours: &str, theirs: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_report_is_that_of_nsys_in_every_cell() {
+fn every_report_matches_nsys_in_every_cell() {
     let mut found = Vec::new();
     for (name, without) in CAPTURES.into_iter().zip(WITHOUT_FILE) {
         let profile = capture(name);
@@ -72,7 +72,7 @@ fn every_report_is_that_of_nsys_in_every_cell() {
 }
 
 #[test]
-fn every_rule_is_that_of_nsys_in_every_cell() {
+fn every_rule_matches_nsys_in_every_cell() {
     let mut found = Vec::new();
     for name in CAPTURES {
         let profile = capture(name);

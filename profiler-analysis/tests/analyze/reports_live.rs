@@ -99,7 +99,7 @@ fn launches_that_did_not_wait_have_a_deviation_of_zero_alone() {
 }
 
 #[test]
-fn ranges_on_the_gpu_are_those_of_their_launches() {
+fn ranges_on_the_gpu_match_their_launches() {
     let fake = Fake::new();
     let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));
     let projected = profile.reports().nvtx_gpu_proj_sum();

@@ -273,7 +273,7 @@ fn work_can_be_declared_afterwards() {
 }
 
 #[test]
-fn ceilings_are_those_of_the_records() {
+fn ceilings_match_the_records() {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let mut peaks = ten();
@@ -439,7 +439,7 @@ fn balanced(page: &str) {
 /// What a capture holds of fields is enough.
 #[cfg(feature = "nsys")]
 #[test]
-fn a_capture_gives_the_same() {
+fn capture_gives_the_same_result() {
     let fake = Fake::new();
     let file = std::env::temp_dir().join(format!("roofline-{}.sqlite", std::process::id()));
     for profile in record(&fake, || {

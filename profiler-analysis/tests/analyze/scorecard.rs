@@ -97,7 +97,7 @@ fn anti_pattern_flags_only_its_own_value() {
 }
 
 #[test]
-fn values_are_those_of_the_diagnosis_and_the_tables() {
+fn values_match_the_diagnosis_and_the_tables() {
     let profile = load("../examples/recordings/quickstart-h200.gpuprof");
     let card = profile.scorecard();
     check(&card);

@@ -363,7 +363,7 @@ fn thread_ranges_keep_their_work_beside_start_end_ranges() {
 // --- sums and labels of kernels ---
 
 #[test]
-fn mean_is_that_of_kernels_with_times() {
+fn mean_covers_kernels_with_times() {
     let mut capture = Capture::new().gpu();
     for row in 1..=10 {
         let at = row * MS;

@@ -72,7 +72,7 @@ fn runs(base_ns: u64, count: u64) -> Vec<Profile> {
 }
 
 #[test]
-fn one_run_a_side_decides_what_exceeds_the_assumed_variation() {
+fn single_runs_decide_beyond_the_assumed_variation() {
     let second = 1_000_000_000;
     let slower = compare(&run(second), &run(4 * second));
     let wall = slower.wall();

@@ -172,7 +172,7 @@ fn launch(fake: &Fake, ns: u64) {
 }
 
 #[test]
-fn graphs_of_a_session_are_those_of_a_capture() {
+fn graphs_of_a_session_match_a_capture() {
     let fake = Fake::builder().version(VERSION.0).clock_offset(0).build();
     let config = Config::new().add_kind(ActivityKind::GRAPH_TRACE);
     let profiler =

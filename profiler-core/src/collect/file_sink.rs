@@ -518,7 +518,7 @@ mod tests {
     /// session's: a segment, the reading of the clock for a stop, its signal, a segment of another thread, and the segments that the
     /// stop takes. 420 orders; within a step nothing else can happen, as all are under the collection's lock, or one store.
     #[test]
-    fn file_has_what_came_before_the_stop_in_every_order() {
+    fn file_has_the_work_before_the_stop_in_every_order() {
         const GAPS: usize = 7;
         let mut orders = Vec::new();
         for number in 0..GAPS.pow(4) {

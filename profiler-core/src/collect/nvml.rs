@@ -343,7 +343,7 @@ mod known {
         use nvml_wrapper::bitmasks::device::ThrottleReasons;
 
         #[test]
-        fn the_bits_are_those_of_nvml() {
+        fn the_bits_match_nvml() {
             let bits = [
                 ThrottleReasons::HW_THERMAL_SLOWDOWN,
                 ThrottleReasons::SW_THERMAL_SLOWDOWN,

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_neither_busy_nor_idle() {
+    fn empty_profile_is_neither_busy_nor_idle() {
         let sweep = DeviceSweep::default();
         assert_eq!((sweep.busy_ns(), sweep.communication_ns(), sweep.idle_ns()), (0, 0, 0));
     }

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_are_those_of_originals() {
+    fn dependencies_match_originals() {
         use GraphEventKind::{DependencyCreated, DependencyDestroyed, NodeCloned};
         let events = [
             event(DependencyCreated, 2, 1, 10),

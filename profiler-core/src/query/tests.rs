@@ -198,7 +198,7 @@ fn window_contains_work_started_within_it() {
 }
 
 #[test]
-fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
+fn busy_idle_and_overlap_match_every_nanosecond() {
     for (seed, made, profile) in programs(300) {
         for stream in [None, Some(1)] {
             let query = profile.query();
@@ -291,7 +291,7 @@ fn at(made: &Made, thread: usize, at: u64) -> (Option<usize>, Option<usize>) {
 }
 
 #[test]
-fn gaps_and_their_causes_are_those_of_every_nanosecond() {
+fn gaps_and_their_causes_match_every_nanosecond() {
     let mut seen = BTreeMap::<&str, u64>::new();
     for (seed, made, profile) in programs(300) {
         let shortest = seed % 12;

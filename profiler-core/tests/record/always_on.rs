@@ -215,7 +215,7 @@ fn names_are_selected_and_a_slow_unit_has_the_next_one_recorded() {
 }
 
 #[test]
-fn a_budget_that_launches_alone_exceed_opens_no_window_and_the_report_says_so() {
+fn budget_exceeded_by_launches_alone_opens_no_window() {
     let (_turn, fake) = (turn(), crate::fake::fake());
     let service = start(&fake, &sampling().budget(0.0));
     while service.snapshot().unwrap().state() != State::BudgetExceeded {
@@ -382,7 +382,7 @@ fn coverage(units: &[(f64, f64)], draws: u32, probability: impl Fn(f64) -> f64) 
 
 /// Draws from a full recording, whose total is known: the 95 % intervals contain it in 94 to 96 % of them.
 #[test]
-fn intervals_contain_the_truth_as_often_as_they_say() {
+fn intervals_contain_the_truth_at_their_confidence() {
     let (_turn, fake) = (turn(), crate::fake::fake());
     let steps = steps_of_a_full_recording(&fake);
     assert_eq!(steps.len(), 800);
@@ -432,7 +432,7 @@ fn slices_of_a_recording(file: &str, slices: usize) -> Vec<(f64, f64)> {
 /// A long run that does forty times what a GPU was recorded to do, drawn in slices of time: its total is known. Slices are far from equal:
 /// bursts, idle ones, and first launches that take a thousand times as long.
 #[test]
-fn intervals_of_real_work_contain_the_truth_as_often_as_they_say() {
+fn intervals_of_real_work_contain_the_truth_at_their_confidence() {
     const TIMES: usize = 40;
     const SLICES: usize = 20;
     let draws = if crate::effort::is_thorough() { 10_000 } else { 1_000 };

@@ -126,7 +126,7 @@ fn copied_bytes_beyond_64_bits_stop_at_the_largest_number() {
 }
 
 #[test]
-fn busy_and_idle_are_those_of_the_operations() {
+fn busy_and_idle_match_the_operations() {
     let profile = record(program);
     let mut intervals: Vec<(Duration, Duration)> = profile
         .operations()

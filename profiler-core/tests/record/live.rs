@@ -373,7 +373,7 @@ fn run(fake: &Fake, takers: usize) -> (usize, Profile) {
 }
 
 #[test]
-fn the_final_profile_is_that_of_a_session_without_snapshots() {
+fn the_final_profile_matches_a_session_without_snapshots() {
     let fake = crate::fake::fake();
     let (none, without) = run(&fake, 0);
     assert_eq!(none, 0);

@@ -241,7 +241,7 @@ fn damage_and_disorder_in_an_appended_file_are_errors() {
 }
 
 #[test]
-fn windows_are_those_of_pauses_and_of_a_paused_start() {
+fn windows_match_pauses_and_a_paused_start() {
     let run = Run::new();
     let config = Config::new().start_paused(true);
     let file = builder(&run.fake).config(config).build().unwrap().record_to(&run.path).unwrap();

@@ -533,7 +533,7 @@ fn the_last_operations_are_kept_with_their_ranges() {
 }
 
 #[test]
-fn where_no_operation_comes_the_last_ranges_are_kept() {
+fn last_part_without_operations_keeps_the_last_ranges() {
     const BATCH: usize = 1 << 18;
     let (_turn, fake) = (turn(), crate::fake::fake());
     let profiler = builder(&fake).keep_last_operations(10).build().unwrap();

@@ -97,7 +97,7 @@ fn new_ranges_beyond_the_rows_count_as_other() {
 }
 
 #[test]
-fn within_its_rows_nothing_is_other() {
+fn summary_within_its_rows_has_no_other() {
     let (summary, profile) = serve(10_000, 200);
     assert_eq!(summary.health().facts.summed_as_other, 0);
     assert_eq!(summary.paths().count(), profile.walk().count());

@@ -925,7 +925,7 @@ fn kernels_save_at_most_the_time_that_they_take_less() {
 
 /// Odd steps compute on the host for 10 us, even ones for 300: no delay of one kind of step is that of the other.
 #[test]
-fn a_model_that_fails_its_check_predicts_nothing() {
+fn model_that_fails_its_check_makes_no_prediction() {
     let mut number = 0;
     let profile = steps(|p| {
         number += 1;

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longest_moments_are_those_of_a_sort_of_all() {
+    fn longest_moments_match_a_sort_of_all() {
         let mut rng = fastrand::Rng::with_seed(44);
         for most in [0, 1, 7, 50] {
             let moment = |number: usize| {

@@ -52,10 +52,9 @@ named_variants! {
         /// Products on tensor cores whose kernel loads operands in less than 16 bytes, according to
         /// its name.
         UnalignedGemms = "matrix products on kernels for unaligned operands"
-            and "pad the dimensions that are no multiple of 16 bytes (8 numbers of 16 bits), better of 128 bytes \
-                 (64 numbers): \
-                 a vocabulary of 50,257 becomes 50,304; check vocabularies, hidden sizes and slices, which a range can \
-                 declare as m, n and k",
+            and "pad the dimensions that are no multiple of 16 bytes (8 numbers of 16 bits), \
+                 better of 128 bytes (64 numbers): a vocabulary of 50,257 becomes 50,304; check \
+                 vocabularies, hidden sizes and slices, which a range can declare as m, n and k",
         /// Products on tensor cores whose kernel targets an older architecture than the GPU,
         /// according to its name.
         OlderGemms = "matrix products on kernels of an older architecture"
@@ -73,9 +72,8 @@ named_variants! {
             and "use a stream of one's own: the legacy default stream waits for the others, and they for it",
         /// First launches that load or compile their kernel.
         LazyLoading = "kernels loaded or compiled within the run"
-            and "run every kernel once before the measurement, set CUDA_MODULE_LOADING=EAGER, or ship code for this \
-                 GPU \
-                 instead of PTX",
+            and "run every kernel once before the measurement, set CUDA_MODULE_LOADING=EAGER, or \
+                 ship code for this GPU instead of PTX",
         /// Steps at the beginning that take longer than the others.
         FirstIterations = "slow first steps"
             and "exclude them from the measurement; if they matter, do their one-time work earlier",

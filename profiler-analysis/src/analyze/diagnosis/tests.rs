@@ -379,7 +379,7 @@ fn the_host_and_its_data_bind() {
 }
 
 #[test]
-fn large_copies_bind_unless_they_hide() {
+fn large_copies_are_the_bottleneck_unless_overlapped() {
     let (verdict, diagnosis) = verdict_of(steps(|p| {
         p.launch(7, Job::In(16 << 20, true), 400 * US);
         p.kernel(100 * US);
@@ -807,7 +807,7 @@ fn repeated_and_needless_calls_are_found() {
 
 /// Ranges of the same name elsewhere are not steps.
 #[test]
-fn the_first_steps_are_those_of_the_range_itself() {
+fn the_first_steps_match_the_range_itself() {
     let mut program = Program::new();
     let mut number = 0;
     for _ in 0..20 {

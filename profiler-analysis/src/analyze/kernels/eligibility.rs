@@ -54,9 +54,9 @@ impl TcRemedy {
                 "make sizes multiples of 16 bytes (8 numbers of 16 bits): pad vocabularies, channels and batches"
             }
             Self::CheckAlgorithm => {
-                "see why other kernels were chosen: the compute type, strides and alignment of pointers, a \
-                 transposed layout, \
-                 a workspace that is too small, or a requested algorithm"
+                "see why other kernels were chosen: the compute type, strides and alignment of \
+                 pointers, a transposed layout, a workspace that is too small, or a requested \
+                 algorithm"
             }
         }
     }

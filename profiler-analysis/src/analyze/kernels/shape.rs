@@ -192,18 +192,17 @@ named_variants! {
         /// A partial last wave with a fifth of the time or more. Lost: the device time without
         /// blocks, as a share of the whole time.
         Tail = "tail"
-            and "choose a grid that is a multiple of the resident blocks of the device, smaller blocks, or a \
-                 persistent kernel \
-                 (grid-stride loop)",
+            and "choose a grid that is a multiple of the resident blocks of the device, smaller \
+                 blocks, or a persistent kernel (grid-stride loop)",
         /// The block is not a multiple of 32 threads. Lost: lanes without a thread.
         PartialWarp = "partial warp" and "make the block a multiple of 32 threads",
         /// Blocks too small for enough warps per multiprocessor. Lost: missing warps.
         SmallBlock = "small block" and "make blocks larger: 128 to 256 threads are a good start",
         /// Theoretical occupancy below 80 %. Lost: missing warps.
         LowOccupancy = "low occupancy"
-            and "relax its limit: fewer registers (__launch_bounds__, smaller tiles), less shared memory, or other \
-                 block \
-                 sizes; products and attention are often fast without",
+            and "relax its limit: fewer registers (__launch_bounds__, smaller tiles), less \
+                 shared memory, or other block sizes; products and attention are often fast \
+                 without",
         /// The driver's setting has less shared memory than the possible blocks need. Lost: blocks.
         SharedMemorySetting = "shared memory setting"
             and "request more shared memory: cudaFuncAttributePreferredSharedMemoryCarveout",

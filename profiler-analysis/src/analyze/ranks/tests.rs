@@ -438,7 +438,7 @@ fn normal(rng: &mut Rng) -> f64 {
 }
 
 #[test]
-fn waits_transfers_and_bandwidths_are_those_of_the_simulation() {
+fn waits_transfers_and_bandwidths_match_the_simulation() {
     let mut simulation = Simulation::new(4);
     (simulation.noise_ns, simulation.collectives) = (0.0, 3);
     simulation.plant = Some((2, Plant::Sleep, 400 * US));
@@ -551,7 +551,7 @@ fn planted_stragglers_are_named_and_balanced_windows_are_not() {
 }
 
 #[test]
-fn stragglers_are_those_of_each_instance_of_a_range() {
+fn stragglers_are_found_per_instance_of_a_range() {
     for plant in [Plant::Sleep, Plant::Kernel, Plant::Loader] {
         let mut simulation = Simulation::new(3);
         (simulation.steps, simulation.window_steps, simulation.collectives) = (200, 20, 2);

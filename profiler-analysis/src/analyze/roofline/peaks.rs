@@ -395,7 +395,7 @@ NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 ten
 
     /// `DATA_SHEETS` states the dense TFLOP/s.
     #[test]
-    fn peaks_are_those_of_data_sheets() {
+    fn peaks_match_data_sheets() {
         for line in DATA_SHEETS.lines() {
             let [name, capability, sms, mhz, stated] =
                 line.split(" | ").collect::<Vec<_>>()[..].try_into().unwrap();

@@ -132,7 +132,7 @@ fn interval(hits: usize, of: usize) -> (f64, f64) {
 }
 
 #[test]
-fn the_interval_is_that_of_the_tables() {
+fn the_interval_matches_the_tables() {
     let rounded = |(low, high): (f64, f64)| ((1e4 * low).round() / 1e4, (1e4 * high).round() / 1e4);
     assert_eq!(rounded(interval(0, 1000)), (0.0, 0.0037));
     assert_eq!(rounded(interval(5, 100)), (0.0164, 0.1128));

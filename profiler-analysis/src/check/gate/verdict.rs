@@ -363,9 +363,8 @@ impl fmt::Display for GateVerdict {
             };
             return write!(
                 f,
-                "{runs}, make a run longer, quiet the machine or fix its clocks, or set a greater effect than \
-                 {:.1} % \
-                 ({:.1} % of wall time)",
+                "{runs}, make a run longer, quiet the machine or fix its clocks, or set a \
+                 greater effect than {:.1} % ({:.1} % of wall time)",
                 100.0 * self.minimum_effect,
                 100.0 * self.wall_effect,
             );

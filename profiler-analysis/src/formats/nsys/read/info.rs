@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_on_another_clock_starts_with_it() {
+    fn capture_on_another_clock_starts_at_its_zero() {
         let (now, session) = (1_732_107_141 * S, |analysis| {
             Session::new(time(1_732_107_141 * S, 1_732_107_142 * S), analysis, 0, 0)
         });
