@@ -583,7 +583,7 @@ fn counts_of_another_chip_are_refused() {
     bytes[at..at + 5].copy_from_slice(b"GH100");
     let other = CounterData::from_bytes(&sealed(&bytes)).unwrap();
     let error = profiler.host().evaluate(&other).unwrap_err();
-    assert!(error.to_string().contains("host of GH100"), "{error}");
+    assert!(error.to_string().contains("host for GH100"), "{error}");
 }
 
 #[test]
@@ -640,7 +640,7 @@ fn counts_of_a_card_are_read() {
         let fake = Fake::new();
         let library = fake.library().unwrap().metrics().unwrap();
         let error = library.host("FK100").unwrap().evaluate(&data).unwrap_err().to_string();
-        assert!(error.contains("counted on GH100"), "{error}");
+        assert!(error.contains("counters of GH100"), "{error}");
     }
     assert!(read > 0);
 }

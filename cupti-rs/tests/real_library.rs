@@ -556,7 +556,7 @@ fn damage(file: &Path) -> Result<(), Failed> {
         let Err(error) = library.host("GA100")?.evaluate(&data) else {
             return Err(format!("{name} came to something on GA100").into());
         };
-        ensure(error.to_string().contains("host of GH100"), || error.to_string())?;
+        ensure(error.to_string().contains("host for GH100"), || error.to_string())?;
         for at in (0..bytes.len()).step_by(1 + bytes.len() / 50) {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;

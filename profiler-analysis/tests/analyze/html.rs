@@ -157,7 +157,7 @@ fn tables_and_summary_match_the_report() {
         "The steady phase of batch is copy bound: 847.2 us (32.6 %, 38.0 % with the idle time around it), about 1.61x faster without it"
     );
     let copies =
-        "34 asynchronous copies of pageable memory, 10.62 MiB in all, in batch/copy to device";
+        "34 asynchronous copies of pageable memory, 10.62 MiB in total, in batch/copy to device";
     assert!(titles[1].starts_with(copies), "{}", titles[1]);
     let evidence = data["findings"][1]["evidence"].as_array().unwrap();
     assert_eq!((&data["findings"][1]["count"], evidence.len()), (&34.into(), 34));

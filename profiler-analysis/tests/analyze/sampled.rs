@@ -132,7 +132,7 @@ fn trace_names_missing_samples() {
     let profile = sampled();
     let chrome: Value = serde_json::from_slice(&export(&profile, Format::Chrome)).unwrap();
     let said = &chrome["otherData"];
-    assert_eq!(said["not sampled of GPU 0 (hardware counters)"], "1 gaps, 7.000 us in all");
+    assert_eq!(said["not sampled of GPU 0 (hardware counters)"], "1 gaps, 7.000 us in total");
     let failed = "counters are for administrators: ask yours";
     assert_eq!(said["not sampled of GPU 2 (hardware counters)"], failed);
     assert!(said.get("not sampled of GPU 0 (NVML)").is_none());
@@ -340,7 +340,7 @@ fn report_has_a_line_per_series_for_any_name() {
             && first.contains("xx 1.500 k; ended \u{fffd}early; not to be had: m issing; "),
         "{first}"
     );
-    let lost = "7 gaps, 8.000 us in all; 5 samples went for newer ones; the device had no room for samples 6 times";
+    let lost = "7 gaps, 8.000 us in total; 5 samples went for newer ones; the device had no room for samples 6 times";
     assert!(first.ends_with(lost), "{first}");
     assert_eq!(second, "samples of GPU 3 (hardware counters): 1 of 1.000 s, used 1.956 GiB");
 }
