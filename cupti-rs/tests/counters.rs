@@ -110,7 +110,7 @@ fn each_level_repeats_all_passes() {
     assert_eq!(places, [(0, None), (1, Some(0)), (2, Some(0))]);
     assert_eq!(parents, ["outer", "outer"]);
     assert_eq!((measured.too_deep(), measured.dropped()), (1, 0));
-    assert!(measured.to_string().contains("1 deeper"), "{measured}");
+    assert!(measured.to_string().contains("1 nested deeper"), "{measured}");
 }
 
 #[test]
