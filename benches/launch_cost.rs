@@ -134,7 +134,7 @@ impl Mode {
     }
 
     /// The mode that collects and stops before the measurement.
-    fn before(self) -> Option<Self> {
+    fn predecessor(self) -> Option<Self> {
         match self {
             Self::RawAfter => Some(Self::Raw),
             Self::OursAfter => Some(Self::Ours),
@@ -322,7 +322,7 @@ fn measure(mode: Mode, options: &Options) -> Result<Sample> {
         cupti: None,
         losses: None,
     };
-    if let Some(before) = mode.before() {
+    if let Some(before) = mode.predecessor() {
         let collection = Collection::start(before)?;
         gpu.launch_all(WARM_UP, false)?;
         collection.stop(&mut sample.clone())?;

@@ -23,11 +23,11 @@ struct NoLayer;
 impl<S: Subscriber> Layer<S> for NoLayer {}
 
 /// An observer that does the minimum that shows that it was called.
-struct Looker {
+struct CountingObserver {
     seen: AtomicU64,
 }
 
-impl Observer for Looker {
+impl Observer for CountingObserver {
     fn range_start(&self, _: &RangeStart<'_>) -> Token {
         let seen = self.seen.load(Ordering::Relaxed);
         self.seen.store(seen + 1, Ordering::Relaxed);
@@ -36,7 +36,7 @@ impl Observer for Looker {
     fn range_end(&self, _: Token) {}
 }
 
-static LOOKER: Looker = Looker { seen: AtomicU64::new(0) };
+static OBSERVER: CountingObserver = CountingObserver { seen: AtomicU64::new(0) };
 
 /// The rows of one subscriber.
 fn rows(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, dispatch: &Dispatch) {
@@ -61,7 +61,7 @@ fn stays(group: &mut BenchmarkGroup<'_, WallTime>, name: &str) {
 fn layers(c: &mut Criterion) {
     let mut group = c.benchmark_group("layer");
     let (off, on) = match nvtx::is_attached() {
-        false => ("nobody looks", "an observer"),
+        false => ("no observer", "an observer"),
         true => ("a tool", "a tool and an observer"),
     };
     // Only entries: without a layer the registry closes no span, and its memory grows.
@@ -70,11 +70,11 @@ fn layers(c: &mut Criterion) {
     rows(&mut group, "a layer that does nothing", &Dispatch::new(registry().with(NoLayer)));
     let ours = Dispatch::new(registry().with(NvtxLayer::new()));
     rows(&mut group, &format!("NvtxLayer, {off}"), &ours);
-    let switch: Switch = observer::install(&LOOKER).expect("the slot is free");
+    let switch: Switch = observer::install(&OBSERVER).expect("the slot is free");
     switch.on();
     rows(&mut group, &format!("NvtxLayer, {on}"), &ours);
     switch.off();
-    assert!(LOOKER.seen.load(Ordering::Relaxed) > 0, "the observer saw nothing");
+    assert!(OBSERVER.seen.load(Ordering::Relaxed) > 0, "the observer saw nothing");
     group.finish();
 }
 

@@ -107,7 +107,7 @@ fn study(case: CaseStudy, folder: Option<&Path>) -> Result<Outcome, Box<dyn Erro
     for (state, measured) in [("before", &before), ("after", &after)] {
         println!("{state}: {}\n", measured.profile.scorecard());
     }
-    Ok(Outcome::of(case, &before, &after, &said))
+    Ok(Outcome::new(case, &before, &after, &said))
 }
 
 /// The measured gains of a change, with the estimates made before it.
@@ -123,7 +123,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of(case: CaseStudy, before: &Measured, after: &Measured, said: &[Diagnosis; 2]) -> Outcome {
+    fn new(case: CaseStudy, before: &Measured, after: &Measured, said: &[Diagnosis; 2]) -> Outcome {
         let step = |measured: &Measured| {
             let steps = measured.profile.steps("step");
             steps.statistics(Step::host_time).median().as_secs_f64()

@@ -16,7 +16,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use gpu_profiler_examples::diseases::{Disease, Measured, Program};
+use gpu_profiler_examples::diseases::{AntiPattern, Measured, Program};
 use gpu_profiler_examples::mlp;
 use gpu_profiler_examples::overlaps::Overlap;
 
@@ -25,41 +25,41 @@ const USAGE: &str = "Usage: diseases FOLDER [NAME...]";
 /// A program to record.
 #[derive(Clone, Copy)]
 enum Pair {
-    Disease(Disease),
+    AntiPattern(AntiPattern),
     Overlap(Overlap),
 }
 
 impl Pair {
     fn all() -> impl Iterator<Item = Pair> {
         let overlaps = Overlap::ALL.map(Pair::Overlap);
-        Disease::ALL.map(Pair::Disease).into_iter().chain(overlaps)
+        AntiPattern::ALL.map(Pair::AntiPattern).into_iter().chain(overlaps)
     }
 
     fn name(self) -> &'static str {
         match self {
-            Pair::Disease(disease) => disease.name(),
+            Pair::AntiPattern(disease) => disease.name(),
             Pair::Overlap(overlap) => overlap.name(),
         }
     }
 
     fn steps(self) -> usize {
         match self {
-            Pair::Disease(disease) => disease.steps(),
+            Pair::AntiPattern(disease) => disease.steps(),
             Pair::Overlap(overlap) => overlap.steps(),
         }
     }
 
     fn program(self, after: bool) -> Result<Program, Box<dyn Error>> {
         match self {
-            Pair::Disease(disease) => Program::new(disease, after, 0),
+            Pair::AntiPattern(disease) => Program::new(disease, after, 0),
             Pair::Overlap(overlap) => overlap.program(after, 0),
         }
     }
 
     fn state(self, after: bool) -> &'static str {
         match (self, after) {
-            (Pair::Disease(_), false) => "ill",
-            (Pair::Disease(_), true) => "cured",
+            (Pair::AntiPattern(_), false) => "ill",
+            (Pair::AntiPattern(_), true) => "cured",
             (Pair::Overlap(_), false) => "before",
             (Pair::Overlap(_), true) => "after",
         }

@@ -61,10 +61,10 @@ PUSH_POP = 59
 # The tests of faults by package, and what each shows. None of them needs a second GPU.
 FAULTS = {
     "cudarc": {
-        "program_without_a_driver_is_told_so_and_not_ended": "no libcuda",
+        "program_without_a_driver_gets_an_error": "no libcuda",
         "errors_of_the_driver_go_through_and_are_counted": "no memory in a step",
-        "captures_that_fail_leave_the_stream_as_it_was": "an error and a panic in a capture",
-        "session_is_a_profile_where_cupti_is_and_says_so_where_it_is_not": "another tool has CUPTI",
+        "failed_captures_leave_the_stream_unchanged": "an error and a panic in a capture",
+        "session_without_cupti_is_an_error_with_a_reason": "another tool has CUPTI",
     },
     "candle": {
         "program_without_a_library_of_cuda_is_refused_by_the_loader_which_names_it": "no libcuda, no cuBLAS",
@@ -78,7 +78,7 @@ FAULTS = {
         "sessions_overlap_and_the_device_thread_outlives_them": "two sessions, a device thread that outlives them",
     },
     "tch": {
-        "program_without_a_driver_trains_and_the_session_says_why_it_did_not_start": "no libcuda",
+        "program_without_a_driver_trains_without_a_session": "no libcuda",
         "panics_of_tch_go_through_and_end_their_range": "no memory in a step, an error in a module",
         "sessions_overlap_and_threads_with_models_of_their_own_keep_their_ranges": "two sessions, threads that outlive them",
     },

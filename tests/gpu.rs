@@ -31,13 +31,13 @@ fn main() -> ExitCode {
         ("kernel_time_agrees_with_events", kernel_time_agrees_with_events),
         ("times_lie_on_the_hosts_clock", times_lie_on_the_hosts_clock),
         ("a_stop_waits_for_the_gpu", a_stop_waits_for_the_gpu),
-        ("a_stop_gives_up_and_says_so", a_stop_gives_up_and_says_so),
+        ("stop_gives_up_with_a_report", stop_gives_up_with_a_report),
         ("a_hundred_thousand_launches_lose_nothing", a_hundred_thousand_launches_lose_nothing),
         ("small_buffers_lose_nothing", small_buffers_lose_nothing),
         ("a_foreign_subscriber_is_busy", a_foreign_subscriber_is_busy),
         ("sessions_see_their_own_part", sessions_see_their_own_part),
         ("a_hundred_tasks_keep_their_kernels", a_hundred_tasks_keep_their_kernels),
-        ("bad_libraries_say_why", bad_libraries_say_why),
+        ("unusable_libraries_have_a_reason", unusable_libraries_have_a_reason),
         ("a_recording_replays_the_same", a_recording_replays_the_same),
     ])
     .exit_code()
@@ -523,7 +523,7 @@ fn a_stop_waits_for_the_gpu() {
     assert!((295..330).contains(&took.as_millis()), "{took:?}");
 }
 
-fn a_stop_gives_up_and_says_so() {
+fn stop_gives_up_with_a_report() {
     let gpu = Gpu::get();
     let stream = gpu.stream();
     let config = Config::new().drain_timeout(Duration::from_millis(100));
@@ -696,7 +696,7 @@ fn a_hundred_tasks_keep_their_kernels() {
     assert!(threads.len() > 1, "all on one thread");
 }
 
-fn bad_libraries_say_why() {
+fn unusable_libraries_have_a_reason() {
     for (path, part) in [
         ("/nonexistent/libcupti.so.13", "/nonexistent/libcupti.so.13"),
         ("Cargo.toml", "Cargo.toml"),

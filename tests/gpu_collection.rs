@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         return play();
     }
     harness::run(&[
-        ("kinds_are_those_asked_for", kinds_are_those_asked_for),
+        ("enabled_kinds_match_the_request", enabled_kinds_match_the_request),
         ("single_driver_functions_have_records", single_driver_functions_have_records),
         ("settings_are_made_and_put_back", settings_are_made_and_put_back),
         ("few_buffers_lose_nothing_uncounted", few_buffers_lose_nothing_uncounted),
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             threads_are_seen_after_pauses_on_busy_processors,
         ),
         ("settings_last_through_pauses", settings_last_through_pauses),
-        ("the_profiler_switch_bounds_what_counts", the_profiler_switch_bounds_what_counts),
+        ("profiler_switch_limits_the_counted_work", profiler_switch_limits_the_counted_work),
         ("a_handler_sees_calls_and_resources", a_handler_sees_calls_and_resources),
         ("this_crate_makes_no_driver_calls", this_crate_makes_no_driver_calls),
         (
@@ -131,7 +131,7 @@ fn warm() -> Gpu {
     gpu
 }
 
-fn kinds_are_those_asked_for() {
+fn enabled_kinds_match_the_request() {
     let gpu = warm();
     let stream = gpu.stream();
     let memory = gpu.alloc(4096);
@@ -422,7 +422,7 @@ fn settings_last_through_pauses() {
     assert!(details.iter().all(|kernel| kernel.queued_ns > 0), "{details:?}");
 }
 
-fn the_profiler_switch_bounds_what_counts() {
+fn profiler_switch_limits_the_counted_work() {
     let gpu = warm();
     let stream = gpu.stream();
     let config = Config::new().profiler_switch(true);
@@ -461,11 +461,11 @@ fn a_handler_sees_calls_and_resources() {
                 let right = call.symbol() == Some("empty") && call.name() == "cuLaunchKernel";
                 let kept = match call.site() {
                     Site::Enter => {
-                        call.keep(u64::from(call.correlation_id()) + 1);
+                        call.store_value(u64::from(call.correlation_id()) + 1);
                         call.result().is_none()
                     }
                     Site::Exit => {
-                        call.kept() == u64::from(call.correlation_id()) + 1
+                        call.stored_value() == u64::from(call.correlation_id()) + 1
                             && call.result() == Some(0)
                     }
                 };
@@ -516,10 +516,10 @@ fn a_handler_sees_calls_and_resources() {
 fn this_crate_makes_no_driver_calls() {
     let gpu = warm();
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
-    let told = seen.clone();
+    let reported = seen.clone();
     let callbacks = Callbacks::new(move |callback| {
         if let Callback::Driver(call) = callback {
-            told.lock().unwrap().push(call.name().to_owned());
+            reported.lock().unwrap().push(call.name().to_owned());
         }
     });
     let config = Config::new().callbacks(callbacks.driver_all());

@@ -31,9 +31,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     harness::run(&[
-        ("the_chip_tells_its_metrics_and_passes", metrics_of_the_chip),
+        ("chip_lists_its_metrics_and_passes", metrics_of_the_chip),
         ("scalar_flops_are_counted_exactly", scalar_flops),
-        ("dram_bytes_are_those_of_arithmetic", dram_bytes),
+        ("dram_bytes_match_arithmetic", dram_bytes),
         ("a_bf16_gemm_counts_its_operations_in_one_pass", gemm),
         ("a_range_counts_its_parts_and_its_own", nested),
         ("ranges_of_the_program_are_counted", ranges_of_the_program),
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
         ("ranges_that_differ_from_run_to_run_are_an_error", differing),
         ("misuse_is_named", misuse),
         ("kernels_are_counted_one_by_one", kernels),
-        ("counts_that_are_kept_come_to_the_same_values", kept),
-        ("ranges_beyond_the_room_are_told", too_many),
+        ("saved_counts_evaluate_to_the_same_values", save_counts),
+        ("ranges_beyond_the_capacity_are_counted", too_many),
         ("every_set_can_be_counted", sets),
         ("every_metric_that_nvprof_had_has_a_value_or_a_reason", nvprof_rows),
         ("counting_and_a_collector_exclude_each_other", collector_beside),
@@ -105,7 +105,7 @@ fn value(measured: &Measured, range: &str, metric: &str) -> f64 {
     measured.range(range).unwrap().value(metric).unwrap()
 }
 
-fn near(what: &str, counted: f64, expected: f64, percent: f64) {
+fn assert_near(what: &str, counted: f64, expected: f64, percent: f64) {
     let off = (counted / expected - 1.0) * 100.0;
     eprintln!("{what}: counted {counted}, expected {expected} ({off:+.2} %)");
     assert!(off.abs() <= percent, "{what}: counted {counted}, expected {expected}");
@@ -165,19 +165,19 @@ fn scalar_flops() {
     let (kernels, stream) = (bench.kernels, DEFAULT);
     let ((), measured) = profiler
         .measure_once(|ranges| {
-            ranges.within("axpy", || bench.axpy());
-            ranges.within("reduce", || {
+            ranges.run_in("axpy", || bench.axpy());
+            ranges.run_in("reduce", || {
                 kernels.reduce(stream, bench.blocks / each, each, bench.x, bench.y);
             });
-            ranges.within("daxpy", || kernels.daxpy(stream, bench.blocks / 2, bench.x, bench.y));
-            ranges.within("haxpy2", || kernels.haxpy2(stream, bench.blocks, bench.x, bench.y));
-            ranges.within("copy", || kernels.copy(stream, bench.blocks, bench.x, bench.y));
-            ranges.within("nothing", || {});
+            ranges.run_in("daxpy", || kernels.daxpy(stream, bench.blocks / 2, bench.x, bench.y));
+            ranges.run_in("haxpy2", || kernels.haxpy2(stream, bench.blocks, bench.x, bench.y));
+            ranges.run_in("copy", || kernels.copy(stream, bench.blocks, bench.x, bench.y));
+            ranges.run_in("nothing", || {});
         })
         .unwrap();
     save("scalar_flops.txt", &measured.to_string());
     let n = bench.threads();
-    let flops = |name: &str| Flops::of(&measured.range(name).unwrap());
+    let flops = |name: &str| Flops::from_range(&measured.range(name).unwrap());
     assert_eq!(flops("axpy").single, Some(2.0 * n));
     // Every thread adds `each` elements, and 5 times within its warp.
     let threads = n / f64::from(each);
@@ -200,21 +200,21 @@ fn dram_bytes() {
     let begun = Instant::now();
     let ((), measured) = profiler
         .measure_once(|ranges| {
-            ranges.within("copy", || {
+            ranges.run_in("copy", || {
                 bench.kernels.copy(DEFAULT, bench.blocks, bench.x, bench.y);
             });
-            ranges.within("axpy", || bench.axpy());
-            ranges.within("memcpy", || {
+            ranges.run_in("axpy", || bench.axpy());
+            ranges.run_in("memcpy", || {
                 bench.gpu.copy_within_async(bench.y, bench.x, bytes as usize, DEFAULT);
             });
         })
         .unwrap();
     eprintln!("measured in {:?}", begun.elapsed());
     save("dram_bytes.txt", &measured.to_string());
-    near("copy, read", value(&measured, "copy", READ), bytes, 5.0);
-    near("copy, written", value(&measured, "copy", WRITTEN), bytes, 5.0);
-    near("axpy, read", value(&measured, "axpy", READ), 2.0 * bytes, 5.0);
-    near("axpy, written", value(&measured, "axpy", WRITTEN), bytes, 5.0);
+    assert_near("copy, read", value(&measured, "copy", READ), bytes, 5.0);
+    assert_near("copy, written", value(&measured, "copy", WRITTEN), bytes, 5.0);
+    assert_near("axpy, read", value(&measured, "axpy", READ), 2.0 * bytes, 5.0);
+    assert_near("axpy, written", value(&measured, "axpy", WRITTEN), bytes, 5.0);
     eprintln!(
         "cuMemcpyDtoD: {} read, {} written of {bytes}",
         value(&measured, "memcpy", READ),
@@ -227,7 +227,7 @@ fn dram_bytes() {
     bench.gpu.record(to, DEFAULT);
     bench.gpu.synchronize_context();
     let events = bench.gpu.elapsed_ns(from, to);
-    near("axpy, time beside events", value(&measured, "axpy", TIME), events, 25.0);
+    assert_near("axpy, time beside events", value(&measured, "axpy", TIME), events, 25.0);
 }
 
 fn gemm() {
@@ -241,7 +241,7 @@ fn gemm() {
     let profiler = bench.profiler(&[bf16, READ, WRITTEN, TIME]);
     assert_eq!(profiler.runs(), 1);
     let ((), measured) =
-        profiler.measure_once(|ranges| ranges.within("gemm", || gemm.run())).unwrap();
+        profiler.measure_once(|ranges| ranges.run_in("gemm", || gemm.run())).unwrap();
     save("gemm.txt", &measured.to_string());
     assert_eq!(value(&measured, "gemm", bf16), 2.0 * f64::from(SIZE).powi(3));
     assert!(value(&measured, "gemm", READ) >= f64::from(2 * SIZE * SIZE));
@@ -257,12 +257,12 @@ fn nested() {
             ran += 1;
             let _outer = ranges.enter("outer");
             bench.axpy();
-            ranges.within("first", || bench.axpy());
+            ranges.run_in("first", || bench.axpy());
             bench.axpy();
-            ranges.within("second", || {
+            ranges.run_in("second", || {
                 bench.axpy();
                 bench.axpy();
-                ranges.within("deeper", || bench.axpy());
+                ranges.run_in("deeper", || bench.axpy());
             });
         })
         .unwrap();
@@ -293,7 +293,7 @@ fn ranges_of_the_program() {
     save("ranges.txt", &measured.to_string());
     let gib = f64::from(1 << 30);
     for (range, expected) in [("step", 3.0), ("copy", 1.0), ("axpy", 2.0)] {
-        near(&format!("{range}, read"), value(&measured, range, READ), expected * gib, 5.0);
+        assert_near(&format!("{range}, read"), value(&measured, range, READ), expected * gib, 5.0);
     }
     assert_eq!(measured.runs(), 2);
 }
@@ -309,8 +309,8 @@ fn graph() {
     let ((), measured) = bench
         .profiler(&hardware)
         .measure_once(|ranges| {
-            ranges.within("graph", || bench.gpu.launch_graph(graph, stream));
-            ranges.within("alone", || bench.axpy());
+            ranges.run_in("graph", || bench.gpu.launch_graph(graph, stream));
+            ranges.run_in("alone", || bench.axpy());
         })
         .unwrap();
     save("graph.txt", &measured.to_string());
@@ -324,10 +324,10 @@ fn graph() {
     let ((), measured) = bench
         .profiler(&[FFMA])
         .measure_once(|ranges| {
-            ranges.within("made before", || bench.gpu.launch_graph(graph, stream));
-            ranges.within("alone", || bench.axpy());
+            ranges.run_in("made before", || bench.gpu.launch_graph(graph, stream));
+            ranges.run_in("alone", || bench.axpy());
             let graph = bench.gpu.capture(stream, ten);
-            ranges.within("made within", || bench.gpu.launch_graph(graph, stream));
+            ranges.run_in("made within", || bench.gpu.launch_graph(graph, stream));
             made_within = Some(graph);
         })
         .unwrap();
@@ -352,7 +352,7 @@ fn two_passes() {
         .measure(|ranges| {
             ran += 1;
             for _ in 0..3 {
-                ranges.within("axpy", || bench.axpy());
+                ranges.run_in("axpy", || bench.axpy());
             }
         })
         .unwrap();
@@ -360,7 +360,7 @@ fn two_passes() {
     assert_eq!((ran, measured.runs(), measured.ranges().count()), (2, 2, 3));
     assert_eq!(measured.total("axpy", FFMA), Some(3.0 * bench.threads()));
     let bytes = 3.0 * 2.0 * f64::from(1 << 30);
-    near("three axpys, read", measured.total("axpy", READ).unwrap(), bytes, 5.0);
+    assert_near("three axpys, read", measured.total("axpy", READ).unwrap(), bytes, 5.0);
 }
 
 fn differing() {
@@ -370,14 +370,14 @@ fn differing() {
     let error = profiler
         .measure(|ranges| {
             run += 1;
-            ranges.within("same", || bench.axpy());
-            ranges.within(format!("run {run}"), || bench.axpy());
+            ranges.run_in("same", || bench.axpy());
+            ranges.run_in(format!("run {run}"), || bench.axpy());
         })
         .unwrap_err();
     let text = error.to_string();
     assert!(text.contains("\"run 1\"") && text.contains("\"run 2\""), "{text}");
     // And the next one is fine.
-    let measured = profiler.measure(|ranges| ranges.within("same", || bench.axpy())).unwrap();
+    let measured = profiler.measure(|ranges| ranges.run_in("same", || bench.axpy())).unwrap();
     assert_eq!(value(&measured, "same", FFMA), bench.threads());
 }
 
@@ -393,7 +393,7 @@ fn misuse() {
     assert!(error.contains("left open"), "{error}");
     let error = profiler
         .measure(|ranges| {
-            ranges.within("outer", || {
+            ranges.run_in("outer", || {
                 let error = profiler.measure(|_| {}).unwrap_err();
                 assert!(error.is_busy(), "{error}");
             });
@@ -401,10 +401,10 @@ fn misuse() {
         .map(|measured| measured.ranges().count());
     assert_eq!(error.unwrap(), 1);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        profiler.measure(|ranges| ranges.within("panics", || panic!("on purpose")))
+        profiler.measure(|ranges| ranges.run_in("panics", || panic!("on purpose")))
     }));
     assert!(panicked.is_err());
-    let measured = profiler.measure(|ranges| ranges.within("after", || bench.axpy())).unwrap();
+    let measured = profiler.measure(|ranges| ranges.run_in("after", || bench.axpy())).unwrap();
     assert_eq!(value(&measured, "after", FFMA), bench.threads());
     let unknown = RangeProfiler::builder(&bench.library).metric("sm__no_such.sum").build();
     let error = unknown.unwrap_err();
@@ -439,7 +439,7 @@ fn kernels() {
 }
 
 /// With `OUT` set, what the hardware counted and what it came to are saved for tests without a GPU.
-fn kept() {
+fn save_counts() {
     let bench = Bench::new(64);
     let gemm = Gemm::bf16(&bench.gpu, 1024);
     let keep = |name: &str, profiler: &RangeProfiler, data: &CounterData| {
@@ -510,13 +510,13 @@ fn kept() {
         }
     }
     let profiler = build(builder().metric(FFMA).max_ranges(1));
-    let data = profiler.collect(|ranges| ranges.within("axpy", || bench.axpy())).unwrap();
+    let data = profiler.collect(|ranges| ranges.run_in("axpy", || bench.axpy())).unwrap();
     keep("flops", &profiler, &data);
 
     let work = |ranges: &cupti::counters::Ranges| {
         let _step = ranges.enter("step");
-        ranges.within("axpy", || bench.axpy());
-        ranges.within("gemm", || gemm.iter().for_each(Gemm::run));
+        ranges.run_in("axpy", || bench.axpy());
+        ranges.run_in("gemm", || gemm.iter().for_each(Gemm::run));
     };
     for (name, set) in [("roofline", Set::Roofline), ("speed", Set::SpeedOfLight)] {
         let profiler = build(builder().set(set).levels(2).max_ranges(3));
@@ -524,10 +524,10 @@ fn kept() {
         assert_eq!(measured.ranges().count(), 3);
     }
     let profiler = build(builder().set(Set::Dram).max_ranges(1));
-    let data = profiler.collect(|ranges| ranges.within("axpy", || bench.axpy())).unwrap();
+    let data = profiler.collect(|ranges| ranges.run_in("axpy", || bench.axpy())).unwrap();
     let measured = keep("dram", &profiler, &data);
     let bytes = f64::from(bench.blocks) * f64::from(BLOCK) * 4.0;
-    near("axpy, read", value(&measured, "axpy", READ), 2.0 * bytes, 10.0);
+    assert_near("axpy, read", value(&measured, "axpy", READ), 2.0 * bytes, 10.0);
 }
 
 fn too_many() {
@@ -536,7 +536,7 @@ fn too_many() {
         RangeProfiler::builder(&bench.library).metric(FFMA).max_ranges(5).build().unwrap();
     let measured = profiler
         .measure(|ranges| {
-            (0..8).for_each(|i| ranges.within(format!("range {i}"), || bench.axpy()));
+            (0..8).for_each(|i| ranges.run_in(format!("range {i}"), || bench.axpy()));
         })
         .unwrap();
     assert_eq!((measured.ranges().count(), measured.dropped()), (5, 3));
@@ -548,7 +548,7 @@ fn too_many() {
     let begun = Instant::now();
     let measured = profiler
         .measure(|ranges| {
-            (0..2000).for_each(|_| ranges.within("one of many", || bench.axpy()));
+            (0..2000).for_each(|_| ranges.run_in("one of many", || bench.axpy()));
         })
         .unwrap();
     eprintln!("2,000 ranges of one kernel: {:?}", begun.elapsed());
@@ -562,7 +562,7 @@ fn sets() {
         let profiler = RangeProfiler::builder(&bench.library).set(set).build().unwrap();
         let missing = profiler.missing().join(" ");
         let begun = Instant::now();
-        let measured = profiler.measure(|ranges| ranges.within("axpy", || bench.axpy())).unwrap();
+        let measured = profiler.measure(|ranges| ranges.run_in("axpy", || bench.axpy())).unwrap();
         let (plan, took) = (profiler.plan(), begun.elapsed());
         let text = format!("{set}: {plan} in {took:?}; missing: {missing}\n{measured}");
         save(&format!("set-{set}.txt"), &text);
@@ -577,7 +577,7 @@ fn sets() {
             assert!((10.0..=100.0).contains(&occupancy), "{occupancy}");
         }
         if set == Set::Roofline {
-            assert_eq!(Flops::of(&range).single, Some(2.0 * bench.threads()));
+            assert_eq!(Flops::from_range(&range).single, Some(2.0 * bench.threads()));
         }
     }
 }
@@ -587,12 +587,14 @@ fn nvprof_rows() {
     let profiler = bench.profiler(&[FFMA]);
     let mut text = String::new();
     for row in nvprof::ROWS {
-        let told = match RangeProfiler::builder(&bench.library).metrics(row.today.iter().copied()) {
+        let outcome = match RangeProfiler::builder(&bench.library)
+            .metrics(row.today.iter().copied())
+        {
             _ if row.today.is_empty() => row.note.to_owned(),
             builder => match builder.build() {
                 Ok(profiler) => {
                     let measured =
-                        profiler.measure(|ranges| ranges.within("axpy", || bench.axpy())).unwrap();
+                        profiler.measure(|ranges| ranges.run_in("axpy", || bench.axpy())).unwrap();
                     let range = measured.range("axpy").unwrap();
                     let values: Vec<_> = range
                         .values()
@@ -603,7 +605,7 @@ fn nvprof_rows() {
                 Err(error) => format!("refused: {error}"),
             },
         };
-        text.push_str(&format!("{}: {told}\n", row.name));
+        text.push_str(&format!("{}: {outcome}\n", row.name));
     }
     save("nvprof.txt", &text);
     // A machine may have no NVLink.
@@ -612,16 +614,21 @@ fn nvprof_rows() {
     let one = |metric: &str| {
         let measured = bench
             .profiler(&[metric])
-            .measure(|ranges| ranges.within("axpy", || bench.axpy()))
+            .measure(|ranges| ranges.run_in("axpy", || bench.axpy()))
             .unwrap();
         value(&measured, "axpy", metric)
     };
     // Whole sectors are read and written.
     for name in ["gld_efficiency", "gst_efficiency"] {
-        near(name, one(nvprof::row(name).unwrap().today[0]), 100.0, 0.1);
+        assert_near(name, one(nvprof::row(name).unwrap().today[0]), 100.0, 0.1);
     }
     let sectors = bench.threads() * 4.0 / 32.0;
-    near("gst_transactions", one(nvprof::row("gst_transactions").unwrap().today[0]), sectors, 0.0);
+    assert_near(
+        "gst_transactions",
+        one(nvprof::row("gst_transactions").unwrap().today[0]),
+        sectors,
+        0.0,
+    );
 }
 
 fn collector_beside() {
@@ -636,7 +643,7 @@ fn collector_beside() {
 fn beside_a_collector() {
     let bench = Bench::new(16);
     let profiler = bench.profiler(&[FFMA]);
-    let counted = || profiler.measure(|ranges| ranges.within("axpy", || bench.axpy()));
+    let counted = || profiler.measure(|ranges| ranges.run_in("axpy", || bench.axpy()));
     let right = || assert_eq!(value(&counted().unwrap(), "axpy", FFMA), bench.threads());
     right();
     let collector = Collector::start(&bench.library, &Config::new()).unwrap();
@@ -724,8 +731,8 @@ fn samples_of_copies() {
         ));
         if micros >= 60 {
             assert_eq!((samples.overflows(), samples.dropped()), (0, 0), "{text}");
-            near(&format!("read at {micros} us"), read, 1.0, 2.0);
-            near(&format!("written at {micros} us"), written, 1.0, 2.0);
+            assert_near(&format!("read at {micros} us"), read, 1.0, 2.0);
+            assert_near(&format!("written at {micros} us"), written, 1.0, 2.0);
         }
     }
     save("sampling.txt", &text);
@@ -805,7 +812,7 @@ fn sampling_for_long() {
     sampler.stop().unwrap();
     assert_eq!(lost, (0, 0, 0));
     assert!(widest < 20_000, "{widest}");
-    near("read", read, bytes, 2.0);
+    assert_near("read", read, bytes, 2.0);
     assert!(most.saturating_sub(early) < 16 << 20, "{early} {most}");
 }
 
@@ -819,7 +826,7 @@ fn samples_beside_a_collector() {
     let kernels = collected.records.iter().filter(|r| matches!(r, Record::Kernel(_))).count();
     assert_eq!(kernels as u64, copies);
     let read = samples.sum(READ, 0, u64::MAX).unwrap();
-    near("read beside a collector", read, copies as f64 * f64::from(1 << 28), 2.0);
+    assert_near("read beside a collector", read, copies as f64 * f64::from(1 << 28), 2.0);
     // Kernels and samples are on one clock: bytes within a kernel's time are its own.
     let mut ratios = Vec::new();
     for record in &collected.records {

@@ -17,8 +17,8 @@ fn main() -> ExitCode {
     harness::run(&[
         ("recorded_events_are_known", recorded_events_are_known),
         ("dependencies_of_graphs_are_known", dependencies_of_graphs_are_known),
-        ("delays_do_what_the_model_predicts", delays_do_what_the_model_predicts),
-        ("delays_in_nearly_all_ranges_do_what_the_model_predicts", delays_in_ranges),
+        ("delays_match_the_prediction", delays_match_the_prediction),
+        ("delays_in_nearly_all_ranges_match_the_prediction", delays_in_ranges),
     ])
     .exit_code()
 }
@@ -105,7 +105,7 @@ fn dependencies_of_graphs_are_known() {
 }
 
 /// The host and the GPU are delayed where the step waits for it, and where a longer kernel hides it.
-fn delays_do_what_the_model_predicts() {
+fn delays_match_the_prediction() {
     let (gpu, [first, second]) = warm();
     let mut disagreed = Vec::new();
     for (is_on_gpu, is_hidden) in [(false, false), (false, true), (true, false), (true, true)] {

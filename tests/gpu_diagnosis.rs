@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use gpu_profiler_examples::diseases::{Disease, Program};
+use gpu_profiler_examples::diseases::{AntiPattern, Program};
 use gpu_profiler_tests::harness;
 use profiler_core::{Profile, Profiler};
 
@@ -13,13 +13,13 @@ mod diseases;
 
 fn main() -> ExitCode {
     harness::run_optimized(&[
-        ("every_disease_has_its_name", every_disease_has_its_name),
-        ("every_disease_is_named_first_and_gone_when_cured", every_disease_is_named),
+        ("every_anti_pattern_has_its_name", every_anti_pattern_has_its_name),
+        ("every_anti_pattern_ranks_first_before_and_is_absent_after", every_disease_is_named),
     ])
     .exit_code()
 }
 
-fn record(disease: Disease, cured: bool) -> Profile {
+fn record(disease: AntiPattern, cured: bool) -> Profile {
     let mut program = Program::new(disease, cured, 0).unwrap();
     program.run(2).unwrap();
     let profiler = Profiler::builder().build().unwrap();
@@ -29,15 +29,15 @@ fn record(disease: Disease, cured: bool) -> Profile {
     profile
 }
 
-fn every_disease_has_its_name() {
-    for (disease, (name, _)) in Disease::ALL.into_iter().zip(diseases::DISEASES) {
+fn every_anti_pattern_has_its_name() {
+    for (disease, (name, _)) in AntiPattern::ALL.into_iter().zip(diseases::DISEASES) {
         assert_eq!(disease.name(), name);
     }
 }
 
 fn every_disease_is_named() {
     let mut wrong = Vec::new();
-    for disease in Disease::ALL {
+    for disease in AntiPattern::ALL {
         let [ill, cured] = [false, true].map(|cured| record(disease, cured));
         match diseases::judge(disease.name(), &ill, &cured, 0.04) {
             Ok(outcome) => println!(

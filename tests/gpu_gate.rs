@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use gpu_profiler_examples::case_studies::CaseStudy;
-use gpu_profiler_examples::diseases::{Disease, Program};
+use gpu_profiler_examples::diseases::{AntiPattern, Program};
 use gpu_profiler_examples::mlp::Mlp;
 use gpu_profiler_examples::samples::{Kernels, Workload};
 use gpu_profiler_tests::cuda::Gpu;
@@ -143,14 +143,16 @@ fn runs_of(mut program: Program, steps: usize) -> Vec<Profile> {
 fn relapses_fail_and_fixes_pass() {
     let folder = Folder::new("relapses");
     let mut wrong = Vec::new();
-    let names =
-        Disease::ALL.map(Disease::name).into_iter().chain(CaseStudy::ALL.map(CaseStudy::name));
+    let names = AntiPattern::ALL
+        .map(AntiPattern::name)
+        .into_iter()
+        .chain(CaseStudy::ALL.map(CaseStudy::name));
     assert!(names.eq(relapses::PLANTED.map(|(name, _)| name)));
     for (at, (name, _)) in relapses::PLANTED.into_iter().enumerate() {
-        let [slow, fast] = [false, true].map(|after| match Disease::ALL.get(at) {
+        let [slow, fast] = [false, true].map(|after| match AntiPattern::ALL.get(at) {
             Some(disease) => runs_of(Program::new(*disease, after, 0).unwrap(), disease.steps()),
             None => {
-                let case = CaseStudy::ALL[at - Disease::ALL.len()];
+                let case = CaseStudy::ALL[at - AntiPattern::ALL.len()];
                 runs_of(case.program(after, 0).unwrap(), case.steps())
             }
         });

@@ -31,10 +31,10 @@ fn main() -> ExitCode {
         ("every_kind_that_can_be_had_agrees_with_cuda", every_kind_that_can_be_had),
         ("a_graph_as_a_whole_is_one_record_a_launch", a_graph_as_a_whole),
         ("graphs_as_a_whole_are_busy_time_of_their_range", graphs_of_a_range),
-        ("managed_memory_tells_of_its_pages", managed_memory),
+        ("managed_memory_reports_its_pages", managed_memory),
         ("copies_between_devices_name_both", copies_between_devices),
         ("calls_are_tied_to_an_id_of_the_program", external_ids),
-        ("waits_made_from_calls_are_those_of_cupti", waits_from_calls),
+        ("waits_made_from_calls_match_cupti", waits_from_calls),
         ("ranges_that_cupti_records_enclose_their_kernels", markers),
     ])
     .exit_code()

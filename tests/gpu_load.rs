@@ -15,7 +15,7 @@ use profiler_core::Profiler;
 
 fn main() -> ExitCode {
     harness::run(&[
-        ("what_is_said_to_have_come_has_come", what_is_said_to_have_come_has_come),
+        ("settled_records_have_arrived", settled_records_have_arrived),
         ("a_stop_does_not_wait_for_others", a_stop_does_not_wait_for_others),
     ])
     .exit_code()
@@ -94,7 +94,7 @@ fn launch_all_the_time(gpu: &Gpu, load: Load, end: &AtomicBool) {
     gpu.destroy(stream);
 }
 
-fn under<R>(load: Load, work: impl FnOnce() -> R) -> R {
+fn run_under<R>(load: Load, work: impl FnOnce() -> R) -> R {
     let gpu = Gpu::get();
     let other = load.contexts.then(|| gpu.in_another_context());
     gpu.make_current();
@@ -135,12 +135,12 @@ impl Drain {
 }
 
 /// A drain says from when on records may be missing: of all calls that ended before it has them, or a drain before.
-fn what_is_said_to_have_come_has_come() {
+fn settled_records_have_arrived() {
     let mut wrong = 0;
     for load in LOADS {
         let library = Library::open().unwrap();
         let config = Config::new().drain_timeout(Duration::from_secs(5));
-        let drains = under(load, || {
+        let drains = run_under(load, || {
             let collector = Collector::start(&library, &config).unwrap();
             let mut drains = Vec::new();
             let begin = Instant::now();
@@ -178,7 +178,7 @@ fn compare(load: Load, drains: &[Drain]) -> usize {
         for call in &thread.calls {
             let place = of_thread.entry(thread.thread_id).or_default();
             *place += 1;
-            let owed = match call.function.class() {
+            let expected = match call.function.class() {
                 CallClass::KernelLaunch | CallClass::Memcpy | CallClass::Synchronize => 1,
                 CallClass::GraphLaunch => NODES,
                 _ => continue,
@@ -186,19 +186,19 @@ fn compare(load: Load, drains: &[Drain]) -> usize {
             // What was requested before the collection began may be logged, too, and does not count.
             let counts = call.start_ns >= drains[0].given.window_ns.0 && !call.captured;
             let Some(end_ns) = call.end_ns.filter(|_| counts) else { continue };
-            let Some(told) = drains.iter().position(|drain| end_ns < drain.settled_ns()) else {
+            let Some(settled) = drains.iter().position(|drain| end_ns < drain.settled_ns()) else {
                 continue;
             };
             calls += 1;
             let (records, last) = came.get(&call.correlation_id).copied().unwrap_or_default();
-            let (is_late, is_never) = (last > told, records != owed);
+            let (is_late, is_never) = (last > settled, records != expected);
             late += usize::from(is_late);
             never += usize::from(is_never);
             let is_shown = (is_late && (late < 4 || late % 50 == 0)) || is_never;
             if is_shown {
                 let us = |ns: u64, before_ns: u64| ns.cast_signed() - before_ns.cast_signed();
                 let us = |ns, before_ns| us(ns, before_ns) as f64 / 1e3;
-                let around = told.saturating_sub(1)..drains.len().min(last.max(told) + 2);
+                let around = settled.saturating_sub(1)..drains.len().min(last.max(settled) + 2);
                 let around: Vec<String> = around
                     .map(|number| {
                         let drain = &drains[number];
@@ -209,7 +209,7 @@ fn compare(load: Load, drains: &[Drain]) -> usize {
                     })
                     .collect();
                 eprintln!(
-                    "{}: {:?}, call {place} of its thread, {records} records of {owed}, told {told}, last came {last}; \
+                    "{}: {:?}, call {place} of its thread, {records} records of {expected}, settled {settled}, last came {last}; \
                      after the collection's start it began {} us and took {} us; after its end (us) drains {around:?}",
                     if is_never { "never" } else { "late" },
                     call.function,
@@ -242,7 +242,7 @@ fn a_stop_does_not_wait_for_others() {
                 false => builder,
             };
             let profiler = builder.build().unwrap();
-            let (profile, took) = under(load, || {
+            let (profile, took) = run_under(load, || {
                 profiler.start().unwrap();
                 std::thread::sleep(Duration::from_millis(200));
                 let begin = Instant::now();

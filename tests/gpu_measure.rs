@@ -92,7 +92,7 @@ fn main() -> ExitCode {
 
 fn test() -> ExitCode {
     harness::run_optimized(&[
-        ("times_are_those_of_events_and_of_the_hardware", beside_referees),
+        ("times_match_events_and_hardware", beside_referees),
         ("a_cold_cache_makes_a_difference", cold_cache),
         ("a_pair_finds_five_percent", pairs),
         ("processes_measure_the_same", processes),

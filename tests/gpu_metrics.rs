@@ -19,9 +19,9 @@ const BYTES: usize = 4096;
 
 fn main() -> ExitCode {
     harness::run(&[
-        ("published_sums_are_those_of_the_program", sums_by_range),
+        ("published_sums_match_the_program", sums_by_range),
         ("published_estimates_contain_the_gpu_time_of_the_program", estimates),
-        ("published_devices_are_those_of_nvml", devices),
+        ("published_devices_match_nvml", devices),
     ])
     .exit_code()
 }

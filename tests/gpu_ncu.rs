@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         work.gpu.profiler_stop();
         return ExitCode::SUCCESS;
     }
-    harness::run(&[("kernels_count_as_ncu_counts_them", beside_ncu)]).exit_code()
+    harness::run(&[("kernel_counts_match_ncu", beside_ncu)]).exit_code()
 }
 
 /// Two buffers of a GiB, far larger than any cache, and matrices of 128 MiB.

@@ -16,9 +16,9 @@ use profiler_core::Profiler;
 
 fn main() -> ExitCode {
     harness::run(&[
-        ("the_limits_of_the_device_are_what_cuda_says", limits_of_the_device),
-        ("a_thousand_shapes_have_the_occupancy_that_cuda_says", a_thousand_shapes),
-        ("launches_that_were_recorded_have_the_occupancy_that_cuda_says", recorded_launches),
+        ("limits_of_the_device_match_cuda", limits_of_the_device),
+        ("occupancy_of_a_thousand_shapes_matches_cuda", a_thousand_shapes),
+        ("occupancy_of_recorded_launches_matches_cuda", recorded_launches),
     ])
     .exit_code()
 }
@@ -33,7 +33,7 @@ fn capability(gpu: &Gpu) -> (u32, u32) {
 
 fn limits_of_the_device() {
     let gpu = Gpu::get();
-    let limits = SmLimits::of(capability(&gpu)).unwrap();
+    let limits = SmLimits::from_compute_capability(capability(&gpu)).unwrap();
     let of = |attribute| gpu.device_attribute(attribute).cast_unsigned();
     assert_eq!(limits.warps * 32, of(Device::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR));
     assert_eq!(limits.blocks, of(Device::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR));
@@ -185,7 +185,7 @@ fn a_thousand_shapes() {
     assert!(registers.len() >= 10, "the compiler made few register counts: {registers:?}");
 
     let capability = capability(&gpu);
-    let limits = SmLimits::of(capability).unwrap();
+    let limits = SmLimits::from_compute_capability(capability).unwrap();
     let mut rows = String::from("cc,threads,registers,static,dynamic,carveout,blocks\n");
     let mut differences = Vec::new();
     let mut answers = BTreeSet::new();

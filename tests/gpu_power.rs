@@ -60,7 +60,7 @@ fn field(device: &Device<'_>, id: FieldId) -> f64 {
     }
 }
 
-/// Reads every 2 ms until it is told to end.
+/// Reads every 2 ms until it is stopped.
 fn read(device: &Device<'_>, epoch: Instant, ends: &AtomicBool) -> Vec<Reading> {
     let mut readings = Vec::new();
     while !ends.load(Ordering::Acquire) {

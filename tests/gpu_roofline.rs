@@ -23,9 +23,12 @@ fn main() -> ExitCode {
     harness::run(&[
         ("the_attributes_give_the_roofs", the_attributes_give_the_roofs),
         ("probes_come_near_the_roofs_and_not_above", probes_come_near_the_roofs_and_not_above),
-        ("kernels_lie_where_their_work_says", kernels_lie_where_their_work_says),
-        ("counters_say_what_was_declared", counters_say_what_was_declared),
-        ("names_say_what_tensor_pipes_do", names_say_what_tensor_pipes_do),
+        (
+            "kernels_lie_where_their_declared_work_predicts",
+            kernels_lie_where_their_declared_work_predicts,
+        ),
+        ("counters_match_the_declared_work", counters_match_the_declared_work),
+        ("names_match_the_tensor_pipes", names_match_the_tensor_pipes),
     ])
     .exit_code()
 }
@@ -65,7 +68,7 @@ fn probes_come_near_the_roofs_and_not_above() {
     assert!((0.4..1.0).contains(&share), "a product reaches {share} of the peak");
 }
 
-fn kernels_lie_where_their_work_says() {
+fn kernels_lie_where_their_declared_work_predicts() {
     let mut kernels = Kernels::new(0).unwrap();
     kernels.reset().unwrap();
     let run = |kernels: &mut Kernels| {
@@ -123,7 +126,7 @@ fn save(name: &str, text: &str) {
     }
 }
 
-fn counters_say_what_was_declared() {
+fn counters_match_the_declared_work() {
     let mut kernels = Kernels::new(0).unwrap();
     kernels.reset().unwrap();
     once(&mut kernels); // loads code
@@ -165,7 +168,7 @@ fn counters_say_what_was_declared() {
     }
 }
 
-fn names_say_what_tensor_pipes_do() {
+fn names_match_the_tensor_pipes() {
     let mut kernels = Kernels::new(0).unwrap();
     kernels.reset().unwrap();
     let profiler = Profiler::builder().build().unwrap();

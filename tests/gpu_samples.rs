@@ -25,11 +25,11 @@ const GIB: f64 = (1 << 30) as f64;
 
 fn main() -> ExitCode {
     harness::run(&[
-        ("ranges_have_the_bytes_they_moved_and_the_parts_they_used", ranges),
-        ("what_nvml_says_is_on_the_same_clock", nvml),
+        ("ranges_have_their_bytes_and_busy_units", ranges),
+        ("nvml_samples_are_on_the_session_clock", nvml),
         ("a_small_recording_is_saved_for_replay", small),
         ("the_session_samples_while_another_one_is_on", two_sessions),
-        ("sampling_beside_a_session_costs_what_is_stated", costs),
+        ("sampling_during_a_session_has_the_stated_cost", costs),
     ])
     .exit_code()
 }
@@ -108,7 +108,7 @@ fn save(name: &str, text: &str) {
     }
 }
 
-/// False where the counters are for administrators, or the device has none: that is told and no failure.
+/// False where the counters are for administrators, or the device has none: that is reported and no failure.
 fn can_sample(profile: &Profile) -> bool {
     let series = profile.series().find(|series| series.source() == Source::Counters).unwrap();
     match series.failure() {
@@ -130,7 +130,7 @@ fn labelled<'a>(profile: &'a Profile, label: &str) -> Track<'a> {
     profile.tracks().find(|track| track.label() == label).unwrap()
 }
 
-fn near(what: &str, sampled: f64, expected: f64, percent: f64) {
+fn assert_near(what: &str, sampled: f64, expected: f64, percent: f64) {
     let off = (sampled / expected - 1.0) * 100.0;
     eprintln!("{what}: sampled {sampled:.6e}, expected {expected:.6e} ({off:+.3} %)");
     assert!(off.abs() <= percent, "{what}: sampled {sampled}, expected {expected}");
@@ -141,7 +141,7 @@ fn range<'a>(profile: &'a Profile, name: &str) -> profiler_core::Range<'a> {
 }
 
 /// The middle of a range on the host, so that what was before it has ended.
-fn within(profile: &Profile, name: &str) -> (Duration, Duration) {
+fn middle(profile: &Profile, name: &str) -> (Duration, Duration) {
     let range = range(profile, name);
     let edge = range.host_time() / 10;
     (range.start() + edge, range.end() - edge)
@@ -169,7 +169,7 @@ fn table(profile: &Profile) -> String {
         for track in profile.tracks() {
             let mean = match name {
                 "idle" => {
-                    let (from, to) = within(profile, name);
+                    let (from, to) = middle(profile, name);
                     track.mean(from, to)
                 }
                 _ => range.mean(&track),
@@ -227,7 +227,7 @@ fn ranges() {
     for (metric, what) in [(READ, "read"), (WRITTEN, "written")] {
         let sum = copies.sum(&track(metric)).unwrap();
         assert!(sum.coverage() > 0.999, "{sum:?}");
-        near(&format!("{what} in the copies"), sum.value, COPIES as f64 * GIB, 2.0);
+        assert_near(&format!("{what} in the copies"), sum.value, COPIES as f64 * GIB, 2.0);
     }
     // Each copy takes a few samples, of which those at its ends are shared with its neighbours.
     let each: Vec<f64> = profile
@@ -242,9 +242,14 @@ fn ranges() {
         each.len()
     );
     assert_eq!(each.len(), COPIES);
-    near("read of copies one by one", mean, 1.0, 3.0);
+    assert_near("read of copies one by one", mean, 1.0, 3.0);
     let all = profile.walk().find(|(_, node)| node.name() == "copy").unwrap().1;
-    near("read of all copies", all.sum(&track(READ)).unwrap().value, COPIES as f64 * GIB, 3.0);
+    assert_near(
+        "read of all copies",
+        all.sum(&track(READ)).unwrap().value,
+        COPIES as f64 * GIB,
+        3.0,
+    );
 
     let tensor = labelled(&profile, TENSOR);
     let sms = labelled(&profile, SMS);
@@ -254,7 +259,7 @@ fn ranges() {
     if bench.gemm.is_some() {
         assert!(percent("gemms", &tensor) > 50.0 && percent("gemms", &sms) > 80.0, "{text}");
     }
-    let (from, to) = within(&profile, "idle");
+    let (from, to) = middle(&profile, "idle");
     for track in [&sms, &tensor] {
         let idle = track.mean(from, to).unwrap();
         assert!(idle.value < 1.0 && idle.samples > 500, "{idle:?}");
@@ -285,7 +290,7 @@ fn nvml() {
     let (power, energy) = (mean(POWER).unwrap(), mean("energy"));
     assert!(power > 10.0, "{power}");
     if let Some(energy) = energy {
-        near("watts by energy", energy, power, 25.0);
+        assert_near("watts by energy", energy, power, 25.0);
     }
     assert_eq!(
         labelled(&profile, "clock event reasons").mean(from, to),
@@ -313,7 +318,7 @@ fn small() {
         return;
     }
     let sum = range(&profile, "copies").sum(&profile.track(0, READ).unwrap()).unwrap();
-    near("read in the copies, by samples of 1 ms", sum.value, COPIES as f64 * GIB, 3.0);
+    assert_near("read in the copies, by samples of 1 ms", sum.value, COPIES as f64 * GIB, 3.0);
     if let Some(path) = out("samples-h200.gpuprof") {
         profile.save(&path).unwrap();
         let size = std::fs::metadata(&path).unwrap().len();
@@ -340,10 +345,10 @@ fn two_sessions() {
     of_other.health().assert_complete();
     assert!(can_sample(&of_part));
     let sum = range(&of_part, "copies").sum(&of_part.track(0, READ).unwrap()).unwrap();
-    near("read in the part", sum.value, 50.0 * GIB, 3.0);
+    assert_near("read in the part", sum.value, 50.0 * GIB, 3.0);
     let copies = of_whole.walk().find(|(_, node)| node.name() == "copies").unwrap().1;
     let sum = copies.sum(&of_whole.track(0, READ).unwrap()).unwrap();
-    near("read in both", sum.value, 100.0 * GIB, 3.0);
+    assert_near("read in both", sum.value, 100.0 * GIB, 3.0);
     // And the next session has them again.
     let ((), again) = part.record(|| bench.work(50, 5, Duration::from_millis(20))).unwrap();
     assert!(can_sample(&again));

@@ -29,7 +29,7 @@ const SIZES: [[u32; 3]; 9] = [
 ];
 
 fn main() -> ExitCode {
-    harness::run(&[("names_of_products_say_what_their_rates_show", products)]).exit_code()
+    harness::run(&[("names_of_products_match_their_rates", products)]).exit_code()
 }
 
 fn products() {

@@ -17,7 +17,7 @@ fn the_bundled_recording_is_complete() {
 /// What `nsys stats -r nvtx_gpu_proj_sum` says of the same program run under nsys on the same machine, in its columns
 /// "Range Instances" and "Total GPU Ops".
 #[test]
-fn operations_per_range_are_those_that_nsys_counts() {
+fn operations_per_range_match_nsys() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     for (range, instances, operations) in [
         ("batch", 20, 440),
@@ -55,7 +55,7 @@ fn one_byte_of_a_kernel_record_is_found_by_its_checksum() {
 }
 
 #[test]
-fn the_readme_shows_what_is_printed() {
+fn readme_shows_the_printed_output() {
     let report = Profile::from_bytes(RECORDING).unwrap().to_string();
     let readme = include_str!("../README.md");
     let shown = readme.split("```text\n").nth(1).unwrap().split("```").next().unwrap();

@@ -1,5 +1,6 @@
-//! What the compiler does not check of the workspace's structure: files that import each other in a circle, stages that use later
-//! ones, `unsafe` beyond the C boundary, raw pointers in safe functions, long files, names that were given up.
+//! What the compiler does not check of the workspace's structure: files that import each other in a
+//! circle, stages that use later ones, `unsafe` beyond the C boundary, raw pointers in safe
+//! functions, long files, names and words that were given up.
 //!
 //! All of it is read from the source text, so a violation is named by file and line.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
@@ -7,7 +8,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders and files of a package in the order of the data's flow: each uses those before it alone.
+/// The folders and files of a package in the order of the data's flow: each uses those before it
+/// alone.
 const STAGES: [(&str, &[&str]); 2] = [
     (
         "profiler-core",
@@ -81,7 +83,7 @@ const FUNCTION_LINES: usize = 100;
 
 /// A file in a folder of tests is compiled only where the folder's `main.rs` names it.
 #[test]
-fn every_file_of_a_group_of_tests_is_in_it() {
+fn every_file_of_a_test_folder_is_a_module() {
     for group in ["profiler-core/tests/record", "profiler-analysis/tests/analyze"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(group);
         let main = fs::read_to_string(folder.join("main.rs")).unwrap();
@@ -158,13 +160,37 @@ fn retired_names_do_not_come_back() {
 }
 
 #[test]
-fn a_planted_retired_name_is_named() {
-    let text = "// Follow\nstruct Followed;\nfn f(_: &Follow) {}\nmod curve;";
+fn planted_retired_name_is_reported() {
+    let text =
+        "// Follow\nstruct Followed;\nfn f(_: &Follow) {}\nmod curve;\nfn of_all() {}\nfn of() {}";
     assert_eq!(
         retired_names("profiler-core/src/join/tables.rs", text),
         [
             "profiler-core/src/join/tables.rs:3: `Follow` is retired: see tests/retired-names.txt",
             "profiler-core/src/join/tables.rs:4: `mod curve` is retired: see tests/retired-names.txt",
+            "profiler-core/src/join/tables.rs:6: `fn of` is retired: see tests/retired-names.txt",
+        ]
+    );
+}
+
+#[test]
+fn retired_words_do_not_come_back() {
+    let files = texts();
+    assert!(files.iter().any(|(file, _)| file == "docs/guide/getting-started.md"));
+    assert!(files.iter().any(|(file, _)| file == "gpuprof/tests/gpuprof.rs"));
+    let found: Vec<String> =
+        files.iter().flat_map(|(file, text)| retired_words(file, text)).collect();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn planted_retired_word_is_reported() {
+    let text = "/// Untold.\n\"Told\"\nfn loss_is_told() {}\n";
+    assert_eq!(
+        retired_words("gpuprof/src/main.rs", text),
+        [
+            "gpuprof/src/main.rs:2: `told` is retired: see tests/retired-names.txt",
+            "gpuprof/src/main.rs:3: `told` is retired: see tests/retired-names.txt",
         ]
     );
 }
@@ -308,25 +334,60 @@ fn without_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod ").next().unwrap_or_default()
 }
 
-/// Types, and modules as `mod name`, that have another name now.
+/// Retired names of types, and of modules and functions as `mod name` and `fn name`.
 fn retired_names(file: &str, text: &str) -> Vec<String> {
     let code = code_of(text);
-    let list = include_str!("retired-names.txt").lines().filter(|line| !line.starts_with('#'));
     let mut found = Vec::new();
-    for name in list.filter_map(|line| line.split(" -> ").next()) {
-        let module = name.strip_prefix("mod ");
-        for at in words(&code, module.unwrap_or(name)) {
-            if module.is_none() || code[..at].ends_with("mod ") {
-                let line = line_of(&code, at);
-                found.push((
-                    line,
-                    format!("{file}:{line}: `{name}` is retired: see tests/retired-names.txt"),
-                ));
-            }
+    for name in retired().filter(|name| !name.starts_with(WORD)) {
+        let (before, last) = match name.rsplit_once(' ') {
+            Some((keyword, last)) => (format!("{keyword} "), last),
+            None => (String::new(), name),
+        };
+        let places = words(&code, last).into_iter().filter(|&at| code[..at].ends_with(&before));
+        found.extend(places.map(|at| (line_of(&code, at), name)));
+    }
+    violations(file, found)
+}
+
+/// Retired words in any text: comments, messages, parts of names, pages. Case does not matter.
+fn retired_words(file: &str, text: &str) -> Vec<String> {
+    let text = text.to_lowercase();
+    let is_alone = |at: usize, word: &str| {
+        !text[..at].ends_with(char::is_alphabetic)
+            && !text[at + word.len()..].starts_with(char::is_alphabetic)
+    };
+    let mut found = Vec::new();
+    for entry in retired() {
+        let Some(word) = entry.strip_prefix(WORD) else { continue };
+        let places = text.match_indices(word).map(|(at, _)| at).filter(|&at| is_alone(at, word));
+        if !is_allowed(file, word) {
+            found.extend(places.map(|at| (line_of(&text, at), word)));
         }
     }
-    found.sort();
-    found.into_iter().map(|(_, text)| text).collect()
+    violations(file, found)
+}
+
+/// The beginning of an entry for a word, instead of a name.
+const WORD: &str = "word ";
+
+/// The entries of `retired-names.txt`, without their replacements.
+fn retired() -> impl Iterator<Item = &'static str> {
+    let lines = include_str!("retired-names.txt").lines();
+    lines.filter_map(|line| line.split_once(" -> ")).map(|(name, _)| name)
+}
+
+/// True if the list has `allow WORD in PATH` for a part of this path.
+fn is_allowed(file: &str, word: &str) -> bool {
+    let lines = include_str!("retired-names.txt").lines();
+    let mut allowed = lines.filter_map(|line| line.strip_prefix("allow ")?.split_once(" in "));
+    allowed.any(|(allowed, path)| allowed == word && file.contains(path))
+}
+
+fn violations(file: &str, mut found: Vec<(usize, &str)>) -> Vec<String> {
+    found.sort_unstable();
+    let text =
+        |(line, name)| format!("{file}:{line}: `{name}` is retired: see tests/retired-names.txt");
+    found.into_iter().map(text).collect()
 }
 
 fn unsafe_violations(file: &str, text: &str) -> Vec<String> {
@@ -378,9 +439,10 @@ fn pointer_violations(file: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// The groups of files of one crate that import each other, directly or through others. A file imports those it declares, and
-/// not the one that declares it: `lib.rs` and a folder's `mod.rs` may have what their files share. A name that `lib.rs`
-/// re-exports is an import of its file, and any other name of the root one of `main.rs`.
+/// The groups of files of one crate that import each other, directly or through others. A file
+/// imports those it declares, and not the one that declares it: `lib.rs` and a folder's `mod.rs`
+/// may have what their files share. A name that `lib.rs` re-exports is an import of its file, and
+/// any other name of the root one of `main.rs`.
 fn import_circles(files: &[(String, String)]) -> Vec<Vec<String>> {
     let module = |file: &str| {
         let inner = file.split_once("/src/").map_or(file, |(_, inner)| inner);
@@ -451,7 +513,8 @@ fn import_circles(files: &[(String, String)]) -> Vec<Vec<String>> {
     circles
 }
 
-/// Every path that follows `root::`, of groups too: of `root::{a, b::{c, d}}` these are `a`, `b::c` and `b::d`.
+/// Every path that follows `root::`, of groups too: of `root::{a, b::{c, d}}` these are `a`, `b::c`
+/// and `b::d`.
 fn paths(code: &str, root: &str) -> Vec<(usize, Vec<String>)> {
     fn tree<'a>(
         mut rest: &'a str,
@@ -535,17 +598,38 @@ fn code_of(text: &str) -> String {
     text.lines().map(code).collect()
 }
 
+/// The sources of all packages, and the pages at the root and in `docs`, but for the change log and
+/// this file.
+fn texts() -> Vec<(String, String)> {
+    let packages =
+        LIBRARIES.into_iter().chain([PROGRAM, "examples", "benches", "tests", "frameworks"]);
+    let mut files: Vec<_> =
+        packages.chain(["docs"]).flat_map(|folder| files_in(folder, &["rs", "md"], true)).collect();
+    files.extend(files_in("", &["md"], false));
+    files.retain(|(file, _)| file != "CHANGELOG.md" && file != "tests/structure.rs");
+    files
+}
+
 /// The source files of a crate, each as (path from the workspace's root, text).
 fn sources(library: &str) -> Vec<(String, String)> {
+    files_in(&format!("{library}/src"), &["rs"], true)
+}
+
+/// The files of a folder with these extensions, with those of its folders if `is_deep`, but for
+/// builds.
+fn files_in(folder: &str, extensions: &[&str], is_deep: bool) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut folders: Vec<PathBuf> = vec![root.join(library).join("src")];
+    let mut folders: Vec<PathBuf> = vec![root.join(folder)];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
+            let extension = path.extension().and_then(|extension| extension.to_str());
             if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                if is_deep && !path.ends_with("target") {
+                    folders.push(path);
+                }
+            } else if extension.is_some_and(|extension| extensions.contains(&extension)) {
                 let name = path.strip_prefix(root).unwrap().to_str().unwrap();
                 files.push((name.to_owned(), fs::read_to_string(&path).unwrap()));
             }

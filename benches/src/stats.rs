@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_those_within_a_round() {
+    fn ratios_are_within_a_round() {
         let own = vec![(0, 2.0), (1, 30.0), (3, 5.0)];
         let others = [("none", vec![(1, 10.0), (0, 1.0), (2, 7.0)]), ("raw", Vec::new())];
         let text = compared(&own, &others);

@@ -786,7 +786,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_survives_its_words() {
+    fn call_round_trips_through_its_words() {
         let call = Call {
             function: DriverFunction(307),
             correlation_id: u32::MAX,
@@ -827,7 +827,7 @@ mod tests {
 
     /// A call reads the clock and then logs its end: a drain may come between.
     #[test]
-    fn what_a_drain_left_was_under_way_at_its_end() {
+    fn call_left_by_a_drain_was_running_at_its_end() {
         let mut writer = Writer::new();
         let log = writer.log();
         let calls = Arc::new(Mutex::new(log.reader(Some(END))));

@@ -77,7 +77,7 @@ impl Callbacks {
         Self { wanted: Vec::new(), handle: Arc::new(handler) }
     }
 
-    fn with(mut self, known: impl IntoIterator<Item = Enabled>) -> Self {
+    fn with_known(mut self, known: impl IntoIterator<Item = Enabled>) -> Self {
         self.wanted.extend(known.into_iter().map(Wanted::Known));
         self
     }
@@ -97,12 +97,12 @@ impl Callbacks {
     /// All recorded driver functions of this class.
     pub fn driver_class(self, class: CallClass) -> Self {
         let of_class = DRIVER_CALLS.iter().filter(move |call| call.class == class);
-        self.with(of_class.map(|call| Enabled::Id(DOMAIN_DRIVER_API, call.id)))
+        self.with_known(of_class.map(|call| Enabled::Id(DOMAIN_DRIVER_API, call.id)))
     }
 
     /// Every driver function.
     pub fn driver_all(self) -> Self {
-        self.with([Enabled::Domain(DOMAIN_DRIVER_API)])
+        self.with_known([Enabled::Domain(DOMAIN_DRIVER_API)])
     }
 
     /// The function of the runtime API of this name, with all its versions and variants, as in
@@ -114,21 +114,21 @@ impl Callbacks {
     /// All functions of the runtime API of this class.
     pub fn runtime_class(self, class: CallClass) -> Self {
         let of_class = RUNTIME_CALLS.iter().filter(move |call| call.class == class);
-        self.with(of_class.map(|call| Enabled::Id(DOMAIN_RUNTIME_API, call.id)))
+        self.with_known(of_class.map(|call| Enabled::Id(DOMAIN_RUNTIME_API, call.id)))
     }
 
     /// Every function of the runtime API.
     pub fn runtime_all(self) -> Self {
-        self.with([Enabled::Domain(DOMAIN_RUNTIME_API)])
+        self.with_known([Enabled::Domain(DOMAIN_RUNTIME_API)])
     }
 
     /// `cudaProfilerStart` and `cudaProfilerStop`, and the driver's functions of these names.
     pub fn profiler(self) -> Self {
-        self.with(SWITCH)
+        self.with_known(SWITCH)
     }
 
     fn resources(self, ids: &[u32]) -> Self {
-        self.with(ids.iter().map(|&id| Enabled::Id(DOMAIN_RESOURCE, id)))
+        self.with_known(ids.iter().map(|&id| Enabled::Id(DOMAIN_RESOURCE, id)))
     }
 
     /// Contexts: created, and about to be destroyed.
@@ -189,7 +189,7 @@ impl Callbacks {
 
     /// Waits of the host for streams and contexts that have ended.
     pub fn synchronize(self) -> Self {
-        self.with([
+        self.with_known([
             Enabled::Id(DOMAIN_SYNCHRONIZE, SYNCHRONIZE_STREAM),
             Enabled::Id(DOMAIN_SYNCHRONIZE, SYNCHRONIZE_CONTEXT),
         ])
@@ -198,12 +198,12 @@ impl Callbacks {
     /// Calls of NVTX, in the libraries of the process for which libcupti is NVTX's tool
     /// (`NVTX_INJECTION64_PATH` names it). Elsewhere there are none.
     pub fn nvtx(self) -> Self {
-        self.with([Enabled::Domain(DOMAIN_NVTX)])
+        self.with_known([Enabled::Domain(DOMAIN_NVTX)])
     }
 
     /// Errors and warnings of CUPTI itself (12.2+; an older library reports none).
     pub fn state(self) -> Self {
-        self.with([Enabled::Domain(DOMAIN_STATE)])
+        self.with_known([Enabled::Domain(DOMAIN_STATE)])
     }
 
     /// Returns the callbacks to enable in the library, and the handler with its own ones. `named`
@@ -418,13 +418,13 @@ impl<'a> ApiCall<'a> {
         result: Option<u32> = result;
     }
 
-    /// The number that [`keep`](Self::keep) stored when this call began; 0 if none.
-    pub fn kept(&self) -> u64 {
+    /// The number that [`store_value`](Self::store_value) stored when this call began; 0 if none.
+    pub fn stored_value(&self) -> u64 {
         self.kept.map_or(0, Cell::get)
     }
 
     /// Stores a number for the end of this call. CUPTI holds it.
-    pub fn keep(&self, value: u64) {
+    pub fn store_value(&self, value: u64) {
         if let Some(kept) = self.kept {
             kept.set(value);
         }

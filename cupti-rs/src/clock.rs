@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn times_beside_a_step_are_those_of_the_nearer_reading() {
+    fn time_near_a_clock_step_uses_the_nearer_reading() {
         const HOUR: i64 = 3_600_000_000_000;
         for step in [HOUR, -HOUR] {
             let set = clock((1_000_000, 500), (9_000_000, 500 + step));

@@ -161,7 +161,7 @@ impl Config {
                 other
                     .stacks_after
                     .is_some_and(|time| self.stacks_after.is_none_or(|own| own > time)),
-                "it takes no stacks, or those of longer gaps alone",
+                "it takes no stacks, or only those of longer gaps",
             ),
             (
                 self.writes_synchronizations()
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_collection_lacks_is_named() {
+    fn missing_settings_of_a_collection_are_named() {
         let plain = Config::new();
         assert_eq!(plain.covers(&plain, &[]), Ok(()));
         let ids = Config::new().system_thread_ids(true);
@@ -482,17 +482,17 @@ mod tests {
         let few = managed.clone().unified_memory_counters([UnifiedMemoryKind::THRASHING]);
         assert_eq!(managed.covers(&few, &[]), Ok(()));
         assert!(lacking(&few, &managed).contains("counters of managed memory"));
-        assert_eq!(few.covers(&plain, &[]), Ok(()), "nobody asks for them");
+        assert_eq!(few.covers(&plain, &[]), Ok(()), "no request needs them");
     }
 
     #[test]
-    fn a_kind_that_the_library_lacks_is_not_there_for_others() {
+    fn kind_missing_in_the_library_is_missing_for_all_requests() {
         let kind = ActivityKind::CUDA_EVENT;
         let running = Config::new().add_kind_if_known(kind);
         let asked = Config::new().add_kind(kind);
         assert_eq!(running.covers(&asked, &[]), Ok(()));
         assert!(running.covers(&asked, &[kind]).is_err());
-        assert_eq!(running.covers(&running, &[kind]), Ok(()), "it does without, too");
+        assert_eq!(running.covers(&running, &[kind]), Ok(()), "the request lacks it too");
     }
 
     #[test]

@@ -207,22 +207,23 @@ impl fmt::Display for Error {
                 let name = holder.as_ref().map(|name| format!(" (it calls itself {name:?})"));
                 write!(
                     f,
-                    "another subscriber holds CUPTI in this process{}; CUPTI serves one at a time: run without nsys, ncu, \
-                     compute-sanitizer or another profiler (39)",
+                    "another subscriber holds CUPTI in this process{}; CUPTI serves one at a \
+                     time: run without nsys, ncu, compute-sanitizer or another profiler (39)",
                     name.unwrap_or_default()
                 )
             }
             Kind::AlreadyCollecting => f.write_str(
-                "this process already collects GPU records, or counts over ranges; CUPTI does one of these at a time: stop \
-                 the first one",
+                "this process already collects GPU records, or counts over ranges; CUPTI does \
+                 one of these at a time: stop the first one",
             ),
             Kind::AlreadyMeasuring => f.write_str(
                 "this process already reads hardware counters; CUPTI counts for one at a time: wait until that \
                  measurement has ended",
             ),
             Kind::Forked => f.write_str(
-                "this process was forked off from one that had used CUPTI, which does not survive a fork: fork before CUDA \
-                 or a profiler is used, or start a new program in the child (exec)",
+                "this process was forked off from one that had used CUPTI, which does not \
+                 survive a fork: fork before CUDA or a profiler is used, or start a new program \
+                 in the child (exec)",
             ),
             Kind::UnknownActivity { kind, code, version } => write!(
                 f,
@@ -231,7 +232,7 @@ impl fmt::Display for Error {
             ),
             Kind::Lacks { what, since: "", version } => write!(f, "CUPTI {version} has no {what}"),
             Kind::Lacks { what, since, version } => {
-                write!(f, "CUPTI {version} has no {what}; {since} and later have")
+                write!(f, "CUPTI {version} has no {what}; {since} and later versions do")
             }
             Kind::Call { function, code } => {
                 write!(f, "{function} failed: {code}{}", call_advice(*code))
@@ -252,15 +253,15 @@ impl fmt::Display for Error {
                 metrics.join(", ")
             ),
             Kind::UnknownChip { chip, known, version } => {
-                write!(f, "CUPTI {version} counts nothing on {chip}; it knows {}", known.join(", "))
+                write!(f, "CUPTI {version} has no counters for {chip}; it supports {}", known.join(", "))
             }
             Kind::NotAName { name } => {
                 write!(f, "CUPTI cannot use the name {name:?}: it contains a NUL; remove that")
             }
             Kind::Passes { needed, allowed } => write!(
                 f,
-                "the metrics need {needed} passes and {allowed} {} allowed: request fewer metrics at a time, or run the \
-                 work as often",
+                "the metrics need {needed} passes and {allowed} {} allowed: request fewer \
+                 metrics at a time, or run the work as often",
                 if *allowed == 1 { "is" } else { "are" }
             ),
             Kind::Thread { reason } => {
@@ -277,8 +278,9 @@ fn library_not_found(tried: &[(PathBuf, String)], folders: &[PathBuf]) -> String
         tried.iter().map(|(path, reason)| format!("{} ({reason})", path.display())).collect();
     let folders: Vec<_> = folders.iter().map(|folder| folder.to_string_lossy()).collect();
     format!(
-        "libcupti could not be opened; tried {}{}{}. It comes with the CUDA toolkit (extras/CUPTI) and as a Python package \
-         (nvidia-cuda-cupti); name its file in {PATH_VARIABLE} if it lies elsewhere",
+        "libcupti could not be opened; tried {}{}{}. It comes with the CUDA toolkit \
+         (extras/CUPTI) and as a Python package (nvidia-cuda-cupti); name its file in \
+         {PATH_VARIABLE} if it lies elsewhere",
         tried.join(", "),
         if folders.is_empty() { "" } else { "; none lies in " },
         folders.join(", ")
@@ -331,16 +333,16 @@ fn counters_advice(code: CuptiResult) -> &'static str {
              fewer ranges or a longer interval"
         }
         CuptiResult::MIG_DEVICE => {
-            "; a slice of a partitioned GPU (MIG) may not be counted as it is: use one whose GPU instance has a single \
-             compute instance, or the whole GPU"
+            "; counters of this slice of a partitioned GPU (MIG) are not available: use one \
+             whose GPU instance has a single compute instance, or the whole GPU"
         }
-        CuptiResult::CONFIDENTIAL_COMPUTING => "; a GPU in confidential mode may not be counted",
-        CuptiResult::CMP_DEVICE => "; mining GPUs (CMP) may not be counted",
-        CuptiResult::SLI_DEVICE => "; GPUs tied by SLI may not be counted",
+        CuptiResult::CONFIDENTIAL_COMPUTING => "; a GPU in confidential mode allows no counters",
+        CuptiResult::CMP_DEVICE => "; mining GPUs (CMP) allow no counters",
+        CuptiResult::SLI_DEVICE => "; GPUs linked by SLI allow no counters",
         CuptiResult::WSL_DEVICE => {
             "; counters are disabled under WSL: enable them in the control panel of the Windows driver"
         }
-        CuptiResult::INVALID_CHIP_NAME => "; this CUPTI does not know the chip; a newer one may",
+        CuptiResult::INVALID_CHIP_NAME => "; this CUPTI does not support the chip; a newer one may",
         CuptiResult::NOT_SUPPORTED | CuptiResult::NOT_COMPATIBLE => {
             "; this device or way of running does not allow it: it needs a GPU of Turing or later, and no MPS"
         }

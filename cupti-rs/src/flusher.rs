@@ -94,11 +94,11 @@ impl LastFlush {
 }
 
 impl Deadline {
-    fn after(time: Duration) -> Self {
+    fn from_timeout(time: Duration) -> Self {
         Self(Instant::now().checked_add(time))
     }
 
-    fn left(self) -> Duration {
+    fn remaining(self) -> Duration {
         self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 }
@@ -166,7 +166,7 @@ impl Requests {
 
     /// Returns false if the flush has not returned in time, or was skipped.
     fn wait(&self, number: u64, time: Duration) -> Result<bool, Error> {
-        let deadline = Deadline::after(time);
+        let deadline = Deadline::from_timeout(time);
         let mut state = self.state.lock();
         while state.returned < number {
             match deadline.0 {
@@ -329,18 +329,18 @@ impl Flusher {
     ///
     /// CUPTI's refusal to flush, or a process forked off after the start.
     pub fn wait_idle(&self) -> Result<u64, Error> {
-        let deadline = Deadline::after(self.0.drain_timeout);
+        let deadline = Deadline::from_timeout(self.0.drain_timeout);
         let mut pause = Duration::from_micros(50);
         let asked_ns = clock::now_ns();
         loop {
             // Work that was finished when the time was up is delivered by the flush after it.
-            let left = deadline.left();
+            let left = deadline.remaining();
             let has_returned = self.request()?.wait(left.max(LAST_FLUSH))?;
             if self.settled_ns() >= asked_ns {
                 return Ok(0);
             }
             let held = POOL.out_before(asked_ns);
-            let is_late = left.is_zero() || !has_returned && deadline.left().is_zero();
+            let is_late = left.is_zero() || !has_returned && deadline.remaining().is_zero();
             if is_late && (held > 0 || !has_returned) {
                 return Ok(held.max(1));
             }
@@ -396,13 +396,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_asked() {
+    fn wait_ends_at_its_timeout() {
         let (requests, open, begun) = gated();
         let always = |_: LastFlush| true;
         let first = requests.join_or_add(always).unwrap();
         begun.recv().unwrap();
         assert!(!requests.wait(first, SHORT).unwrap());
-        assert_eq!(requests.join_or_add(always), Some(first), "one for all who come meanwhile");
+        assert_eq!(
+            requests.join_or_add(always),
+            Some(first),
+            "one flush for all concurrent requests"
+        );
         open.send(()).unwrap();
         assert!(requests.wait(first, LONG).unwrap());
         assert_eq!(requests.state.lock().returned, 1);
@@ -439,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_flushes_that_were_not_done_are_told_to_who_waits() {
+    fn waiters_receive_refused_and_skipped_flushes() {
         let requests = Arc::new(Requests::default());
         let of_thread = requests.clone();
         std::thread::spawn(move || {

@@ -20,11 +20,11 @@ const PAUSE: Duration = Duration::from_micros(20);
 
 const UNDER_WAY: u64 = FLUSHING - 1;
 const FLUSHING: u64 = 1 << 31;
-const STRETCH: u32 = 32;
+const PERIOD: u32 = 32;
 
 /// The number of launches under way, a flag for a running flush, and the number of the collection's
 /// segment that counts them.
-static WORD: AtomicU64 = AtomicU64::new(1 << STRETCH);
+static WORD: AtomicU64 = AtomicU64::new(1 << PERIOD);
 /// One flush at a time.
 static FLUSH: Mutex<()> = Mutex::new(());
 
@@ -35,7 +35,7 @@ thread_local! {
 
 /// Begins a new segment: returns of launches that began before it may never be seen.
 pub(crate) fn begin() {
-    let next = |word: u64| Some((((word >> STRETCH) + 1) << STRETCH) | (word & FLUSHING));
+    let next = |word: u64| Some((((word >> PERIOD) + 1) << PERIOD) | (word & FLUSHING));
     let _ = WORD.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn enter() {
     let late = Instant::now() + LAUNCH_WAITS;
     loop {
         let word = WORD.load(Ordering::Acquire);
-        if COUNTED.try_with(Cell::get) == Ok(word >> STRETCH) {
+        if COUNTED.try_with(Cell::get) == Ok(word >> PERIOD) {
             return;
         }
         let waits = word & FLUSHING != 0 && Instant::now() < late;
@@ -53,7 +53,7 @@ pub(crate) fn enter() {
         if waits {
             std::thread::sleep(PAUSE);
         } else if one_more(word).is_ok() {
-            let _ = COUNTED.try_with(|counted| counted.set(word >> STRETCH));
+            let _ = COUNTED.try_with(|counted| counted.set(word >> PERIOD));
             return;
         }
     }
@@ -63,7 +63,7 @@ pub(crate) fn enter() {
 pub(crate) fn leave() {
     let counted = COUNTED.try_with(|counted| counted.replace(0)).unwrap_or_default();
     let one_fewer =
-        |word: u64| (word >> STRETCH == counted && word & UNDER_WAY != 0).then(|| word - 1);
+        |word: u64| (word >> PERIOD == counted && word & UNDER_WAY != 0).then(|| word - 1);
     let _ = WORD.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_fewer);
 }
 

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_survives_its_words() {
+    fn event_round_trips_through_its_words() {
         for (_, kind) in KINDS {
             let event = GraphEvent {
                 kind,

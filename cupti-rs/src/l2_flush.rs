@@ -54,7 +54,7 @@ impl L2Flush {
         let of_device = library.driver().devices.iter().find(|of| of.id == device);
         let Some(l2_bytes) = of_device.and_then(|device| device.l2_bytes) else {
             return Err(Error::misuse(format!(
-                "the L2 cache cannot be flushed: the driver does not tell its size on device {device}"
+                "the L2 cache cannot be flushed: the driver does not report its size on device {device}"
             )));
         };
         let bytes = usize::try_from(l2_bytes).unwrap_or(usize::MAX).saturating_mul(TIMES_L2);

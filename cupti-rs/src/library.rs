@@ -244,14 +244,15 @@ impl fmt::Display for Warning {
             ),
             Self::OlderThanDriver { version, cuda_version } => write!(
                 f,
-                "CUPTI {version} is of an older major version than the driver, which serves CUDA {}: it works, and \
-                 does not know what came later",
+                "CUPTI {version} is of an older major version than the driver, which supports CUDA {}: it works, \
+                 without later features",
                 cuda(cuda_version)
             ),
             Self::NewerThanKnown { version } => write!(
                 f,
-                "CUPTI {version} is newer than {}.{}, the newest that this version of cupti-rs was compared with: records that \
-                 differ in length are read as far as they are known; a CUPTI of that release is the safe choice",
+                "CUPTI {version} is newer than {}.{}, the newest that this version of cupti-rs \
+                 was compared with: records that differ in length are read as far as they are \
+                 known; a CUPTI of that release is the safe choice",
                 NEWEST.0, NEWEST.1
             ),
             Self::SeveralMapped { files } => {
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_known_release_is_that_of_the_layouts() {
+    fn newest_known_release_matches_the_layouts() {
         let newest = crate::sys::generated::FAMILIES
             .iter()
             .flat_map(|(_, strides)| strides.iter().map(|(since, _)| *since))

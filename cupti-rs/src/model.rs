@@ -122,7 +122,7 @@ fn reader_that_takes_nothing_sees_whole_entries() {
 }
 
 #[test]
-fn log_let_go_beside_its_writer_gives_only_what_comes_later() {
+fn log_released_during_writes_returns_only_later_entries() {
     play(|| {
         let mut writer = Writer::<3>::new();
         let mut reader = writer.log().reader(Some(END));
@@ -170,7 +170,7 @@ fn registered_log_is_of_the_recording_that_was_on() {
         listed.sort_unstable();
         let mut sorted = registered.clone();
         sorted.sort_unstable();
-        assert_eq!(sorted, listed, "a log is in the recording that it was told of");
+        assert_eq!(sorted, listed, "a log belongs to the recording it was assigned to");
         let [(first, before), (second, after)] = recordings;
         assert!(first <= second);
         assert!(before.iter().all(|log| (first..second).contains(log)), "{before:?}");

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_on_both_ways_counts() {
+    fn work_counts_only_if_both_switches_are_on() {
         let marks = [(10, true), (20, false), (30, true)];
         assert_eq!(while_switched_on(&[(0, 100)], &marks), [(10, 20), (30, 100)]);
         assert_eq!(while_switched_on(&[(0, 15), (18, 40)], &marks), [(10, 15), (18, 20), (30, 40)]);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_that_ended_are_forgotten_and_open_ones_stay() {
+    fn ended_windows_are_dropped_and_open_ones_retained() {
         let mut marks = vec![(10, true), (20, false), (30, true), (40, false), (50, true)];
         for (before_ns, left) in [(20, 5), (21, 3), (40, 3), (41, 1), (u64::MAX, 1)] {
             forget(&mut marks, before_ns);

@@ -176,7 +176,7 @@ pub fn support() -> Support {
         Err(error) => Support {
             driver: driver::probe(),
             cupti: Err(error),
-            holder: Holder::Unknown("there is no CUPTI to ask".into()),
+            holder: Holder::Unknown("no CUPTI was found".into()),
             counters: counters(),
             metrics: HostLibrary::open().map(|library| library.version()),
             has_mps: has_mps(),
@@ -267,9 +267,9 @@ impl Support {
             advice.extend(cupti.warnings.iter().map(sentence));
             if cupti.version.keeps_launches() {
                 advice.push(format!(
-                    "CUPTI {} keeps some 30 bytes of every launch once a CUDA graph was captured: for runs of hours, have \
-                     CUPTI_LIBRARY_PATH name a libcupti of 13.4 or later (package nvidia-cuda-cupti), which a driver of \
-                     CUDA 13.0 serves, too.",
+                    "CUPTI {} leaks some 30 bytes per launch once a CUDA graph was captured: for runs of hours, set \
+                     CUPTI_LIBRARY_PATH to a libcupti of 13.4 or later (package nvidia-cuda-cupti), which works \
+                     with a CUDA 13.0 driver.",
                     cupti.version
                 ));
             }
@@ -277,7 +277,8 @@ impl Support {
         match &self.holder {
             Holder::ThisCrate => advice.push("Stop the collector that runs to start another.".into()),
             Holder::Other(_) => advice.push(
-                "Run without nsys, ncu, compute-sanitizer or another profiler to have GPU records; ranges go on as NVTX."
+                "Run without nsys, ncu, compute-sanitizer or another profiler to have GPU records; ranges go on as \
+                 NVTX."
                     .into(),
             ),
             Holder::Unknown(why) if self.cupti.is_ok() => advice.push(sentence(why)),
@@ -286,16 +287,17 @@ impl Support {
         if self.counters == Counters::AdministratorsOnly {
             advice.push(
                 "For hardware counters ask an administrator to load the kernel module with \
-                 NVreg_RestrictProfilingToAdminUsers=0 (a line \"options nvidia NVreg_RestrictProfilingToAdminUsers=0\" in \
-                 /etc/modprobe.d, then a reboot), or to give the process CAP_SYS_ADMIN (of a container: \
-                 --cap-add=SYS_ADMIN); records do not need it."
+                 NVreg_RestrictProfilingToAdminUsers=0 (a line \"options nvidia \
+                 NVreg_RestrictProfilingToAdminUsers=0\" in /etc/modprobe.d, then a reboot), or \
+                 to give the process CAP_SYS_ADMIN (of a container: --cap-add=SYS_ADMIN); records \
+                 do not need it."
                     .into(),
             );
         }
         if self.has_mps && self.driver.is_ok() {
             advice.push(
-                "The Multi-Process Service seems to run: for hardware counters ask for a GPU without it, or for it to be \
-                 ended (echo quit | nvidia-cuda-mps-control); records do not need it."
+                "The Multi-Process Service seems to run: for hardware counters use a GPU without it, or end it \
+                 (echo quit | nvidia-cuda-mps-control); records do not need it."
                     .into(),
             );
         }
@@ -335,7 +337,7 @@ impl Support {
             return Some(format!("no GPU here is of {name} or later"));
         }
         if self.counters == Counters::AdministratorsOnly {
-            return Some("they are for administrators, of whom this process is none".into());
+            return Some("only administrators may read them, and this process is not one".into());
         }
         if self.has_mps {
             return Some("the Multi-Process Service seems to run (its pipe is there)".into());
@@ -442,7 +444,7 @@ impl fmt::Display for Support {
         let counters = match self.counters {
             Counters::Allowed => "may be read",
             Counters::AdministratorsOnly => "administrators only",
-            Counters::Unknown => "unknown: the kernel module does not say",
+            Counters::Unknown => "unknown: the kernel module does not report it",
         };
         writeln!(f, "counters   {counters}")?;
         for way in self.counter_ways() {
@@ -474,7 +476,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn counters_are_for_administrators_where_the_module_says_so() {
+    fn module_parameter_restricts_counters_to_administrators() {
         let (admin, user) = ("Name: x\nCapEff:\t000001ffffffffff\n", "CapEff:\t00000000a80425fb\n");
         let (open, closed) = ("RmProfilingAdminOnly: 0\n", "A: 1\nRmProfilingAdminOnly: 1\nB: 2\n");
         assert_eq!(counters_in(open, user), Counters::Allowed);
@@ -530,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cupti_that_keeps_launches_is_told_of_with_the_way_out() {
+    fn leak_of_old_cupti_is_reported_with_its_remedy() {
         let advice = |number| {
             let mut support = support();
             if let Ok(cupti) = &mut support.cupti {
@@ -554,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_way_of_counters_is_named() {
+    fn hindrances_of_counters_are_named() {
         assert_eq!(against(&support()), [None, None, None]);
         let changed = |change: &dyn Fn(&mut Support)| {
             let mut changed = support();

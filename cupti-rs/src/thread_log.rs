@@ -417,7 +417,7 @@ impl<const WORDS: usize> Reader<WORDS> {
 mod tests {
     use super::*;
 
-    fn all<const W: usize>(log: &Arc<ThreadLog<W>>) -> Vec<[u64; W]> {
+    fn read_all<const W: usize>(log: &Arc<ThreadLog<W>>) -> Vec<[u64; W]> {
         let mut out = Vec::new();
         log.reader(Some(W - 1)).rest(|slot, words| {
             assert_eq!(slot, out.len() as u64);
@@ -434,7 +434,7 @@ mod tests {
         for i in 0..CHUNK * 2 + 5 {
             assert_eq!(writer.push([i, i * 3]), i);
         }
-        let entries = all(&log);
+        let entries = read_all(&log);
         assert_eq!(entries.len() as u64, CHUNK * 2 + 5);
         assert!(entries.iter().enumerate().all(|(i, e)| *e == [i as u64, i as u64 * 3]));
     }
@@ -450,7 +450,7 @@ mod tests {
         writer.set(3, 1, 9);
         writer.set(CHUNK, 1, 11);
         assert_eq!((writer.get(3, 1), writer.get(CHUNK, 1)), (9, 11));
-        let entries = all(&writer.log());
+        let entries = read_all(&writer.log());
         assert_eq!(entries[CHUNK as usize - 1], [CHUNK - 1, 7]);
         assert_eq!(entries[3], [3, 9]);
         assert_eq!(entries[CHUNK as usize], [CHUNK, 11]);
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_given_once_in_the_drain_in_which_it_has_finished() {
+    fn entry_is_returned_once_by_the_drain_after_its_end() {
         let mut writer = Writer::<2>::new();
         let mut reader = writer.log().reader(Some(1));
         assert!(drain(&mut reader, u64::MAX).is_empty() && reader.is_empty());
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_last_word_an_entry_has_finished_when_it_is_written() {
+    fn entry_without_an_end_word_is_complete_when_written() {
         let mut writer = Writer::<1>::new();
         let mut reader = writer.log().reader(None);
         let mut given = Vec::new();
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn drained_chunks_go_back_and_those_of_open_entries_stay() {
+    fn drained_chunks_are_reused_except_those_of_open_entries() {
         const N: u64 = 2_000_000;
         const OPEN: [u64; 3] = [10, CHUNK * 7, N - CHUNK * 20];
         let mut writer = Writer::<2>::new();
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_go_takes_no_more_than_a_chunk() {
+    fn released_log_holds_at_most_one_chunk() {
         for len in [0, 1, CHUNK, CHUNK + 1, 5 * CHUNK, 5 * CHUNK + 7] {
             let mut writer = Writer::<2>::new();
             let log = writer.log();
@@ -618,7 +618,7 @@ mod tests {
 
     /// Entries are nested five deep, some stay open for thousands of others; they are drained at random times.
     #[test]
-    fn a_drain_beside_the_writer_gives_every_entry_once_and_those_within_it_before() {
+    fn concurrent_drain_returns_every_entry_once_inner_first() {
         const N: u64 = 300_000;
         let (clock, drains) = (AtomicU64::new(1), AtomicU64::new(0));
         let mut writer = Writer::<3>::new();

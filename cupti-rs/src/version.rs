@@ -31,8 +31,8 @@ impl Version {
         match self.cuda_release() {
             _ if self.0 < 18 => Some("it is older than CUPTI 12.0"),
             (major, _) if major > NEWEST.0 => Some(
-                "this version of cupti-rs knows CUPTI 12 and 13, and the structures of a newer major version may be others; \
-                 install CUPTI 13 beside it, which newer drivers serve, or update cupti-rs",
+                "this version of cupti-rs supports CUPTI 12 and 13, and a newer major version may change the \
+                 structures; install CUPTI 13 beside it, which works with newer drivers, or update cupti-rs",
             ),
             _ => None,
         }

@@ -143,7 +143,7 @@ mod tests {
     use crate::sys::functions::{DRIVER_CALLS, DRIVER_FUNCTIONS};
 
     #[test]
-    fn every_driver_function_that_waits_says_for_what() {
+    fn every_waiting_driver_function_has_a_target() {
         for (id, name) in (0..).zip(DRIVER_FUNCTIONS.iter()) {
             let class = DRIVER_CALLS.by_id(id).map(|call| call.class);
             let waits = matches!(class, Some(CallClass::Synchronize | CallClass::WaitEvent));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_survives_its_words() {
+    fn wait_round_trips_through_its_words() {
         let wait = Wait {
             kind: 3,
             correlation_id: u32::MAX,

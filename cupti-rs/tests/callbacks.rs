@@ -22,7 +22,7 @@ struct Seen(Arc<Mutex<Vec<String>>>);
 impl Seen {
     fn callbacks(&self) -> Callbacks {
         let seen = self.0.clone();
-        Callbacks::new(move |callback| seen.lock().push(told(callback)))
+        Callbacks::new(move |callback| seen.lock().push(line_of(callback)))
     }
 
     fn take(&self) -> Vec<String> {
@@ -30,13 +30,13 @@ impl Seen {
     }
 }
 
-fn told(callback: &Callback<'_>) -> String {
+fn line_of(callback: &Callback<'_>) -> String {
     match callback {
         Callback::Driver(call) | Callback::Runtime(call) => {
             if call.site() == Site::Enter {
-                call.keep(u64::from(call.correlation_id()) * 10);
+                call.store_value(u64::from(call.correlation_id()) * 10);
             }
-            let (name, id, kept) = (call.name(), call.correlation_id(), call.kept());
+            let (name, id, kept) = (call.name(), call.correlation_id(), call.stored_value());
             let symbol = call.symbol().map(|symbol| format!(" {symbol}")).unwrap_or_default();
             let result = call.result().map(|result| format!(" = {result}")).unwrap_or_default();
             format!("{name} {id} {kept}{symbol}{result}")
@@ -58,7 +58,7 @@ fn start(fake: &Fake, config: Config) -> Collector {
 }
 
 #[test]
-fn a_handler_sees_the_calls_it_asked_for() {
+fn handler_receives_the_requested_calls() {
     let fake = Fake::new();
     let seen = Seen::default();
     let callbacks = seen.callbacks().driver("cuLaunchKernel").runtime_class(CallClass::Memcpy);
@@ -154,7 +154,7 @@ fn resources_waits_nvtx_and_state() {
     // CUPTI 12.0 has no state domain, and fewer resources.
     let fake = Fake::builder().version(18).build();
     let collector = start(&fake, Config::new().callbacks(seen.callbacks().state().graph_nodes()));
-    fake.notice(2, CuptiResult::OUT_OF_MEMORY, c"not told");
+    fake.notice(2, CuptiResult::OUT_OF_MEMORY, c"not reported");
     assert!(seen.take().is_empty());
     drop(collector);
 }
@@ -206,7 +206,7 @@ fn a_panicking_handler_is_counted_and_the_program_goes_on() {
 }
 
 #[test]
-fn what_a_handler_causes_itself_is_not_handed_on() {
+fn calls_made_by_a_handler_are_not_reported() {
     thread_local! {
         static FAKE: RefCell<Option<Rc<Fake>>> = const { RefCell::new(None) };
     }
@@ -379,7 +379,7 @@ fn a_kernel_of_a_graph_leads_back_to_the_word_of_its_capture() {
             Kind::GraphCreated,
             Kind::NodeCreated,
             Kind::NodeCreated,
-            // The copy that is launched, as an H200 told of it.
+            // The copy that is launched, as an H200 reported it.
             Kind::GraphCreated,
             Kind::NodeCreated,
             Kind::NodeCloned,
@@ -418,7 +418,7 @@ fn a_kernel_of_a_graph_leads_back_to_the_word_of_its_capture() {
 }
 
 #[test]
-fn graph_events_cost_nothing_where_not_asked_for_and_lack_what_cupti_lacks() {
+fn graph_events_not_requested_cost_nothing() {
     let fake = Fake::new();
     let collector = start(&fake, Config::new());
     captured(&fake);
@@ -437,7 +437,7 @@ fn graph_events_cost_nothing_where_not_asked_for_and_lack_what_cupti_lacks() {
 }
 
 #[test]
-fn dependencies_of_graphs_are_logged_where_asked_for() {
+fn requested_graph_dependencies_are_logged() {
     let fake = Fake::new();
     for is_asked_for in [false, true] {
         let config = Config::new().graph_events(true).graph_dependencies(is_asked_for);
@@ -487,7 +487,7 @@ fn graphs_made_on_several_threads_have_their_own_logs() {
 }
 
 #[test]
-fn a_runtime_call_is_captured_with_the_driver_call_it_makes() {
+fn runtime_call_is_captured_with_its_driver_call() {
     let fake = Fake::new();
     let collector = start(&fake, Config::new().runtime_calls(true));
     fake.capture_through_runtime("cudaLaunchKernel", &Work::kernel(c"k"));

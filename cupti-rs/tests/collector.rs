@@ -184,7 +184,7 @@ fn another_subscriber_is_named() {
 }
 
 #[test]
-fn a_second_collector_is_told_so_and_the_first_goes_on() {
+fn second_collector_is_refused_and_the_first_continues() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let first = Collector::start(&library, &Config::new()).unwrap();
@@ -219,7 +219,7 @@ fn a_failed_start_puts_everything_back() {
 }
 
 #[test]
-fn unusable_libraries_say_why() {
+fn unusable_libraries_give_a_reason() {
     let error = Fake::builder().version(17).build().library().unwrap_err();
     assert!(
         error.is_unavailable() && error.to_string().contains("older than CUPTI 12.0"),
@@ -274,7 +274,7 @@ fn cuptis_clock_is_brought_to_ours() {
 }
 
 #[test]
-fn calls_that_give_no_record_say_why() {
+fn calls_without_a_record_have_a_reason() {
     let fake = Fake::new();
     let collected = collect(&fake, || {
         fake.capture(&Work::kernel(c"captured"));
@@ -384,7 +384,7 @@ fn a_wait_for_the_gpu_may_have_no_limit() {
 }
 
 #[test]
-fn a_stop_gives_up_after_its_time_and_says_so() {
+fn stop_gives_up_after_its_timeout_and_reports_it() {
     let fake = Fake::new();
     let config = Config::new().drain_timeout(Duration::from_millis(50));
     let collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
@@ -490,7 +490,7 @@ fn a_forked_child_never_touches_cupti() {
 }
 
 #[test]
-fn where_there_is_no_gpu_opening_says_what_is_missing() {
+fn opening_without_a_gpu_names_the_missing_part() {
     match cupti::Library::open() {
         Ok(library) => assert!(!library.driver().devices.is_empty()),
         Err(error) => {
@@ -510,7 +510,7 @@ fn a_cupti_of_an_unknown_major_version_is_refused() {
         let error = fake.library().unwrap_err();
         let text = error.to_string();
         assert!(error.is_unavailable(), "{text}");
-        for part in [&version.to_string(), "knows CUPTI 12 and 13", "update cupti-rs"] {
+        for part in [&version.to_string(), "supports CUPTI 12 and 13", "update cupti-rs"] {
             assert!(text.contains(part), "{text}");
         }
     }

@@ -25,13 +25,13 @@ fn one_pass_runs_the_work_once() {
     let (answer, measured) = profiler
         .measure_once(|ranges| {
             fake.count(1000);
-            ranges.within("a", || fake.count(3));
+            ranges.run_in("a", || fake.count(3));
             fake.count(1000);
-            ranges.within("b", || {
+            ranges.run_in("b", || {
                 assert!(fake.counts());
                 fake.count(4);
             });
-            ranges.within("a", || fake.count(5));
+            ranges.run_in("a", || fake.count(5));
             42
         })
         .unwrap();
@@ -63,7 +63,7 @@ fn each_pass_is_a_run_of_its_own() {
     let measured = profiler
         .measure(|ranges| {
             run += 1;
-            ranges.within("work", || fake.count(10 * run));
+            ranges.run_in("work", || fake.count(10 * run));
         })
         .unwrap();
     assert_eq!((run, measured.runs()), (2, 2));
@@ -73,7 +73,7 @@ fn each_pass_is_a_run_of_its_own() {
 }
 
 #[test]
-fn each_level_takes_all_passes_anew() {
+fn each_level_repeats_all_passes() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let profiler = RangeProfiler::builder(&library)
@@ -85,13 +85,13 @@ fn each_level_takes_all_passes_anew() {
     let measured = profiler
         .measure(|ranges| {
             ran += 1;
-            ranges.within("outer", || {
+            ranges.run_in("outer", || {
                 fake.count(1);
-                ranges.within("inner", || {
+                ranges.run_in("inner", || {
                     fake.count(2);
-                    ranges.within("too deep", || fake.count(4));
+                    ranges.run_in("too deep", || fake.count(4));
                 });
-                ranges.within("inner", || fake.count(8));
+                ranges.run_in("inner", || fake.count(8));
             });
         })
         .unwrap();
@@ -110,17 +110,17 @@ fn each_level_takes_all_passes_anew() {
     assert_eq!(places, [(0, None), (1, Some(0)), (2, Some(0))]);
     assert_eq!(parents, ["outer", "outer"]);
     assert_eq!((measured.too_deep(), measured.dropped()), (1, 0));
-    assert!(measured.to_string().contains("1 deeper"), "{measured}");
+    assert!(measured.to_string().contains("1 nested deeper"), "{measured}");
 }
 
 #[test]
-fn ranges_beyond_the_room_are_told() {
+fn ranges_beyond_the_capacity_are_counted() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let profiler =
         RangeProfiler::builder(&library).metric("fake__0.sum").max_ranges(2).build().unwrap();
     let measured = profiler
-        .measure(|ranges| (0..5).for_each(|_| ranges.within("x", || fake.count(1))))
+        .measure(|ranges| (0..5).for_each(|_| ranges.run_in("x", || fake.count(1))))
         .unwrap();
     assert_eq!((measured.ranges().count(), measured.dropped()), (2, 3));
     assert_eq!(measured.total("x", "fake__0.sum"), None, "three are missing");
@@ -135,8 +135,8 @@ fn work_that_differs_from_run_to_run_is_an_error() {
     let error = profiler
         .measure(|ranges| {
             run += 1;
-            ranges.within("same", || ());
-            ranges.within(format!("of run {run}"), || ());
+            ranges.run_in("same", || ());
+            ranges.run_in(format!("of run {run}"), || ());
         })
         .unwrap_err()
         .to_string();
@@ -145,7 +145,7 @@ fn work_that_differs_from_run_to_run_is_an_error() {
     let error = profiler
         .measure(|ranges| {
             run += 1;
-            (0..run).for_each(|_| ranges.within("one more", || ()));
+            (0..run).for_each(|_| ranges.run_in("one more", || ()));
         })
         .unwrap_err()
         .to_string();
@@ -178,17 +178,17 @@ fn misuse_is_named_and_leaves_nothing_behind() {
     let mut kept = None;
     profiler
         .measure(|ranges| {
-            ranges.within("x", || ());
+            ranges.run_in("x", || ());
             kept = Some(ranges.clone());
         })
         .unwrap();
-    kept.unwrap().within("too late", || fake.count(1));
+    kept.unwrap().run_in("too late", || fake.count(1));
     assert!(!fake.counts());
     // It is still good.
-    profiler.measure(|ranges| ranges.within("x", || ())).unwrap();
+    profiler.measure(|ranges| ranges.run_in("x", || ())).unwrap();
 
     let measured = profiler.measure(|ranges| {
-        ranges.within("outer", || {
+        ranges.run_in("outer", || {
             let error = profiler.measure(|_| ()).unwrap_err();
             assert!(error.is_busy(), "{error}");
         });
@@ -196,14 +196,14 @@ fn misuse_is_named_and_leaves_nothing_behind() {
     assert_eq!(measured.unwrap().ranges().count(), 1);
 
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        profiler.measure(|ranges| ranges.within("x", || panic!("the work panics")))
+        profiler.measure(|ranges| ranges.run_in("x", || panic!("the work panics")))
     }));
     assert!(panicked.is_err() && !fake.counts());
-    profiler.measure(|ranges| ranges.within("x", || ())).unwrap();
+    profiler.measure(|ranges| ranges.run_in("x", || ())).unwrap();
 }
 
 #[test]
-fn what_a_library_or_chip_lacks_is_unsupported() {
+fn feature_missing_in_library_or_chip_is_unsupported() {
     let fake = Fake::builder().version(23).build();
     let library = fake.library().unwrap();
     let error = RangeProfiler::builder(&library).metric("fake__0.sum").build().unwrap_err();
@@ -221,7 +221,7 @@ fn what_a_library_or_chip_lacks_is_unsupported() {
     assert_eq!(built.missing(), Set::Dram.metrics());
     assert_eq!(built.plan().metrics(), ["fake__0.sum"]);
     let error = RangeProfiler::builder(&library).build().unwrap_err().to_string();
-    assert!(error.contains("no metric was asked for"), "{error}");
+    assert!(error.contains("no metric was requested"), "{error}");
     fake.have_context(false);
     let error = RangeProfiler::builder(&library).metric(asked[0]).build().unwrap_err().to_string();
     assert!(error.contains("no CUDA context is current"), "{error}");
@@ -230,12 +230,12 @@ fn what_a_library_or_chip_lacks_is_unsupported() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn refusals_give_advice() {
     let fake = Fake::new();
     let profiler = profiler(&fake, &["fake__0.sum"]);
     let refused = |function, code| {
         fake.fail(function, code, When::Once);
-        profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap_err()
+        profiler.measure(|ranges| ranges.run_in("x", || fake.count(1))).unwrap_err()
     };
     let enable = "cuptiRangeProfilerEnable";
     let error = refused(enable, CuptiResult::INSUFFICIENT_PRIVILEGES);
@@ -273,10 +273,10 @@ fn refusals_say_what_to_do() {
         let fake = Fake::new();
         let profiler = self::profiler(&fake, &["fake__0.sum"]);
         fake.fail(function, CuptiResult::UNKNOWN, When::Once);
-        let error = profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap_err();
+        let error = profiler.measure(|ranges| ranges.run_in("x", || fake.count(1))).unwrap_err();
         assert!(error.to_string().contains(function), "{function}: {error}");
         assert!(!fake.counts(), "{function}: the counters are free again");
-        profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap();
+        profiler.measure(|ranges| ranges.run_in("x", || fake.count(1))).unwrap();
     }
 }
 
@@ -286,12 +286,12 @@ fn counters_and_a_collector_exclude_each_other() {
     let library = fake.library().unwrap();
     let profiler = profiler(&fake, &["fake__0.sum"]);
     let collector = Collector::start(&library, &Config::new()).unwrap();
-    assert!(profiler.measure(|ranges| ranges.within("x", || ())).unwrap_err().is_busy());
+    assert!(profiler.measure(|ranges| ranges.run_in("x", || ())).unwrap_err().is_busy());
     assert!(profiler.measure_kernels(|| ()).unwrap_err().is_busy());
     collector.stop().unwrap();
     let measured = profiler.measure(|ranges| {
         assert!(Collector::start(&library, &Config::new()).unwrap_err().is_busy());
-        ranges.within("x", || fake.count(1));
+        ranges.run_in("x", || fake.count(1));
     });
     assert_eq!(value(&measured.unwrap(), "x", "fake__0.sum"), Some(1.0));
     Collector::start(&library, &Config::new()).unwrap();
@@ -310,7 +310,7 @@ fn sampler(fake: &Fake, most: usize) -> Result<PmSampler, Error> {
 }
 
 #[test]
-fn samples_come_in_the_programs_time_and_their_gaps_are_told() {
+fn samples_are_on_the_host_clock_with_their_gaps() {
     let fake = Fake::builder().clock_offset(AHEAD.cast_signed()).build();
     let now = clock::now_ns();
     let sampler = sampler(&fake, 100).unwrap();
@@ -369,7 +369,7 @@ fn extreme_times_and_limits_end_no_sampling() {
 }
 
 #[test]
-fn samples_are_bounded_and_what_goes_is_told() {
+fn samples_are_bounded_and_dropped_ones_counted() {
     let fake = Fake::builder().clock_offset(AHEAD.cast_signed()).build();
     let mut sampler = sampler(&fake, 1000).unwrap();
     // More than an image holds, so they come in several decodings.
@@ -402,7 +402,7 @@ fn samples_are_bounded_and_what_goes_is_told() {
 }
 
 #[test]
-fn of_the_utilization_what_fits_is_sampled_and_the_rest_is_told() {
+fn utilization_metrics_that_do_not_fit_are_reported() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let sampler = PmSampler::builder(&library).utilization().start().unwrap();
@@ -427,7 +427,7 @@ fn of_the_utilization_what_fits_is_sampled_and_the_rest_is_told() {
 }
 
 #[test]
-fn a_sampler_that_cannot_be_had_says_why() {
+fn unavailable_sampler_gives_a_reason() {
     let fake = Fake::builder().version(25).build();
     let error = sampler(&fake, 1).unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("12.8"), "{error}");
@@ -492,12 +492,12 @@ fn counted_twice(fake: &Fake) -> (RangeProfiler, CounterData) {
         .unwrap();
     let data = profiler
         .collect(|ranges| {
-            ranges.within("outer", || {
+            ranges.run_in("outer", || {
                 fake.count(1);
-                ranges.within("inner", || fake.count(2));
+                ranges.run_in("inner", || fake.count(2));
             });
-            ranges.within("last", || fake.count(5));
-            ranges.within("no room", || fake.count(7));
+            ranges.run_in("last", || fake.count(5));
+            ranges.run_in("no room", || fake.count(7));
         })
         .unwrap();
     (profiler, data)
@@ -512,7 +512,7 @@ fn sealed(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn counts_that_are_kept_come_to_the_same_values() {
+fn saved_counts_evaluate_to_the_same_values() {
     let fake = Fake::new();
     let (profiler, data) = counted_twice(&fake);
     assert!(!fake.counts());
@@ -523,7 +523,7 @@ fn counts_that_are_kept_come_to_the_same_values() {
     std::fs::remove_file(&file).unwrap();
     assert_eq!(loaded, data);
     // Something else is counted since.
-    profiler.measure(|ranges| ranges.within("x", || fake.count(99))).unwrap();
+    profiler.measure(|ranges| ranges.run_in("x", || fake.count(99))).unwrap();
     let measured = profiler.host().evaluate(&loaded).unwrap();
     let ranges: Vec<_> = measured
         .ranges()
@@ -583,11 +583,11 @@ fn counts_of_another_chip_are_refused() {
     bytes[at..at + 5].copy_from_slice(b"GH100");
     let other = CounterData::from_bytes(&sealed(&bytes)).unwrap();
     let error = profiler.host().evaluate(&other).unwrap_err();
-    assert!(error.to_string().contains("host of GH100"), "{error}");
+    assert!(error.to_string().contains("host for GH100"), "{error}");
 }
 
 #[test]
-fn machines_read_what_was_counted() {
+fn counted_values_serialize() {
     let fake = Fake::new();
     let (_, data) = counted_twice(&fake);
     let library = fake.library().unwrap();
@@ -640,7 +640,7 @@ fn counts_of_a_card_are_read() {
         let fake = Fake::new();
         let library = fake.library().unwrap().metrics().unwrap();
         let error = library.host("FK100").unwrap().evaluate(&data).unwrap_err().to_string();
-        assert!(error.contains("counted on GH100"), "{error}");
+        assert!(error.contains("counters of GH100"), "{error}");
     }
     assert!(read > 0);
 }

@@ -48,14 +48,14 @@ fn events(collected: &Collected) -> Vec<GraphEvent> {
     collected.graphs.iter().flat_map(|thread| thread.events.clone()).collect()
 }
 
-fn everything() -> Config {
+fn full_config() -> Config {
     Config::new().runtime_calls(true).graph_events(true)
 }
 
 #[test]
-fn a_drain_gives_what_came_since_and_the_stop_the_rest() {
+fn drain_returns_new_records_and_the_stop_the_remaining() {
     let fake = Fake::new();
-    let collector = start(&fake, &everything());
+    let collector = start(&fake, &full_config());
     let mut graph = fake.graph();
     let mut round = || {
         let id = fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"k"));
@@ -94,9 +94,9 @@ fn a_drain_gives_what_came_since_and_the_stop_the_rest() {
 }
 
 #[test]
-fn a_call_under_way_comes_when_it_has_returned() {
+fn running_call_is_drained_after_its_return() {
     let fake = Fake::new();
-    let collector = start(&fake, &everything());
+    let collector = start(&fake, &full_config());
     let mut within = None;
     let id = fake.launch_around(&Work::kernel(c"k"), || {
         let first = collector.drain().unwrap();
@@ -136,7 +136,7 @@ fn a_call_under_way_at_the_stop_has_no_end() {
 
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
-fn a_stop_waits_for_a_launch_under_way_as_long_as_it_is_told_to() {
+fn stop_waits_for_a_running_launch_up_to_its_timeout() {
     let takes = |hold: Option<Duration>| {
         let fake = Fake::new();
         let config = hold.map_or(Config::new(), |hold| Config::new().launch_hold(hold));
@@ -177,7 +177,7 @@ fn losses_add_up() {
 }
 
 #[test]
-fn the_memory_limit_is_on_what_is_held() {
+fn memory_limit_applies_to_held_records() {
     let fake = Fake::new();
     let config = Config::new().memory_limit(64 << 10).buffer_bytes(32 << 10);
     let collector = start(&fake, &config);
@@ -196,7 +196,7 @@ fn the_memory_limit_is_on_what_is_held() {
 #[test]
 fn a_drain_that_fails_takes_nothing() {
     let fake = Fake::new();
-    let collector = start(&fake, &everything());
+    let collector = start(&fake, &full_config());
     fake.launch(Work::kernel(c"k"));
     for function in
         ["cuptiActivityFlushAll", "cuptiActivityGetNumDroppedRecords", "cuptiGetTimestamp"]
@@ -232,7 +232,7 @@ fn a_name_keeps_its_key() {
 }
 
 #[test]
-fn it_says_from_when_on_records_may_be_to_come() {
+fn records_pending_since_is_reported() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new());
     fake.launch(Work::kernel(c"done"));
@@ -253,7 +253,7 @@ fn it_says_from_when_on_records_may_be_to_come() {
 }
 
 #[test]
-fn what_is_in_a_buffer_that_is_not_full_may_be_left_there() {
+fn records_in_a_partial_buffer_may_remain() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new().buffer_bytes(32 << 10));
     let launched: Vec<u32> = (0..500).map(|_| fake.launch(Work::kernel(c"k"))).collect();
@@ -309,7 +309,7 @@ fn calls_that_return_in_pauses_do_not_pile_up() {
 }
 
 #[test]
-fn calls_from_before_a_pause_are_told_from_those_under_way() {
+fn calls_before_a_pause_differ_from_running_ones() {
     let fake = Fake::new();
     let mut collector = start(&fake, &Config::new());
     let before = fake.call_around("cuStreamSynchronize", || collector.pause().unwrap());
@@ -373,7 +373,7 @@ fn while_others_launch<R>(fake: &Fake, work: impl FnOnce() -> R) -> R {
 }
 
 #[test]
-fn what_others_launch_meanwhile_is_not_waited_for() {
+fn stop_does_not_wait_for_concurrent_launches() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new().buffer_bytes(1));
     // Buffers come when they are full, and the one that is being filled never.
@@ -414,7 +414,7 @@ fn a_stop_is_whole_up_to_its_end_while_others_launch() {
 }
 
 #[test]
-fn what_the_gpu_had_finished_when_the_time_was_up_is_not_unfinished() {
+fn work_finished_at_the_timeout_is_not_unfinished() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new().drain_timeout(Duration::from_millis(20)));
     let id = fake.launch(Work::kernel(c"k"));
@@ -555,7 +555,7 @@ impl Drop for SetAtEnd<'_> {
 /// Four threads and many that come and go do random things; `drainers` take what there is at random times.
 fn random_program(drainers: usize, seed: u64) {
     let fake = Fake::new();
-    let collector = start(&fake, &everything().buffer_bytes(32 << 10));
+    let collector = start(&fake, &full_config().buffer_bytes(32 << 10));
     let truth = Mutex::new(Account::default());
     let done = AtomicBool::new(false);
     let got = Mutex::new(Account::default());
@@ -642,7 +642,7 @@ fn difference<K: Ord + Clone>(got: &BTreeMap<K, u64>, truth: &BTreeMap<K, u64>) 
 struct Known {
     calls: HashSet<u32>,
     records: HashSet<u32>,
-    /// Calls that owe a record, with their ends.
+    /// Calls with an expected record, with their ends.
     owing: Vec<(u32, u64)>,
 }
 
@@ -690,10 +690,10 @@ fn several_may_drain() {
 
 /// `DRAINED_CALLS` says how many calls are made from one drain to the next.
 #[test]
-fn memory_stays_small() {
+fn memory_remains_small() {
     let count = std::env::var("DRAINED_CALLS").map_or(500, |count| count.parse().unwrap());
     let fake = Fake::new();
-    let collector = start(&fake, &everything());
+    let collector = start(&fake, &full_config());
     let mut most = 0;
     fake.launch_around(&Work::kernel(c"all the while"), || {
         for _ in 0..200 {
@@ -852,7 +852,7 @@ fn before_13_a_launch_of_a_graph_waits_for_a_flush() {
 }
 
 #[test]
-fn before_13_a_launch_that_does_not_return_holds_nothing_up_for_good() {
+fn blocked_launch_before_13_delays_no_other_work() {
     let fake = Fake::builder().version(26).build();
     let config = Config::new().drain_timeout(Duration::from_millis(200));
     let mut collector = start(&fake, &config);
@@ -863,7 +863,7 @@ fn before_13_a_launch_that_does_not_return_holds_nothing_up_for_good() {
                 assert_eq!(collector.wait_idle().unwrap(), 1, "it was not waited for to the end");
                 collector.pause().unwrap();
                 collector.resume().unwrap();
-                // What it began before the pause may never be told to have ended.
+                // What it began before the pause may never be reported as ended.
                 let flushes = fake.flushes();
                 collector.flush().unwrap();
                 assert_eq!(fake.flushes(), flushes + 1);

@@ -262,7 +262,7 @@ fn a_child_of_a_measurement() -> ExitCode {
     let measured = profiler.measure(|ranges| {
         // SAFETY: the child calls nothing but what is tested, and leaves with _exit.
         process = unsafe { libc::fork() };
-        ranges.within("a", || fake.count(3));
+        ranges.run_in("a", || fake.count(3));
     });
     if process == 0 {
         let is_forked = measured.is_err_and(|error| error.to_string().contains("forked"));

@@ -79,7 +79,7 @@ fn an_id_is_of_its_thread() {
 }
 
 #[test]
-fn without_records_of_calls_there_are_none_of_ids() {
+fn ids_require_records_of_calls() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let ids = |kinds: &[ActivityKind]| {
@@ -97,7 +97,7 @@ fn without_records_of_calls_there_are_none_of_ids() {
 }
 
 #[test]
-fn from_12_8_on_calls_without_a_record_are_tied_to_nothing() {
+fn calls_without_a_record_have_no_external_id_from_12_8_on() {
     for (version, expected) in [(25, 1), (26, 0)] {
         let fake = Fake::builder().version(version).build();
         let library = fake.library().unwrap();
@@ -125,7 +125,7 @@ fn an_end_gives_the_id_that_was_taken_off() {
 }
 
 #[test]
-fn a_refusal_says_what_refused() {
+fn refusal_names_its_source() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let error = library.external_correlation(Kind::INVALID, 1).unwrap_err();
@@ -153,7 +153,7 @@ fn a_refusal_says_what_refused() {
 }
 
 #[test]
-fn a_forked_child_leaves_them_alone() {
+fn forked_child_leaves_external_ids_unchanged() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let id = push(&library, Kind::CUSTOM0, 7);

@@ -34,14 +34,14 @@ type Check = fn(&Path) -> Result<(), Failed>;
 
 /// Each check, and whether it can only be made where there is no driver.
 const CHECKS: [(&str, Check, bool); 10] = [
-    ("its_version_is_that_of_its_release", version, false),
+    ("its_version_matches_its_release", version, false),
     ("its_iterator_steps_by_our_strides", records, false),
     ("its_passes_are_those_that_were_counted", passes, false),
-    ("its_metrics_are_told_with_their_units", metrics, false),
+    ("metrics_are_listed_with_their_units", metrics, false),
     ("our_sets_are_there_and_their_passes_known", sets, false),
     ("counts_of_a_card_come_to_the_same_here", replay, false),
-    ("counts_of_a_card_that_were_damaged_never_reach_it", damage, false),
-    ("without_the_libraries_beside_it_it_says_so", alone, true),
+    ("damaged_counts_never_reach_the_library", damage, false),
+    ("missing_companion_libraries_are_an_error", alone, true),
     ("subscribing_without_a_driver_is_an_error", subscription, true),
     ("opening_without_a_driver_is_unavailable", unavailable, true),
 ];
@@ -383,7 +383,7 @@ fn passes(file: &Path) -> Result<(), Failed> {
     })
 }
 
-/// Metrics come with what is told of them, and what a chip lacks is named.
+/// Metrics have descriptions, and metrics that a chip lacks are named.
 fn metrics(file: &Path) -> Result<(), Failed> {
     let Some(library) = host_library(file)? else { return Ok(()) };
     let chips = library.chips()?;
@@ -425,7 +425,7 @@ fn metrics(file: &Path) -> Result<(), Failed> {
 }
 
 /// GH100 has all metrics of our sets and all that became of nvprof's, in as many passes as are promised; what other chips
-/// lack is told.
+/// lack is reported.
 fn sets(file: &Path) -> Result<(), Failed> {
     let Some(library) = host_library(file)? else { return Ok(()) };
     let host = library.host(CHIP)?;
@@ -556,7 +556,7 @@ fn damage(file: &Path) -> Result<(), Failed> {
         let Err(error) = library.host("GA100")?.evaluate(&data) else {
             return Err(format!("{name} came to something on GA100").into());
         };
-        ensure(error.to_string().contains("host of GH100"), || error.to_string())?;
+        ensure(error.to_string().contains("host for GH100"), || error.to_string())?;
         for at in (0..bytes.len()).step_by(1 + bytes.len() / 50) {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
@@ -569,7 +569,7 @@ fn damage(file: &Path) -> Result<(), Failed> {
 /// Says how CUPTI takes images that were mangled below our checksum: with an error, with numbers, or by the end of its process: a crash, or 5 seconds
 /// in which it did not come back.
 fn mangled_images(file: &Path, images: u64) -> Result<(), Failed> {
-    let (mut next, mut crashes, mut refused, mut told) = (0, Vec::new(), 0u64, 0u64);
+    let (mut next, mut crashes, mut refused, mut evaluated) = (0, Vec::new(), 0u64, 0u64);
     while next < images {
         let mut command = Command::new(env::current_exe()?);
         command.env(CHECK, MANGLE).env(FILE, file).env(SEEDS_OF, format!("{next} {images}"));
@@ -581,7 +581,7 @@ fn mangled_images(file: &Path, images: u64) -> Result<(), Failed> {
             last = seed.parse::<u64>().ok();
             match outcome {
                 "refused" => refused += 1,
-                "told" => told += 1,
+                "evaluated" => evaluated += 1,
                 _ => {}
             }
         }
@@ -595,7 +595,7 @@ fn mangled_images(file: &Path, images: u64) -> Result<(), Failed> {
         next = last + 1;
     }
     eprintln!(
-        "{}: of {images} mangled images {refused} were refused, {told} came to numbers, {} ended the process: {}",
+        "{}: of {images} mangled images {refused} were refused, {evaluated} came to numbers, {} ended the process: {}",
         title(file),
         crashes.len(),
         crashes.iter().take(8).cloned().collect::<Vec<_>>().join(", ")
@@ -635,7 +635,7 @@ fn mangle(file: &Path) -> Result<(), Failed> {
         // SAFETY: it ends this process if the library does not come back.
         unsafe { libc::alarm(5) };
         let outcome = host.evaluate(&CounterData::from_bytes(&sealed)?);
-        println!("{seed} {}", if outcome.is_ok() { "told" } else { "refused" });
+        println!("{seed} {}", if outcome.is_ok() { "evaluated" } else { "refused" });
     }
     Ok(())
 }

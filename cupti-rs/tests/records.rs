@@ -545,7 +545,7 @@ fn overheads() {
 }
 
 #[test]
-fn objects_are_told_by_their_kind() {
+fn objects_are_distinguished_by_kind() {
     use generated::name::*;
     let kinds = [
         (1, ObjectId::Process(7)),
@@ -1469,7 +1469,7 @@ fn texts_are_copied() {
 
 /// The memory that CUPTI leaves to its client is freed, and may come again for the next record: every record keeps its own.
 #[test]
-fn what_was_freed_stays_apart() {
+fn freed_memory_is_separate() {
     use generated::device::{ID, NAME};
     let names = [c"NVIDIA H200", c"NVIDIA B200", c"NVIDIA H200", c"gr\xc3\xb6\xc3\x9fer"];
     let fake = Fake::new();
@@ -1494,7 +1494,7 @@ fn what_was_freed_stays_apart() {
 
 /// A device's name is CUPTI's before 13.0, and its client's from then on: freed there, left alone here.
 #[test]
-fn the_names_of_devices_are_freed_where_they_are_ours() {
+fn owned_device_names_are_freed() {
     use generated::device::NAME;
     for version in VERSIONS.map(Version) {
         let fake = Fake::builder().version(version.0).build();

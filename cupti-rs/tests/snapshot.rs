@@ -25,7 +25,7 @@ fn calls(collected: &Collected) -> Vec<Call> {
 }
 
 #[test]
-fn a_snapshot_has_what_was_collected_and_takes_nothing_away() {
+fn snapshot_copies_collected_records() {
     let fake = Fake::new();
     let config = Config::new()
         .runtime_calls(true)
@@ -68,7 +68,7 @@ fn a_snapshot_has_what_was_collected_and_takes_nothing_away() {
 }
 
 #[test]
-fn what_cupti_dropped_is_counted_once() {
+fn records_dropped_by_cupti_are_counted_once() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new());
     fake.drop_records(7);
@@ -80,7 +80,7 @@ fn what_cupti_dropped_is_counted_once() {
 }
 
 #[test]
-fn it_says_from_when_on_records_may_be_to_come() {
+fn records_pending_since_is_reported() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new());
     fake.launch(Work::kernel(c"done"));
@@ -152,7 +152,7 @@ fn a_snapshot_that_fails_does_no_harm() {
 }
 
 #[test]
-fn a_profiler_switch_bounds_what_counts_so_far() {
+fn profiler_switch_limits_the_work_of_a_snapshot() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new().profiler_switch(true));
     fake.launch(Work::kernel(c"before"));

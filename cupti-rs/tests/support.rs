@@ -101,7 +101,7 @@ fn a_library_apart_from_its_driver_is_a_warning() {
 }
 
 #[test]
-fn where_there_is_no_gpu_the_page_says_what_is_missing_and_what_to_do() {
+fn support_page_without_a_gpu_gives_advice() {
     let support = cupti::support();
     let page = support.to_string();
     match (&support.driver, &support.cupti) {

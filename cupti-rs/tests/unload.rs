@@ -32,7 +32,7 @@ fn open() -> Library {
 }
 
 #[test]
-fn a_library_that_collected_stays_mapped_when_it_is_closed() {
+fn closed_library_remains_mapped_after_a_collection() {
     open().close().unwrap();
     assert!(!is_mapped(), "the control: one that did not collect goes");
     let library = open();

@@ -56,7 +56,7 @@ fn place(wait: &Synchronization) -> (SynchronizationKind, u32, Option<u32>) {
 }
 
 #[test]
-fn records_made_from_calls_are_those_of_the_library() {
+fn synthesized_records_match_the_library() {
     for version in [18, 130_001] {
         let of = |config: &Config| {
             let fake = Fake::builder().version(version).build();
@@ -127,7 +127,7 @@ fn pauses_failures_and_calls_under_way_have_no_record() {
 }
 
 #[test]
-fn the_default_stream_of_a_thread_is_asked_for() {
+fn default_stream_of_a_thread_is_resolved() {
     let fake = Fake::new();
     let collector = start(&fake, &from_calls());
     FakeCall::driver("cuStreamSynchronize_ptsz", None).of_stream(0).run(|_| 0);
@@ -162,7 +162,7 @@ fn without_the_kind_nothing_is_made() {
 }
 
 #[test]
-fn a_log_of_waits_that_is_drained_stays_small() {
+fn drained_wait_log_remains_small() {
     let fake = Fake::new();
     let collector = start(&fake, &from_calls());
     let mut held = Vec::new();

@@ -87,7 +87,7 @@ impl CaseStudy {
             CaseStudy::Batched => small_gemms(gpu, 96, 128, after)?,
             CaseStudy::Optimizer => optimizer(&gpu, after)?,
         };
-        Ok(Program::of(step, context))
+        Ok(Program::from_step(step, context))
     }
 }
 

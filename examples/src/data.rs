@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_have_the_deviation_asked_for() {
+    fn values_have_the_requested_deviation() {
         let values = values(&mut Rng::with_seed(1), 100_000, 2.0);
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         let variance = values.iter().map(|v| v * v).sum::<f32>() / values.len() as f32;

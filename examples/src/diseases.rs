@@ -27,7 +27,7 @@ const SPIN_BLOCK: u32 = 128;
 /// The reason why a program is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Disease {
+pub enum AntiPattern {
     /// Kernels shorter than their launches. After: one CUDA graph.
     LaunchBound,
     /// A wait after every kernel. After: one wait at the end.
@@ -49,31 +49,31 @@ pub enum Disease {
     SerialStreams,
 }
 
-impl Disease {
+impl AntiPattern {
     /// All anti-patterns.
-    pub const ALL: [Disease; 9] = [
-        Disease::LaunchBound,
-        Disease::SyncEveryKernel,
-        Disease::PageableCopies,
-        Disease::HostPreprocessing,
-        Disease::SlowLoader,
-        Disease::TinyCopies,
-        Disease::SmallGemms,
-        Disease::TailEffect,
-        Disease::SerialStreams,
+    pub const ALL: [AntiPattern; 9] = [
+        AntiPattern::LaunchBound,
+        AntiPattern::SyncEveryKernel,
+        AntiPattern::PageableCopies,
+        AntiPattern::HostPreprocessing,
+        AntiPattern::SlowLoader,
+        AntiPattern::TinyCopies,
+        AntiPattern::SmallGemms,
+        AntiPattern::TailEffect,
+        AntiPattern::SerialStreams,
     ];
 
     fn name_and_steps(self) -> (&'static str, usize) {
         match self {
-            Disease::LaunchBound => ("launch-bound", 5),
-            Disease::SyncEveryKernel => ("sync-every-kernel", 5),
-            Disease::PageableCopies => ("pageable-copies", 30),
-            Disease::HostPreprocessing => ("host-preprocessing", 30),
-            Disease::SlowLoader => ("slow-loader", 30),
-            Disease::TinyCopies => ("tiny-copies", 5),
-            Disease::SmallGemms => ("small-gemms", 5),
-            Disease::TailEffect => ("tail-effect", 10),
-            Disease::SerialStreams => ("serial-streams", 10),
+            AntiPattern::LaunchBound => ("launch-bound", 5),
+            AntiPattern::SyncEveryKernel => ("sync-every-kernel", 5),
+            AntiPattern::PageableCopies => ("pageable-copies", 30),
+            AntiPattern::HostPreprocessing => ("host-preprocessing", 30),
+            AntiPattern::SlowLoader => ("slow-loader", 30),
+            AntiPattern::TinyCopies => ("tiny-copies", 5),
+            AntiPattern::SmallGemms => ("small-gemms", 5),
+            AntiPattern::TailEffect => ("tail-effect", 10),
+            AntiPattern::SerialStreams => ("serial-streams", 10),
         }
     }
 
@@ -88,7 +88,7 @@ impl Disease {
     }
 }
 
-impl fmt::Display for Disease {
+impl fmt::Display for AntiPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -110,24 +110,24 @@ impl Program {
     ///
     /// # Panics
     /// Inside cudarc, if a CUDA library is missing.
-    pub fn new(disease: Disease, cured: bool, device: usize) -> Result<Program> {
+    pub fn new(disease: AntiPattern, cured: bool, device: usize) -> Result<Program> {
         let gpu = Gpu::new(device)?;
         let context = gpu.context.clone();
         let step = match disease {
-            Disease::LaunchBound => launch_bound(gpu, cured)?,
-            Disease::SyncEveryKernel => sync_every_kernel(gpu, cured),
-            Disease::PageableCopies => pageable_copies(gpu, cured)?,
-            Disease::HostPreprocessing => host_preprocessing(gpu, cured)?,
-            Disease::SlowLoader => loader(gpu, if cured { 4 } else { 0 })?,
-            Disease::TinyCopies => tiny_copies(gpu, cured)?,
-            Disease::SmallGemms => small_gemms(gpu, 50, 256, cured)?,
-            Disease::TailEffect => tail_effect(gpu, cured)?,
-            Disease::SerialStreams => serial_streams(gpu, cured)?,
+            AntiPattern::LaunchBound => launch_bound(gpu, cured)?,
+            AntiPattern::SyncEveryKernel => sync_every_kernel(gpu, cured),
+            AntiPattern::PageableCopies => pageable_copies(gpu, cured)?,
+            AntiPattern::HostPreprocessing => host_preprocessing(gpu, cured)?,
+            AntiPattern::SlowLoader => loader(gpu, if cured { 4 } else { 0 })?,
+            AntiPattern::TinyCopies => tiny_copies(gpu, cured)?,
+            AntiPattern::SmallGemms => small_gemms(gpu, 50, 256, cured)?,
+            AntiPattern::TailEffect => tail_effect(gpu, cured)?,
+            AntiPattern::SerialStreams => serial_streams(gpu, cured)?,
         };
-        Ok(Program::of(step, context))
+        Ok(Program::from_step(step, context))
     }
 
-    pub(crate) fn of(step: Step, context: Arc<CudaContext>) -> Program {
+    pub(crate) fn from_step(step: Step, context: Arc<CudaContext>) -> Program {
         Program { step, context }
     }
 

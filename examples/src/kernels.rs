@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_those_of_row_major_matrices() {
+    fn products_match_row_major_matrices() {
         let (m, n, k) = (3, 4, 5);
         let a = |row: usize, col: usize| (10 * row + col + 1) as f32;
         let b = |row: usize, col: usize| (row as f32) - 2.0 * (col as f32);

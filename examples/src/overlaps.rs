@@ -68,7 +68,7 @@ impl Overlap {
             Overlap::Workspace => workspace(gpu, after)?,
             Overlap::LateEvent => late_event(gpu, after)?,
         };
-        Ok(Program::of(step, context))
+        Ok(Program::from_step(step, context))
     }
 }
 

@@ -65,7 +65,7 @@ struct Options {
 }
 
 /// Runs `html` and `flamegraph`.
-pub(crate) fn to(
+pub(crate) fn write_as(
     format: ExportFormat,
     io: &FileArgs,
     idle: Option<Duration>,
@@ -81,7 +81,7 @@ fn format_of(to: &Path) -> Result<ExportFormat, Failure> {
     let name = to.file_name().unwrap_or_default().to_string_lossy();
     ExportFormat::of_name(&name).ok_or_else(|| {
         Failure::Usage(format!(
-            "the name {} does not say a format: give --format, or one of these endings: {}",
+            "the file name {} has no known extension: give --format, or one of these extensions: {}",
             to.display(),
             ExportFormat::list()
         ))

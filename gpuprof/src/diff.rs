@@ -107,8 +107,8 @@ struct Written<'c> {
 fn more_runs(runs: usize, paired: bool) -> String {
     let paired = if paired { " --paired" } else { "" };
     format!(
-        "record {runs} runs of each side, and compare them with `gpuprof diff{paired} --before B1.gpuprof ... B{runs}.gpuprof \
-         --after A1.gpuprof ... A{runs}.gpuprof`"
+        "record {runs} runs of each side, and compare them with `gpuprof diff{paired} --before \
+         B1.gpuprof ... B{runs}.gpuprof --after A1.gpuprof ... A{runs}.gpuprof`"
     )
 }
 
@@ -120,7 +120,7 @@ fn gate(
 ) -> Result<(), Failure> {
     if let Some((file, profile)) = sides.iter().flat_map(Side::incomplete).next() {
         return Err(Failure::Gate(format!(
-            "--fail-above {percent}: what is not in {} cannot be compared: it is {}",
+            "--fail-above {percent}: {} cannot be compared: it is {}",
             file.display(),
             profile.health()
         )));

@@ -99,9 +99,7 @@ impl ValueEnum for ExportFormat {
             Self::Trace(format) => format.summary(),
             Self::Html => "A self-contained page for a browser",
             Self::Flamegraph => "GPU time by range and kernel, as SVG",
-            Self::Nsys => {
-                "SQLite as `nsys export` writes it, for `nsys stats` and what else reads it"
-            }
+            Self::Nsys => "SQLite as `nsys export` writes it, for `nsys stats` and other readers",
             Self::Parquet => "A folder of tables for DuckDB, Polars and Spark",
             Self::JsonLines => "A line of JSON for every range",
             Self::Counts => {

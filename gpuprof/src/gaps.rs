@@ -70,7 +70,7 @@ fn functions(stack: Option<HostStack<'_>>) -> Vec<String> {
 }
 
 impl LongGap {
-    fn of(gap: &Gap<'_>) -> Self {
+    fn from_gap(gap: &Gap<'_>) -> Self {
         let part = |sample: &GapSample<'_>| Part {
             time_ns: ns(sample.span.duration()),
             state: sample.state.to_string(),
@@ -142,7 +142,7 @@ pub(crate) fn gaps(args: &GapsArgs) -> Result<(), Failure> {
         waits: gaps.waits(),
         stacks: profile.host_stacks(),
         samples: profile.host_samples(),
-        longest: gaps.longest(args.longest).iter().map(LongGap::of).collect(),
+        longest: gaps.longest(args.longest).iter().map(LongGap::from_gap).collect(),
     };
     output.write_in(format.is_for_people(), |out| match format {
         TextFormat::Text => out.show(&Text { gaps: &gaps, shortest: args.shortest, rows: &rows }),

@@ -58,7 +58,7 @@ fn undecided(verdict: &GateVerdict, baseline: &str) -> String {
         Some(needed) if needed > runs => {
             format!("record {needed} runs, and give all of their files")
         }
-        _ => "write the baseline from more runs, make a run longer, or ask for a greater effect"
+        _ => "write the baseline from more runs, make a run longer, or set a greater effect"
             .to_owned(),
     };
     format!(

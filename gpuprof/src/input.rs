@@ -27,8 +27,8 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// The list of accepted files, for messages.
-const GIVE: &str = "give a recording (.gpuprof), a folder of recordings, or what `nsys export --type sqlite` made of a \
-                    capture";
+const GIVE: &str = "give a recording (.gpuprof), a folder of recordings, or a capture converted by `nsys export \
+                    --type sqlite`";
 
 /// The maximum size of a recording in bytes, from `--max-bytes`.
 static MAX_BYTES: AtomicU64 = AtomicU64::new(Recording::MAX_BYTES);
@@ -207,9 +207,9 @@ impl Folder {
         let is_any =
             |is: fn(State) -> bool| self.processes.values().any(|process| is(process.state));
         let why = if is_any(State::is_open) {
-            "`gpuprof snapshot` has a process with --keep-last write its last part"
+            "`gpuprof snapshot` writes the last part of a process with --keep-last"
         } else if is_any(|state| state == State::Yielded) {
-            "a program that records itself has its work in a recording of its own"
+            "a program that records itself writes its own recording"
         } else {
             "no process of the run used the GPU, or none could be recorded"
         };
@@ -224,7 +224,7 @@ pub(crate) fn note_losses(file: &Path, profile: &Profile) {
         note(&format!("{} is {health}{}", file.display(), of_processes(profile)));
     } else if health.facts.capture_warnings != 0 {
         note(&format!(
-            "{}: {} warnings in what its recorder says of itself, {}; `gpuprof report` shows what was read",
+            "{}: {} warnings from its recorder, {}; `gpuprof report` shows them",
             file.display(),
             health.facts.capture_warnings,
             profile.recording_info().recorder_version,
@@ -295,7 +295,7 @@ fn folder(path: &Path) -> Result<Profile, Failure> {
         match process.state {
             State::Failed => note(&format!("recording {program} (process {id}) failed: {reason}")),
             State::Yielded if !is_here => note(&format!(
-                "{program} (process {id}) records itself: its work is in a recording of its own"
+                "{program} (process {id}) records itself: it writes its own recording"
             )),
             _ if process.has_recording && !is_here => {
                 let name = process.recording_name();
@@ -332,9 +332,9 @@ fn unknown(path: &Path, bytes: &[u8]) -> &'static str {
     } else if bytes.starts_with(GZIP) || bytes.starts_with(ZSTD) {
         "compressed; unpack it first"
     } else if extension.is_some_and(|extension| extension == "nsys-rep" || extension == "qdrep") {
-        "a report of Nsight Systems in its own format, which has to be exported first"
+        "a report of Nsight Systems in its own format; export it first"
     } else {
-        "no profile that this program knows"
+        "not a known profile format"
     }
 }
 
@@ -345,7 +345,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
             format!("there is no file {shown}: {GIVE}{}", suggest::file(path))
         }
         io::ErrorKind::PermissionDenied => {
-            format!("no permission to read {shown}: ask its owner for it, or for a copy")
+            format!("no permission to read {shown}: ask its owner for access or a copy")
         }
         _ => format!("could not read {shown}: {error}"),
     })

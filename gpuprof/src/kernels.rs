@@ -43,8 +43,8 @@ pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
 
 pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
     let ((output, profile), format) = (args.io.open()?, args.format.get());
-    let says = |classifier: Classifier, name: &String| classifier.tensor_cores(name, true);
-    let classifier = args.using.iter().fold(classifier(args.classes), says);
+    let with_name = |classifier: Classifier, name: &String| classifier.tensor_cores(name, true);
+    let classifier = args.using.iter().fold(classifier(args.classes), with_name);
     let tensor_cores = profile.tensor_cores_with(&classifier);
     output.write_in(format.is_for_people(), |out| match format {
         TableFormat::Table => {

@@ -105,7 +105,7 @@ fn parse(mut words: Vec<OsString>) -> Result<Args, Failure> {
             let command = Args::command();
             let known = command.get_subcommands().map(|command| command.get_name());
             let file = file.to_string_lossy();
-            let meant = suggest::among(&file, known) + &suggest::file(Path::new(&*file));
+            let meant = suggest::similar(&file, known) + &suggest::file(Path::new(&*file));
             return Err(Failure::Usage(format!(
                 "there is neither a command nor a file {file}: `gpuprof --help` lists the commands{meant}"
             )));
@@ -134,7 +134,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Top(args) => top::top(&args),
         Command::Open(args) => open::open(&args),
         Command::Flamegraph(args) => {
-            convert::to(ExportFormat::Flamegraph, &args.io, args.idle.idle)
+            convert::write_as(ExportFormat::Flamegraph, &args.io, args.idle.idle)
         }
         Command::Convert(args) => convert::convert(args),
         Command::Stats(stats) => reports::stats(stats),
@@ -147,7 +147,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Gaps(args) => gaps::gaps(&args),
         Command::CriticalPath(args) => critical_path::critical_path(args),
-        Command::Html(io) => convert::to(ExportFormat::Html, &io, None),
+        Command::Html(io) => convert::write_as(ExportFormat::Html, &io, None),
         Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
         Command::Gate(args) => gate::gate(args),
@@ -231,7 +231,7 @@ fn man(name: Option<&str>) -> Result<(), Failure> {
             let found = command.find_subcommand(name).cloned();
             let names = command.get_subcommands().map(|command| command.get_name());
             let command = found.ok_or_else(|| {
-                let meant = suggest::among(name, names);
+                let meant = suggest::similar(name, names);
                 Failure::Usage(format!("there is no command {name}{meant}"))
             })?;
             // The name of a subcommand contains a space.

@@ -111,8 +111,9 @@ fn hand_over(
     profile.export(Export::new(format), &mut content)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| {
         Failure::Error(format!(
-            "cannot serve the profile on port {port} of this machine: {error}; end what uses the port, or write a file with \
-             `gpuprof convert` and open that in the viewer"
+            "cannot serve the profile on port {port} of this machine: {error}; end the program \
+             that uses the port, or write a file with `gpuprof convert` and open that in the \
+             viewer"
         ))
     })?;
     let port = listener.local_addr()?.port();
@@ -159,8 +160,8 @@ fn serve(listener: &TcpListener, served: &Served<'_>, until: Instant) -> Result<
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if Instant::now() >= until {
                     return Err(Failure::Error(format!(
-                        "no browser fetched the profile within {} s: open the printed address at once, or write a file with \
-                         `gpuprof convert`",
+                        "no browser fetched the profile within {} s: open the printed address at \
+                         once, or write a file with `gpuprof convert`",
                         FETCH_TIMEOUT.as_secs()
                     )));
                 }
@@ -218,7 +219,7 @@ struct Until<'s> {
 }
 
 impl Until<'_> {
-    fn left(&self) -> io::Result<Option<Duration>> {
+    fn remaining(&self) -> io::Result<Option<Duration>> {
         let left = self.until.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(Some(left)).ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
@@ -226,14 +227,14 @@ impl Until<'_> {
 
 impl io::Read for Until<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.set_read_timeout(self.remaining()?)?;
         self.stream.read(bytes)
     }
 }
 
 impl io::Write for Until<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.set_write_timeout(self.remaining()?)?;
         self.stream.write(bytes)
     }
 
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn file_is_served_once_to_who_knows_its_name() {
+    fn file_is_served_once_under_its_secret_name() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         std::thread::scope(|scope| {

@@ -29,7 +29,7 @@ impl Output {
     /// Creates the output. Refuses to overwrite an input.
     pub(crate) fn new(to: Option<PathBuf>, inputs: &[&Path]) -> Result<Self, Failure> {
         let Some(to) = to.filter(|to| to != Path::new("-")) else { return Ok(Self::Standard) };
-        match Target::of(&to).map_err(|error| unwritable(&to, &error))? {
+        match Target::from_path(&to).map_err(|error| unwritable(&to, &error))? {
             Target::Stream(stream) if is_standard(&stream) => Ok(Self::Standard),
             Target::Stream(stream) => Ok(Self::Stream(stream)),
             Target::File(file) => match inputs.iter().any(|input| is_read(input, &file)) {
@@ -60,7 +60,7 @@ impl Output {
     pub(crate) fn refuse_terminal(&self, what: &str) -> Result<(), Failure> {
         match matches!(self, Self::Standard) && io::stdout().is_terminal() {
             true => Err(Failure::Usage(format!(
-                "{what} is nothing for a terminal: name a file with -o, or send it to a program"
+                "{what} is not for a terminal: name a file with -o, or pipe it to a program"
             ))),
             false => Ok(()),
         }
@@ -77,7 +77,7 @@ impl Output {
             Self::Stream(to) => {
                 let file = File::options().append(true).open(to);
                 let file = file.map_err(|error| unwritable(to, &error));
-                file.and_then(|file| fill(file, content).map_err(|failure| of(to, failure)))
+                file.and_then(|file| fill(file, content).map_err(|failure| with_path(to, failure)))
             }
             Self::File(to) => replace(to, content),
         };
@@ -179,7 +179,7 @@ fn replace(
     let bar = progress::spinner("writing", true);
     let written = fill(bar.wrap_write(new.file()), content);
     bar.finish_and_clear();
-    written.map_err(|failure| of(to, failure))?;
+    written.map_err(|failure| with_path(to, failure))?;
     new.commit().map_err(|error| unwritable(to, &error))
 }
 
@@ -200,6 +200,6 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::Error(format!("could not write {}: {error}", path.display()))
 }
 
-fn of(path: &Path, failure: Failure) -> Failure {
+fn with_path(path: &Path, failure: Failure) -> Failure {
     failure.context(&path.display().to_string())
 }

@@ -62,7 +62,7 @@ impl NamedReport {
         Ok(chosen)
     }
 
-    pub(crate) fn of(self, profile: &Profile) -> AnyReport {
+    pub(crate) fn build(self, profile: &Profile) -> AnyReport {
         let reports = match self.naming {
             None => profile.reports(),
             Some(Naming::Base) => profile.reports().base_names(),
@@ -83,7 +83,7 @@ pub(crate) fn stats(args: StatsArgs) -> Result<(), Failure> {
         return Ok(());
     };
     output.write_in(format.is_for_people(), |out| {
-        let reports = chosen.into_iter().map(|(name, chosen)| (name, chosen.of(&profile), None));
+        let reports = chosen.into_iter().map(|(name, chosen)| (name, chosen.build(&profile), None));
         write(out, format, reports)
     })?;
     args.gate.check(&file, &profile)
@@ -140,7 +140,7 @@ pub(crate) fn check_within(file: &Path, profile: &Profile, path: &str) -> Result
 }
 
 fn usage(error: &Error, word: &str, known: impl Iterator<Item = &'static str>) -> Failure {
-    Failure::Usage(format!("{error}{}", suggest::among(word, known)))
+    Failure::Usage(format!("{error}{}", suggest::similar(word, known)))
 }
 
 /// The requested reports or rules, and the opened files.
@@ -176,9 +176,9 @@ fn open<T: Copy>(
         }
         [] if !PathBuf::from(last).exists() => {
             return Err(Failure::Usage(format!(
-                "there is neither a {what} nor a file {}: `list` says which {what}s there are{}",
+                "there is neither a {what} nor a file {}: `list` shows the {what}s{}",
                 last.display(),
-                suggest::among(&last.to_string_lossy(), all.map(|(name, ..)| name))
+                suggest::similar(&last.to_string_lossy(), all.map(|(name, ..)| name))
                     + &suggest::file(Path::new(last))
             )));
         }
@@ -220,9 +220,7 @@ fn choose<T: Copy>(
         }
     }
     match chosen.is_empty() {
-        true => {
-            Err(Failure::Usage(format!("no {what} is named: `list` says which {what}s there are")))
-        }
+        true => Err(Failure::Usage(format!("no {what} is named: `list` shows the {what}s"))),
         false => Ok(chosen),
     }
 }
@@ -318,7 +316,7 @@ pub(crate) fn write(
                 out.write_all(space.as_bytes())?;
                 out.show_all(&report)?;
                 if let Some(advice) = advice.filter(|_| !report.is_empty()) {
-                    writeln!(out, "what to do: {advice}")?;
+                    writeln!(out, "advice: {advice}")?;
                 }
             }
             TableFormat::Csv => {
@@ -348,7 +346,7 @@ fn note_rest(name: &str, report: &AnyReport) {
     }
     if report.more_rows() != 0 {
         let more = report.more_rows();
-        note(&format!("{name}: {more} more rows were found; --rows says how many are written"));
+        note(&format!("{name}: {more} more rows were found; --rows sets how many are written"));
     }
     if report.left_out() != 0 {
         note(&format!("{name}: {} without timestamps are not in it", report.left_out()));

@@ -23,12 +23,14 @@ pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
     note_losses(&args.io.file, &profile);
     let peaks = peaks(&args, &profile)?;
     let declared = Declared::new();
-    let declared =
-        args.range.iter().fold(declared, |declared, said| declared.range(&said.pattern, said.work));
+    let declared = args
+        .range
+        .iter()
+        .fold(declared, |declared, named| declared.range(&named.pattern, named.work));
     let declared = args
         .kernel
         .iter()
-        .fold(declared, |declared, said| declared.kernel(&said.pattern, said.work));
+        .fold(declared, |declared, named| declared.kernel(&named.pattern, named.work));
     let roofline = profile.roofline_with(&peaks, &declared);
     let Some(counted) = &args.counted else {
         let (svg, html) = (|| roofline.to_svg(), || roofline.to_html());

@@ -21,7 +21,7 @@ pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
         .fold(Thresholds::new(), |thresholds, pattern| thresholds.loading(pattern));
     let mut targets = Targets::new().thresholds(loading);
     for (kind, target) in &args.target {
-        targets = targets.with(*kind, *target);
+        targets = targets.with_target(*kind, *target);
     }
     if let Some(file) = &args.peaks {
         targets = targets.peaks(read_peaks(file)?);

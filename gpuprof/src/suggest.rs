@@ -16,7 +16,7 @@ const WIDTH: usize = 100;
 const SUGGESTED_WIDTH: usize = 4 * WIDTH;
 
 /// Returns `; did you mean a or b?`, or nothing. Empty and equal words are not suggested.
-pub(crate) fn among<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> String {
+pub(crate) fn similar<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> String {
     let word = word.to_lowercase();
     // The cost of the similarity is the product of both lengths.
     let short = shortened(&word, WIDTH);
@@ -57,14 +57,14 @@ pub(crate) fn range(profile: &Profile, path: &str) -> String {
     }
     let groups = profile.process_range_groups();
     let groups = groups.iter().take(COMPARED).map(|group| group.name());
-    among(path, names.iter().map(String::as_str).chain(groups))
+    similar(path, names.iter().map(String::as_str).chain(groups))
 }
 
 /// Suggests kernels of a profile similar to this name.
 pub(crate) fn kernel(profile: &Profile, name: &str) -> String {
     let names: BTreeSet<String> =
         profile.kernels().map(|kernel| kernel.demangled_name()).take(COMPARED).collect();
-    among(name.trim_matches('*'), names.iter().map(String::as_str))
+    similar(name.trim_matches('*'), names.iter().map(String::as_str))
 }
 
 /// Suggests files in the folder of the path with a name similar to its own.
@@ -89,10 +89,10 @@ fn files(name: &str, known: &[String]) -> String {
     let is_alike = |other: &&String| match other.strip_suffix(ending) {
         // The stems differ in one character or one transposition.
         Some(stem) if own.len() > 2 && strsim::osa_distance(own, stem) <= 1 => true,
-        Some(stem) => !among(own, [stem]).is_empty(),
+        Some(stem) => !similar(own, [stem]).is_empty(),
         None => true,
     };
-    among(name, known.iter().filter(is_alike).map(String::as_str))
+    similar(name, known.iter().filter(is_alike).map(String::as_str))
 }
 
 #[cfg(test)]
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn typing_errors_have_a_suggestion_and_other_words_none() {
         let known = ["report", "stats", "roofline", "diagnose"];
-        assert_eq!(among("reprot", known), "; did you mean report?");
-        assert_eq!(among("diagnosis", known), "; did you mean diagnose?");
-        assert_eq!(among("roof", known), "; did you mean roofline?");
-        assert_eq!(among("xyz", known), "");
-        assert_eq!(among("", known), "");
-        assert_eq!(among("x", [&*"x".repeat(100_000)]), "");
+        assert_eq!(similar("reprot", known), "; did you mean report?");
+        assert_eq!(similar("diagnosis", known), "; did you mean diagnose?");
+        assert_eq!(similar("roof", known), "; did you mean roofline?");
+        assert_eq!(similar("xyz", known), "");
+        assert_eq!(similar("", known), "");
+        assert_eq!(similar("x", [&*"x".repeat(100_000)]), "");
     }
 
     #[test]

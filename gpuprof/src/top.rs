@@ -105,7 +105,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     for file in &args.io.files {
         let profile = args.numbers.profile(file)?;
         note_losses(file, &profile);
-        files.push(Top::of(file, &profile, args)?);
+        files.push(Top::new(file, &profile, args)?);
     }
     match args.format.get() {
         TableFormat::Json => output.write(|out| write_json(out, &files)),
@@ -141,10 +141,10 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
 }
 
 impl Top {
-    fn of(file: &Path, profile: &Profile, args: &TopArgs) -> Result<Self, Failure> {
+    fn new(file: &Path, profile: &Profile, args: &TopArgs) -> Result<Self, Failure> {
         let rows = |table: TopTable| {
             let is_asked = args.of.is_empty() || args.of.contains(&table);
-            is_asked.then(|| Rows::of(table, profile, args)).transpose()
+            is_asked.then(|| Rows::new(table, profile, args)).transpose()
         };
         Ok(Self {
             file: file.display().to_string(),
@@ -172,7 +172,7 @@ impl TopTable {
 }
 
 impl Rows {
-    fn of(table: TopTable, profile: &Profile, args: &TopArgs) -> Result<Self, Failure> {
+    fn new(table: TopTable, profile: &Profile, args: &TopArgs) -> Result<Self, Failure> {
         let mut rows = match table {
             TopTable::Kernels => {
                 let groups = profile.query().kernels().by_kernel();

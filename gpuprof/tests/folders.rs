@@ -128,7 +128,7 @@ fn report_of_a_folder_sums_its_processes_and_names_each() {
 }
 
 #[test]
-fn folder_without_recordings_is_told_as_such() {
+fn folder_without_recordings_is_an_error() {
     let folder = Folder::new();
     fs::write(folder.0.join("run.json"), "{}").unwrap();
     fs::create_dir(folder.0.join("odd.gpuprof")).unwrap();
@@ -249,7 +249,7 @@ fn ranks_are_judged_in_each_instance_of_a_range() {
 }
 
 #[test]
-fn processes_without_their_recording_are_told() {
+fn processes_without_a_recording_are_named() {
     let run = run();
     manifest(
         &run,
@@ -284,12 +284,12 @@ fn run_of_a_program_that_records_itself_names_its_own_recording() {
     manifest(&folder, 9, 5, state);
     let ran = ran(&["report"], &folder.0);
     assert_eq!(ran.status, 1);
-    assert!(ran.error.contains("has its work in a recording of its own"), "{}", ran.error);
+    assert!(ran.error.contains("writes its own recording"), "{}", ran.error);
     assert!(!ran.error.contains("used the GPU"), "{}", ran.error);
 }
 
 #[test]
-fn run_without_gpu_work_is_told_as_such() {
+fn run_without_gpu_work_is_named() {
     let folder = Folder::new();
     manifest(&folder, 9, 5, json!({"state": "idle", "has_recording": false}));
     let ran = ran(&["report"], &folder.0);
@@ -328,7 +328,7 @@ fn copy_of_a_recording_is_named_and_not_summed() {
 }
 
 #[test]
-fn what_has_the_name_of_a_recording_and_is_no_file_is_named() {
+fn folder_named_like_a_recording_is_reported() {
     let run = run();
     symlink("nowhere", run.0.join("dangling.gpuprof")).unwrap();
     let pipe = run.0.join("pipe.gpuprof");

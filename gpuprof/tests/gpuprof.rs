@@ -153,7 +153,7 @@ fn recorded(folder: &Folder, name: &str, work: impl FnOnce(&Fake)) -> PathBuf {
 // --- what it prints ---
 
 #[test]
-fn a_report_is_that_of_the_library_for_either_kind_of_file() {
+fn a_report_matches_the_library_for_either_kind_of_file() {
     for (file, profile) in [
         (recording(), Profile::load(recording()).unwrap()),
         (capture(), profiler_analysis::nsys::read(capture()).unwrap()),
@@ -202,7 +202,7 @@ fn report_as_json_is_one_document_with_an_object_for_each_file() {
 }
 
 #[test]
-fn the_content_says_what_a_file_is_and_not_its_name() {
+fn file_type_is_detected_from_the_content() {
     let folder = Folder::new();
     let swapped = folder.file("a.sqlite", &fs::read(recording()).unwrap());
     let other = folder.file("b.gpuprof", &fs::read(capture()).unwrap());
@@ -240,7 +240,7 @@ fn stats_are_nsys_s_own_files_byte_for_byte() {
 }
 
 #[test]
-fn stats_name_kernels_as_asked() {
+fn stats_honour_the_kernel_naming() {
     let name = |report: &str| {
         let csv = result_of(args([&"stats", &report, &"--format", &"csv", &recording()]));
         csv.text().lines().nth(1).unwrap().rsplit(',').next().unwrap().to_owned()
@@ -253,7 +253,7 @@ fn stats_name_kernels_as_asked() {
 }
 
 #[test]
-fn several_reports_can_be_told_apart() {
+fn several_reports_have_headings() {
     let names = "cuda_gpu_kern_sum,nvtx_sum";
     let csv = result_of(args([&"stats", &names, &"cuda_api_sum", &"--format=csv", &recording()]));
     let heads: Vec<_> = csv.text().lines().filter(|line| line.starts_with("# ")).collect();
@@ -267,7 +267,7 @@ fn several_reports_can_be_told_apart() {
 }
 
 #[test]
-fn the_list_says_which_reports_there_are_and_what_a_file_has() {
+fn list_shows_reports_and_their_availability() {
     let listed = result_of(["stats"]);
     assert_eq!(listed.text(), result_of(["stats", "list"]).text());
     assert!(StatsReport::ALL.iter().all(|report| listed.text().contains(report.name())));
@@ -277,7 +277,7 @@ fn the_list_says_which_reports_there_are_and_what_a_file_has() {
 }
 
 #[test]
-fn rules_look_at_what_they_are_told_to() {
+fn rules_honour_their_options() {
     let rule = |more: &[&str]| {
         let mut words = vec!["analyze", "cuda_memcpy_async", "--format=json"];
         words.extend(more);
@@ -329,7 +329,7 @@ fn every_format_of_the_library_is_exported() {
 
 /// A killed run cannot remove its partial file: the next one that writes to the folder does, and leaves those of living ones.
 #[test]
-fn what_a_killed_run_left_is_removed_by_the_next() {
+fn files_of_a_killed_run_are_removed_by_the_next() {
     let folder = Folder::new();
     let to = folder.0.join("x.json");
     let is_partial = |name: &String| name.ends_with(".partial");
@@ -381,7 +381,7 @@ fn completions_name_the_commands() {
 }
 
 #[test]
-fn the_doctor_says_what_the_library_says() {
+fn doctor_matches_the_library() {
     let ran = result_of(["doctor"]);
     assert!(ran.text().contains(&cupti::support().to_string()));
     let support = cupti::support();
@@ -547,7 +547,7 @@ fn every_relapse_fails_by_its_wall_time_and_every_fix_passes() {
 /// What there is to compare, and what each command says and returns: the message of `diff`, its status with `--fail-above`,
 /// and the message and status of `gate`.
 #[test]
-fn what_cannot_be_compared_has_a_reason_and_a_status() {
+fn incomparable_profiles_have_a_reason_and_a_status() {
     let folder = Folder::new();
     let steps = |name: &str, range: &'static str, kernel: &'static std::ffi::CStr, count: usize| {
         recorded(&folder, name, |fake| {
@@ -838,9 +838,9 @@ fn recorded_runs_are_judged_by_a_baseline() {
     assert_eq!(judged(&["-o", baseline.to_str().unwrap()], &runs).status, 1, "it is an input");
 }
 
-/// What is lost is told, and a gate does not decide on it.
+/// Losses are reported, and a gate does not decide on an incomplete profile.
 #[test]
-fn an_incomplete_profile_is_said_to_be_one() {
+fn incomplete_profile_is_noted() {
     let folder = Folder::new();
     let path = folder.0.join("open.gpuprof");
     let whole = program(&folder, "whole.gpuprof", 2, None);
@@ -856,9 +856,9 @@ fn an_incomplete_profile_is_said_to_be_one() {
         assert!(!profile.health().is_complete());
         profile.save(&path).unwrap();
     }
-    let told =
+    let result =
         |words: &[&dyn AsRef<OsStr>]| ran(gpuprof().args(words.iter().map(|word| word.as_ref())));
-    let report = told(&[&"report", &path]);
+    let report = result(&[&"report", &path]);
     assert_eq!((report.status, report.error.as_str()), (0, ""));
     assert!(report.text().contains("INCOMPLETE"));
     for command in ["report", "stats"] {
@@ -867,17 +867,17 @@ fn an_incomplete_profile_is_said_to_be_one() {
             words.push(&"nvtx_sum");
         }
         let passed = words.iter().copied().chain([&whole as &dyn AsRef<OsStr>]).collect::<Vec<_>>();
-        assert_eq!(told(&passed).status, 0);
+        assert_eq!(result(&passed).status, 0);
         words.push(&path);
-        let gated = told(&words);
+        let gated = result(&words);
         assert_eq!(gated.status, 3, "{}", gated.error);
         assert!(gated.error.contains("INCOMPLETE") && !gated.out.is_empty(), "{}", gated.error);
     }
-    let stats = told(&[&"stats", &"nvtx_sum", &"--format=csv", &path]);
+    let stats = result(&[&"stats", &"nvtx_sum", &"--format=csv", &path]);
     assert!(stats.status == 0 && stats.error.contains("INCOMPLETE"), "{}", stats.error);
-    let gated = told(&[&"diff", &"--fail-above=1000000", &whole, &path]);
+    let gated = result(&[&"diff", &"--fail-above=1000000", &whole, &path]);
     assert!(gated.status == 3 && gated.error.contains("cannot be compared"), "{}", gated.error);
-    assert_eq!(told(&[&"diff", &whole, &path]).status, 0);
+    assert_eq!(result(&[&"diff", &whole, &path]).status, 0);
 }
 
 #[test]
@@ -888,7 +888,7 @@ fn findings_can_be_a_gate() {
     let found = rule("cuda_api_sync");
     assert_eq!(found.status, 3);
     assert!(found.error.contains("found 20 of cuda_api_sync"), "{}", found.error);
-    assert!(found.text().contains("what to do: "));
+    assert!(found.text().contains("advice: "));
     assert_eq!(rule("cuda_memset_sync").status, 0);
 }
 
@@ -935,7 +935,7 @@ fn a_diagnosis_is_text_or_json_and_can_be_a_gate() {
 
 /// What cannot be judged is no pass, of a whole run, of a range and of its steps.
 #[test]
-fn a_diagnosis_of_what_is_not_known_is_no_pass() {
+fn unknown_diagnosis_fails_the_gate() {
     let folder = Folder::new();
     let record = |name: &str, program: fn(&Fake)| {
         let (path, fake) = (folder.0.join(name), Fake::new());
@@ -950,8 +950,8 @@ fn a_diagnosis_of_what_is_not_known_is_no_pass() {
         (0..100).for_each(|_| _ = fake.launch(Work::kernel(c"gemm")));
     });
     let gate = |file: &Path, more: &[&str]| {
-        let told = ran(gpuprof().args(["diagnose", "--fail-above=1000"]).args(more).arg(file));
-        (told.status, told.error)
+        let result = ran(gpuprof().args(["diagnose", "--fail-above=1000"]).args(more).arg(file));
+        (result.status, result.error)
     };
     for more in [&[][..], &["--range=batch"], &["--steps=batch"]] {
         let (status, error) = gate(&damaged, more);
@@ -964,7 +964,7 @@ fn a_diagnosis_of_what_is_not_known_is_no_pass() {
     let empty = record("empty.gpuprof", |_| ());
     let (status, error) = gate(&empty, &[]);
     assert_eq!(status, 3, "{error}");
-    assert!(error.contains("0 operations are too few to say"), "{error}");
+    assert!(error.contains("0 operations are too few"), "{error}");
     assert!(!error.contains("--incomplete"), "{error}");
 }
 
@@ -973,7 +973,7 @@ fn critical_path_has_rows_and_answers() {
     let train = Path::new(FIXTURES).join("recordings/pytorch-h100/train.gpuprof");
     let text = result_of(args([&"critical-path", &train]));
     assert!(text.text().starts_with("critical path of "), "{}", text.text());
-    assert!(text.text().contains("changes, by what each alone saves of the median step of "));
+    assert!(text.text().contains("changes, by the saving of each alone of the median step of "));
     let json = result_of(args([&"critical-path", &"--format=json", &recording()])).json();
     assert!(json["path"]["length_ns"].as_u64() > Some(0));
     assert!(json["replay"]["median"].as_f64() < Some(0.2), "{json}");
@@ -1005,7 +1005,7 @@ fn critical_path_has_rows_and_answers() {
 }
 
 #[test]
-fn gaps_have_causes_and_say_that_waits_were_not_sampled() {
+fn gaps_have_causes_and_note_missing_wait_samples() {
     let text = result_of(args([&"gaps", &recording()]));
     assert!(text.text().starts_with("gaps of 20us and more: "), "{}", text.text());
     assert!(text.text().contains("not sampled; `gpuprof run --host-samples`"), "{}", text.text());
@@ -1081,7 +1081,7 @@ fn a_scorecard_is_text_json_or_markdown_and_can_be_a_gate() {
 // --- hostile files ---
 
 #[test]
-fn a_file_that_is_no_profile_is_told_as_what_it_is() {
+fn file_that_is_no_profile_is_identified() {
     let folder = Folder::new();
     let message = |path: &Path| failure_of(args([&"report", &path]), 1);
     let said = |path: &Path, part: &str| {
@@ -1090,17 +1090,17 @@ fn a_file_that_is_no_profile_is_told_as_what_it_is() {
         assert!(message.contains(path.file_name().unwrap().to_str().unwrap()), "{message}");
     };
     said(&folder.file("empty.gpuprof", b""), "is empty");
-    said(&folder.file("text", b"{\"traceEvents\": []}"), "is no profile that this program knows");
+    said(&folder.file("text", b"{\"traceEvents\": []}"), "is not a known profile format");
     said(&folder.file("a.gz", b"\x1f\x8b\x08rest"), "unpack it first");
-    said(&folder.file("run.nsys-rep", b"whatever it is"), "has to be exported first");
+    said(&folder.file("run.nsys-rep", b"whatever it is"), "export it first");
     said(&Folder::new().0, "is a folder without recordings");
     said(&folder.0.join("missing"), "there is no file");
-    said(Path::new("/dev/zero"), "is no profile that this program knows");
+    said(Path::new("/dev/zero"), "is not a known profile format");
     let long = folder.0.join("x".repeat(5000));
     let message = message(&long);
     assert!(message.len() < 2500, "{}", message.len());
     let odd = folder.file("two\nlines\x1b[31m", b"?");
-    assert!(failure_of(args([&"report", &odd]), 1).contains("is no profile"));
+    assert!(failure_of(args([&"report", &odd]), 1).contains("is not a known profile format"));
     let bytes = OsStr::new("no-\u{fffd}");
     assert!(failure_of(args([&"report", &bytes]), 1).contains("there is no file"));
 }
@@ -1129,8 +1129,8 @@ fn an_old_recording_that_was_cut_short_is_refused() {
         let path = folder.file("cut.gpuprof", &whole[..length]);
         let message = failure_of(args([&"stats", &"nvtx_sum", &path]), 1);
         assert!(message.contains("cut.gpuprof: not a readable recording"), "{length}: {message}");
-        let is_told = message.contains("cut short") || message.contains("too few");
-        assert!(is_told, "{length}: {message}");
+        let is_reported = message.contains("cut short") || message.contains("too few");
+        assert!(is_reported, "{length}: {message}");
     }
 }
 
@@ -1201,7 +1201,7 @@ fn a_file_or_pipe_beyond_the_limit_is_refused_early() {
 }
 
 #[test]
-fn a_recording_of_a_newer_format_is_told_as_one() {
+fn recording_of_a_newer_format_is_identified() {
     let folder = Folder::new();
     let mut newer = fs::read(recording()).unwrap();
     newer[7] = 99;
@@ -1210,7 +1210,7 @@ fn a_recording_of_a_newer_format_is_told_as_one() {
 }
 
 #[test]
-fn a_capture_that_was_cut_short_is_told_as_one() {
+fn truncated_capture_is_identified() {
     let folder = Folder::new();
     let whole = fs::read(capture()).unwrap();
     for length in [8, 16, 100, 4096, whole.len() / 2] {
@@ -1222,7 +1222,7 @@ fn a_capture_that_was_cut_short_is_told_as_one() {
 }
 
 #[test]
-fn a_database_of_something_else_is_told_as_one() {
+fn unrelated_database_is_identified() {
     let folder = Folder::new();
     let path = folder.0.join("other.sqlite");
     let connection = rusqlite::Connection::open(&path).unwrap();
@@ -1307,7 +1307,7 @@ fn a_capture_of_a_newer_schema_is_noted() {
 }
 
 #[test]
-fn a_file_that_may_not_be_read_is_told_as_one() {
+fn file_without_read_permission_is_identified() {
     let folder = Folder::new();
     fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
     let path = folder.file("secret.gpuprof", &fs::read(recording()).unwrap());
@@ -1331,7 +1331,7 @@ fn a_file_that_may_not_be_read_is_told_as_one() {
 // --- where it writes ---
 
 #[test]
-fn who_stops_reading_ends_it_in_silence() {
+fn closed_output_ends_the_program_silently() {
     for words in [
         &["stats", "cuda_api_trace", "--format=csv"][..],
         &["export", "--format=chrome"],
@@ -1431,7 +1431,7 @@ fn an_output_that_is_lost_is_no_success() {
 }
 
 #[test]
-fn a_gate_decides_although_nobody_reads() {
+fn gate_decides_with_a_closed_output() {
     let file = recording();
     let mut command = gpuprof();
     command.args(args([&"analyze", &"--fail-if-found", &"cuda_api_sync", &file]));
@@ -1444,7 +1444,7 @@ fn a_gate_decides_although_nobody_reads() {
 }
 
 #[test]
-fn permissions_and_links_of_an_output_stay() {
+fn output_keeps_permissions_and_links() {
     let folder = Folder::new();
     let file = recording();
     let path = |name: &str| folder.0.join(name);
@@ -1532,7 +1532,7 @@ fn a_file_that_was_there_is_replaced_when_the_new_one_is_whole() {
 }
 
 #[test]
-fn arguments_that_make_no_sense_say_which_would() {
+fn invalid_arguments_list_the_valid_ones() {
     let file = recording();
     for format in ["nsys", "json", "counts", "perfetto"] {
         let folder = Folder::new();
@@ -1624,8 +1624,8 @@ fn tensor_cores_are_shown_and_gated() {
     assert_eq!(json["tensor_core_kernels"][0]["Using TC"], "no");
     assert!(json["tensor_core_groups"].is_array());
     let file = capture();
-    let told = args([&"tensor-cores", &"--using", &"*sgemm*", &"--format", &"json", &file]);
-    assert_eq!(products(&result_of(told).json()), "using");
+    let result = args([&"tensor-cores", &"--using", &"*sgemm*", &"--format", &"json", &file]);
+    assert_eq!(products(&result_of(result).json()), "using");
     let gated = ran(gpuprof().args(args([&"tensor-cores", &"--fail-if-unused", &capture()])));
     assert_eq!(gated.status, 3);
     assert!(
@@ -1729,7 +1729,7 @@ fn a_roofline_takes_roofs_and_work_from_its_arguments() {
         assert!(error.contains(part), "{error}");
     }
     for (words, part) in [
-        (["--range", "forward"], "a colon"),
+        (["--range", "forward"], "NAME:WORK"),
         (["--range", "forward:flops=many"], "no number of flops"),
         (["--range", "forward:dtype=f32"], "neither flops nor bytes"),
         (["--kernel", "k:flops=1,speed=2"], "there is no \"speed\""),
@@ -1751,7 +1751,7 @@ fn sampled(folder: &Folder) -> PathBuf {
 }
 
 #[test]
-fn tracks_are_what_the_library_says() {
+fn tracks_match_the_library() {
     let folder = Folder::new();
     let file = sampled(&folder);
     let profile = Profile::load(&file).unwrap();
@@ -1761,7 +1761,8 @@ fn tracks_are_what_the_library_says() {
     let cells = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(
         cells(of("dram__bytes_read.sum")),
-        "0 DRAM read 49.50 GB/s 49 GB/s 94 GB/s 0 B/s 99 GB/s 99.0 % 4.721 MiB 100 100.0 us 1 7.000 us dram__bytes_read.sum"
+        "0 DRAM read 49.50 GB/s 49 GB/s 94 GB/s 0 B/s 99 GB/s 99.0 % 4.721 MiB 100 100.0 us 1 7.000 us \
+         dram__bytes_read.sum"
     );
     assert_eq!(
         cells(of("nvml__clock_event_reasons")),
@@ -1799,7 +1800,7 @@ fn tracks_are_what_the_library_says() {
     );
 
     let error = failed_gate(args([&"tracks", &"--fail-if-incomplete", &file]));
-    assert!(error.contains("1 gaps, 7.000 us in all") && error.contains(last), "{error}");
+    assert!(error.contains("1 gaps, 7.000 us in total") && error.contains(last), "{error}");
     // What the chip has not is said, and is no loss.
     let h200 = Path::new(FIXTURES).join("recordings/samples-h200.gpuprof");
     let complete = result_of(args([&"tracks", &"--fail-if-incomplete", &h200]));
@@ -1819,7 +1820,7 @@ fn tracks_are_what_the_library_says() {
 }
 
 #[test]
-fn an_export_has_as_many_samples_as_are_asked_for() {
+fn export_has_the_requested_number_of_samples() {
     let folder = Folder::new();
     let file = sampled(&folder);
     let counters = |samples: &str| {

@@ -107,7 +107,7 @@ fn say(line: &str) {
 }
 
 /// The value at an offset.
-unsafe fn at<T: Copy>(base: *const u8, offset: usize) -> T {
+unsafe fn read_at<T: Copy>(base: *const u8, offset: usize) -> T {
     // SAFETY: the caller has NVTX's word for what lies there.
     unsafe { base.add(offset).cast::<T>().read_unaligned() }
 }
@@ -126,8 +126,8 @@ unsafe fn message(kind: i32, base: *const u8, offset: usize) -> String {
     // SAFETY: as the caller promises.
     unsafe {
         match kind {
-            1 => text(at(base, offset)),
-            3 => format!("registered {:x}", at::<usize>(base, offset)),
+            1 => text(read_at(base, offset)),
+            3 => format!("registered {:x}", read_at::<usize>(base, offset)),
             _ => format!("message of type {kind}"),
         }
     }
@@ -140,9 +140,9 @@ unsafe fn payloads(first: *const u8, count: usize) -> String {
         // SAFETY: the caller has NVTX's word for the count, and each is 24 bytes.
         unsafe {
             let one = first.add(index * 24);
-            let size: usize = at(one, 8);
-            let data = std::slice::from_raw_parts(at::<*const u8>(one, 16), size);
-            all.push(format!("{:x}: {}", at::<u64>(one, 0), hex(data)));
+            let size: usize = read_at(one, 8);
+            let data = std::slice::from_raw_parts(read_at::<*const u8>(one, 16), size);
+            all.push(format!("{:x}: {}", read_at::<u64>(one, 0), hex(data)));
         }
     }
     format!("[{}]", all.join(", "))
@@ -156,26 +156,29 @@ fn hex(data: &[u8]) -> String {
 unsafe fn event(base: *const u8) -> String {
     // SAFETY: NVTX hands over 48 bytes of these.
     unsafe {
-        let mut line = format!("v{}/{}", at::<u16>(base, 0), at::<u16>(base, 2));
-        if at::<u32>(base, 4) != 0 {
-            line += &format!(" category {}", at::<u32>(base, 4));
+        let mut line = format!("v{}/{}", read_at::<u16>(base, 0), read_at::<u16>(base, 2));
+        if read_at::<u32>(base, 4) != 0 {
+            line += &format!(" category {}", read_at::<u32>(base, 4));
         }
-        match at::<i32>(base, 8) {
+        match read_at::<i32>(base, 8) {
             0 => {}
-            kind => line += &format!(" color {kind}: {:08x}", at::<u32>(base, 12)),
+            kind => line += &format!(" color {kind}: {:08x}", read_at::<u32>(base, 12)),
         }
-        match at::<i32>(base, 16) {
+        match read_at::<i32>(base, 16) {
             0 => {}
             kind if kind as u32 == 0xDFBD_0009 => {
-                let count = at::<i32>(base, 20) as usize;
-                line += &format!(" payloads {}", payloads(at(base, 24), count));
+                let count = read_at::<i32>(base, 20) as usize;
+                line += &format!(" payloads {}", payloads(read_at(base, 24), count));
             }
             kind => {
-                line +=
-                    &format!(" payload {kind}/{}: {:x}", at::<i32>(base, 20), at::<u64>(base, 24));
+                line += &format!(
+                    " payload {kind}/{}: {:x}",
+                    read_at::<i32>(base, 20),
+                    read_at::<u64>(base, 24)
+                );
             }
         }
-        line + " " + &message(at(base, 32), base, 40)
+        line + " " + &message(read_at(base, 32), base, 40)
     }
 }
 
@@ -221,7 +224,7 @@ functions! {
     d_pop(d: usize) -> c_int = format!("DomainRangePop {d:x}") => 0;
     d_resource(d: usize, r: Bytes) -> u64 = format!(
         "DomainResourceCreate {d:x} v{}/{} {:x}: {:x} {}",
-        at::<u16>(r, 0), at::<u16>(r, 2), at::<u32>(r, 4), at::<u64>(r, 8), message(at(r, 16), r, 24)
+        read_at::<u16>(r, 0), read_at::<u16>(r, 2), read_at::<u32>(r, 4), read_at::<u64>(r, 8), message(read_at(r, 16), r, 24)
     ) => next!(0x3000);
     d_resource_destroy(r: usize) = format!("DomainResourceDestroy {r:x}");
     d_category(d: usize, id: u32, m: Name) = format!("DomainNameCategoryA {d:x} {id} {}", text(m));
@@ -241,7 +244,7 @@ functions! {
     cuda_event(p: usize, m: Name) = format!("NameCudaEventA {p:x} {}", text(m));
 
     sync_create(d: usize, a: Bytes) -> u64 = format!(
-        "SyncUserCreate {d:x} v{}/{} {}", at::<u16>(a, 0), at::<u16>(a, 2), message(at(a, 4), a, 8)
+        "SyncUserCreate {d:x} v{}/{} {}", read_at::<u16>(a, 0), read_at::<u16>(a, 2), message(read_at(a, 4), a, 8)
     ) => next!(0x4000);
     sync_destroy(s: usize) = format!("SyncUserDestroy {s:x}");
     sync_start(s: usize) = format!("SyncUserAcquireStart {s:x}");
@@ -261,14 +264,14 @@ functions! {
     timestamp() -> i64 = "TimestampGet".to_owned() => 12345;
     time_domain(d: usize, a: Bytes) -> u64 = format!(
         "TimeDomainRegister {d:x} {} {} {} {} {} {}",
-        at::<u64>(a, 0), at::<u64>(a, 8), at::<u64>(a, 16), at::<u64>(a, 24), at::<i64>(a, 32), at::<u64>(a, 40)
+        read_at::<u64>(a, 0), read_at::<u64>(a, 8), read_at::<u64>(a, 16), read_at::<u64>(a, 24), read_at::<i64>(a, 32), read_at::<u64>(a, 40)
     ) => next!(3 << 32);
     timer(d: usize, t: u64, f: u64, read: extern "C" fn() -> i64) =
         format!("TimerSource {d:x} {t:x} {f} reads {}", read());
     timer_data(d: usize, t: u64, f: u64, read: extern "C" fn(usize) -> i64, data: usize) =
         format!("TimerSourceWithData {d:x} {t:x} {f} reads {}", read(data));
     scope(d: usize, a: Bytes) -> u64 = format!(
-        "ScopeRegister {d:x} {} {} {} {}", at::<usize>(a, 0), text(at(a, 8)), at::<u64>(a, 16), at::<u64>(a, 24)
+        "ScopeRegister {d:x} {} {} {} {}", read_at::<usize>(a, 0), text(read_at(a, 8)), read_at::<u64>(a, 16), read_at::<u64>(a, 24)
     ) => next!(4 << 32);
     sync_point(d: usize, a: u64, b: u64, x: i64, y: i64) = format!("TimeSyncPoint {d:x} {a:x} {b:x} {x} {y}");
     sync_table(d: usize, a: u64, b: u64, p: Bytes, n: usize) = format!(
@@ -279,8 +282,8 @@ functions! {
     submit(d: usize, p: Bytes, n: usize) = format!("EventSubmit {d:x} {}", payloads(p, n));
     batch(d: usize, b: Bytes) = format!(
         "EventBatchSubmit {d:x} {:x}: {} scope {} flags {} flex {:x} {} {}",
-        at::<u64>(b, 0), hex(std::slice::from_raw_parts(at::<Bytes>(b, 16), at::<usize>(b, 8))),
-        at::<u64>(b, 24), at::<u64>(b, 32), at::<usize>(b, 40), at::<usize>(b, 48), at::<usize>(b, 56)
+        read_at::<u64>(b, 0), hex(std::slice::from_raw_parts(read_at::<Bytes>(b, 16), read_at::<usize>(b, 8))),
+        read_at::<u64>(b, 24), read_at::<u64>(b, 32), read_at::<usize>(b, 40), read_at::<usize>(b, 48), read_at::<usize>(b, 56)
     );
 
     counter(d: usize, c: Bytes) -> u64 = counter_line(d, c) => next!(5 << 32);
@@ -291,8 +294,8 @@ functions! {
     no_value(d: usize, c: u64, why: u8) = format!("CounterSampleNoValue {d:x} {c:x} {why}");
     counter_batch(d: usize, b: Bytes) = format!(
         "CounterBatchSubmit {d:x} {:x} {} flags {} at {}",
-        at::<u64>(b, 0), hex(std::slice::from_raw_parts(at::<Bytes>(b, 8), at::<usize>(b, 16))),
-        at::<u64>(b, 24), hex(std::slice::from_raw_parts(at::<Bytes>(b, 32), at::<usize>(b, 40)))
+        read_at::<u64>(b, 0), hex(std::slice::from_raw_parts(read_at::<Bytes>(b, 8), read_at::<usize>(b, 16))),
+        read_at::<u64>(b, 24), hex(std::slice::from_raw_parts(read_at::<Bytes>(b, 32), read_at::<usize>(b, 40)))
     );
 }
 
@@ -302,23 +305,24 @@ unsafe fn semantics(mut base: Bytes) -> String {
     while !base.is_null() {
         // SAFETY: each starts with a header of 16 bytes that tells its kind, and the next one.
         unsafe {
-            let (size, id, version) = (at::<u32>(base, 0), at::<u16>(base, 4), at::<u16>(base, 6));
+            let (size, id, version) =
+                (read_at::<u32>(base, 0), read_at::<u16>(base, 4), read_at::<u16>(base, 6));
             all += &format!(" semantics {id}v{version}/{size}");
             all += &match id {
-                2 => format!(" clock {:x}", at::<u64>(base, 16)),
+                2 => format!(" clock {:x}", read_at::<u64>(base, 16)),
                 5 => format!(
                     " flags {} unit {} scale {}/{} limits {}: {:x} {:x}",
-                    at::<u64>(base, 16),
-                    text(at(base, 24)),
-                    at::<u64>(base, 32),
-                    at::<u64>(base, 40),
-                    at::<i64>(base, 48),
-                    at::<u64>(base, 56),
-                    at::<u64>(base, 64)
+                    read_at::<u64>(base, 16),
+                    text(read_at(base, 24)),
+                    read_at::<u64>(base, 32),
+                    read_at::<u64>(base, 40),
+                    read_at::<i64>(base, 48),
+                    read_at::<u64>(base, 56),
+                    read_at::<u64>(base, 64)
                 ),
                 _ => String::new(),
             };
-            base = at(base, 8);
+            base = read_at(base, 8);
         }
     }
     all
@@ -329,26 +333,26 @@ unsafe fn schema_line(domain: usize, s: Bytes) -> String {
     unsafe {
         let mut line = format!(
             "PayloadSchemaRegister {domain:x} mask {:x} {} type {} flags {} size {} pack {} id {}",
-            at::<u64>(s, 0),
-            text(at(s, 8)),
-            at::<u64>(s, 16),
-            at::<u64>(s, 24),
-            at::<u64>(s, 48),
-            at::<u64>(s, 56),
-            at::<u64>(s, 64)
+            read_at::<u64>(s, 0),
+            text(read_at(s, 8)),
+            read_at::<u64>(s, 16),
+            read_at::<u64>(s, 24),
+            read_at::<u64>(s, 48),
+            read_at::<u64>(s, 56),
+            read_at::<u64>(s, 64)
         );
-        let entries: Bytes = at(s, 32);
-        for index in 0..at::<usize>(s, 40) {
+        let entries: Bytes = read_at(s, 32);
+        for index in 0..read_at::<usize>(s, 40) {
             let e = entries.add(index * 64);
             line += &format!(
                 " | flags {:x} type {:x} {} {} length {} offset {}{}",
-                at::<u64>(e, 0),
-                at::<u64>(e, 8),
-                text(at(e, 16)),
-                text(at(e, 24)),
-                at::<u64>(e, 32),
-                at::<u64>(e, 40),
-                semantics(at(e, 48))
+                read_at::<u64>(e, 0),
+                read_at::<u64>(e, 8),
+                text(read_at(e, 16)),
+                text(read_at(e, 24)),
+                read_at::<u64>(e, 32),
+                read_at::<u64>(e, 40),
+                semantics(read_at(e, 48))
             );
         }
         line
@@ -360,15 +364,20 @@ unsafe fn enum_line(domain: usize, e: Bytes) -> String {
     unsafe {
         let mut line = format!(
             "PayloadEnumRegister {domain:x} mask {:x} {} size {} id {}",
-            at::<u64>(e, 0),
-            text(at(e, 8)),
-            at::<u64>(e, 32),
-            at::<u64>(e, 40)
+            read_at::<u64>(e, 0),
+            text(read_at(e, 8)),
+            read_at::<u64>(e, 32),
+            read_at::<u64>(e, 40)
         );
-        let entries: Bytes = at(e, 16);
-        for index in 0..at::<usize>(e, 24) {
+        let entries: Bytes = read_at(e, 16);
+        for index in 0..read_at::<usize>(e, 24) {
             let v = entries.add(index * 24);
-            line += &format!(" | {} {} {}", text(at(v, 0)), at::<u64>(v, 8), at::<i8>(v, 16));
+            line += &format!(
+                " | {} {} {}",
+                text(read_at(v, 0)),
+                read_at::<u64>(v, 8),
+                read_at::<i8>(v, 16)
+            );
         }
         line
     }
@@ -379,13 +388,13 @@ unsafe fn counter_line(domain: usize, c: Bytes) -> String {
     unsafe {
         format!(
             "CounterRegister {domain:x} {} schema {:x} {} {} scope {} id {}{}",
-            at::<usize>(c, 0),
-            at::<u64>(c, 8),
-            text(at(c, 16)),
-            text(at(c, 24)),
-            at::<u64>(c, 32),
-            at::<u64>(c, 48),
-            semantics(at(c, 40))
+            read_at::<usize>(c, 0),
+            read_at::<u64>(c, 8),
+            text(read_at(c, 16)),
+            text(read_at(c, 24)),
+            read_at::<u64>(c, 32),
+            read_at::<u64>(c, 48),
+            semantics(read_at(c, 40))
         )
     }
 }
@@ -438,15 +447,15 @@ pub extern "C" fn annotate() {
 pub unsafe extern "C" fn InitializeInjectionNvtxExtension(info: *const u8) -> c_int {
     // SAFETY: NVTX defines 40 bytes there, one segment of 24, and as many slots as it says.
     unsafe {
-        let (version, size) = (at::<u16>(info, 0), at::<u16>(info, 2));
-        let (module, compatibility) = (at::<u16>(info, 4), at::<u16>(info, 6));
-        let segment: *const u8 = at(info, 16);
-        let count: usize = at(segment, 8);
-        let slots: *mut Function = at(segment, 16);
-        let types: *const u16 = at(info, 32);
+        let (version, size) = (read_at::<u16>(info, 0), read_at::<u16>(info, 2));
+        let (module, compatibility) = (read_at::<u16>(info, 4), read_at::<u16>(info, 6));
+        let segment: *const u8 = read_at(info, 16);
+        let count: usize = read_at(segment, 8);
+        let slots: *mut Function = read_at(segment, 16);
+        let types: *const u16 = read_at(info, 32);
         let mut line = format!(
             "extension {module} compatible {compatibility:x} v{version}/{size} segments {} slots {count}",
-            at::<usize>(info, 8)
+            read_at::<usize>(info, 8)
         );
         if !types.is_null() {
             let types = std::slice::from_raw_parts(types, usize::from(types.read()) * 2);

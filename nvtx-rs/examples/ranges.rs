@@ -33,6 +33,6 @@ fn main() {
     match nvtx::attach_error() {
         Some(error) => println!("{error}"),
         None if nvtx::is_attached() => println!("the ranges went to the tool"),
-        None => println!("no tool looks; run it under `nsys profile --trace=nvtx`"),
+        None => println!("no tool is attached; run it under `nsys profile --trace=nvtx`"),
     }
 }

@@ -50,7 +50,7 @@ impl CallSite {
     }
 
     pub(crate) fn domain(&self) -> DomainRef<'static> {
-        DomainRef::of(self.domain)
+        DomainRef::from_domain(self.domain)
     }
 
     /// Describes an event of this call site.

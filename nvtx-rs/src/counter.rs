@@ -45,7 +45,7 @@ impl Registration {
     }
 
     fn domain(&self) -> Handle {
-        DomainRef::of(self.domain).handle_or_null()
+        DomainRef::from_domain(self.domain).handle_or_null()
     }
 
     /// The tool's id; `None` without a tool that supports counters.
@@ -228,7 +228,7 @@ mod private {
                 const LIMIT_TYPE: i64 = $limit_type;
 
                 fn tell(self, domain: Option<&'static Domain>, counter: u64) {
-                    functions::$sample(DomainRef::of(domain).handle_or_null(), counter, self);
+                    functions::$sample(DomainRef::from_domain(domain).handle_or_null(), counter, self);
                 }
 
                 fn bytes(self) -> [u8; 8] {

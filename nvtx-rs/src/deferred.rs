@@ -185,12 +185,12 @@ impl Deferred {
             entries.push(Entry::new("color", EntryType::Color));
         }
         entries.push(Entry::new("category", EntryType::Category));
-        schema::register(DomainRef::of(self.domain), kind.name, kind.flags, &entries)
+        schema::register(DomainRef::from_domain(self.domain), kind.name, kind.flags, &entries)
     }
 
     /// Sends a batch even for one event, since a single event has no field for the scope.
     fn submit(&self, schema: u64, bytes: &[u8], count: usize) {
-        let domain = DomainRef::of(self.domain).handle_or_null();
+        let domain = DomainRef::from_domain(self.domain).handle_or_null();
         let batch = EventBatch::new(schema, bytes, self.scope.number(), UNSORTED);
         if functions::event_batch_submit(domain, &batch).is_none() {
             for event in bytes.chunks_exact(bytes.len() / count) {
@@ -219,7 +219,8 @@ impl DeferredMark<'_> {
         if let Some(end) = end {
             bytes.extend(end.to_ne_bytes());
         }
-        let name = self.name.handle_in(DomainRef::of(domain)).map_or(0, |handle| handle.bits());
+        let name =
+            self.name.handle_in(DomainRef::from_domain(domain)).map_or(0, |handle| handle.bits());
         bytes.extend(name.to_ne_bytes());
         if let Some(color) = self.color {
             bytes.extend(color.to_argb().to_ne_bytes());

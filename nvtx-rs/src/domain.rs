@@ -136,7 +136,7 @@ impl<'a> From<&'a OwnedDomain> for DomainRef<'a> {
 }
 
 impl<'a> DomainRef<'a> {
-    pub(crate) fn of(domain: Option<&'static Domain>) -> DomainRef<'a> {
+    pub(crate) fn from_domain(domain: Option<&'static Domain>) -> DomainRef<'a> {
         domain.map_or(DomainRef::Default, DomainRef::Static)
     }
 

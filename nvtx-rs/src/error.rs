@@ -50,7 +50,7 @@ impl Error {
         Error(Kind::Disabled)
     }
 
-    pub(crate) fn taken() -> Error {
+    pub(crate) fn slot_taken() -> Error {
         Error(Kind::Taken)
     }
 
@@ -97,8 +97,7 @@ impl fmt::Display for Error {
         match &self.0 {
             Kind::Mismatch { schema, why } => write!(
                 f,
-                "nvtx: could not make a record of the schema `{schema}`: {why}; give it values as \
-                 its entries say"
+                "nvtx: could not make a record of the schema `{schema}`: {why}; give values that match its entries"
             ),
             Kind::NotLoaded { library, reason } => write!(
                 f,
@@ -122,7 +121,7 @@ impl fmt::Display for Error {
             ),
                     Kind::Disabled => f.write_str(
                 "nvtx: could not install the observer: the crate was built without its feature \
-                 `enable`, so no range is ever seen; turn the feature on",
+                 `enable`, so it would see no range; turn the feature on",
             ),
         }
     }

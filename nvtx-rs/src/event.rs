@@ -87,7 +87,7 @@ impl<'a> Event<'a> {
     /// Sets the named values, for the observer, replacing earlier ones. Does not allocate.
     #[inline]
     pub fn fields(mut self, fields: &'a [Field<'a>]) -> Event<'a> {
-        self.fields = Fields::of(fields);
+        self.fields = Fields::new(fields);
         self
     }
 
@@ -102,7 +102,7 @@ impl<'a> Event<'a> {
     ) -> Event<'a> {
         if !state::is_idle() {
             // By value, so that an event that is not recorded stays in registers.
-            self.fields = self.fields.with(Field::new(name, value, unit));
+            self.fields = self.fields.with_last(Field::new(name, value, unit));
         }
         self
     }
@@ -145,7 +145,7 @@ impl<'a> Event<'a> {
     pub fn work(mut self, work: Work) -> Event<'a> {
         if !state::is_idle() {
             for field in work.fields() {
-                self.fields = self.fields.with(field);
+                self.fields = self.fields.with_last(field);
             }
         }
         self

@@ -97,12 +97,12 @@ struct List<'a>(Vec<Field<'a>>);
 impl<'a> Fields<'a> {
     pub(crate) const NONE: Fields<'static> = Fields { given: &[], all: None };
 
-    pub(crate) const fn of(given: &'a [Field<'a>]) -> Fields<'a> {
+    pub(crate) const fn new(given: &'a [Field<'a>]) -> Fields<'a> {
         Fields { given, all: None }
     }
 
     #[inline]
-    pub(crate) fn with(self, field: Field<'a>) -> Fields<'a> {
+    pub(crate) fn with_last(self, field: Field<'a>) -> Fields<'a> {
         Fields { given: self.given, all: Some(add(self.given, self.all, field)) }
     }
 

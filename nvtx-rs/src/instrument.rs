@@ -53,7 +53,7 @@ impl Name {
     fn event(&self) -> Event<'_> {
         match self {
             Name::Site(site) => site.event(),
-            Name::Text(domain, text) => Event::in_domain(DomainRef::of(*domain), text),
+            Name::Text(domain, text) => Event::in_domain(DomainRef::from_domain(*domain), text),
         }
     }
 

@@ -115,7 +115,7 @@ mod tests {
         }
 
         /// Starts, ends, and starts before the observer was initialized.
-        fn seen(&self) -> [u32; 3] {
+        fn counts(&self) -> [u32; 3] {
             [&self.starts, &self.ends, &self.found_unfinished]
                 .map(|count| count.load(Ordering::Relaxed))
         }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn first_ranges_that_race_find_one_tool_and_all_reach_it() {
+    fn racing_first_ranges_attach_one_tool() {
         play(Kind::Tool, || {
             let other = thread::spawn(|| drop(range("other")));
             drop(range("one"));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn first_ranges_that_race_find_once_that_there_is_no_tool() {
+    fn racing_first_ranges_search_for_a_tool_once() {
         play(Kind::None, || {
             let other = thread::spawn(|| drop(range("other")));
             drop(range("one"));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_the_tool_while_it_is_attached_waits_for_nobody() {
+    fn range_opened_by_an_attaching_tool_does_not_block() {
         play(Kind::Annotated, || {
             let other = thread::spawn(|| drop(range("other")));
             drop(range("one"));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_told_of_the_observer_finds_it_whole() {
+    fn range_that_sees_the_observer_finds_it_initialized() {
         play(Kind::None, || {
             assert!(!is_attached());
             let watch = Watch::new();
@@ -180,7 +180,7 @@ mod tests {
             switch.on();
             drop(range("after"));
             other.join().unwrap();
-            let [starts, ends, unfinished] = watch.seen();
+            let [starts, ends, unfinished] = watch.counts();
             assert!((1..=3).contains(&starts));
             assert_eq!((ends, unfinished), (starts, 0));
         });
@@ -203,7 +203,7 @@ mod tests {
             let (one, two) = (Watch::new(), Watch::new());
             let other = thread::spawn(move || install(two));
             let refused = [install(one), other.join().unwrap()];
-            let seen = [one.seen(), two.seen()];
+            let seen = [one.counts(), two.counts()];
             match refused {
                 [false, true] => assert_eq!(seen, [[1, 1, 0], [0, 0, 0]]),
                 [true, false] => assert_eq!(seen, [[0, 0, 0], [1, 1, 0]]),
@@ -231,14 +231,14 @@ mod tests {
             drop(range("seen"));
             drop(open);
             other.join().unwrap();
-            let [starts, ends, unfinished] = watch.seen();
+            let [starts, ends, unfinished] = watch.counts();
             assert!((2..=4).contains(&starts));
             assert_eq!((ends, unfinished), (starts, 0));
         });
     }
 
     #[test]
-    fn a_tool_that_comes_while_the_observer_is_switched_takes_nothing_from_it() {
+    fn tool_attached_during_a_switch_leaves_the_observer_unchanged() {
         play(Kind::Tool, || {
             let watch = Watch::new();
             watch.whole.store(true, Ordering::Relaxed);
@@ -246,12 +246,12 @@ mod tests {
             let switch = observer::install(watch).unwrap();
             switch.on();
             other.join().unwrap();
-            let [before, ..] = watch.seen();
+            let [before, ..] = watch.counts();
             drop(range("both see it"));
-            assert_eq!(watch.seen(), [before + 1, before + 1, 0]);
+            assert_eq!(watch.counts(), [before + 1, before + 1, 0]);
             switch.off();
             drop(range("the tool sees it"));
-            assert_eq!(watch.seen(), [before + 1, before + 1, 0]);
+            assert_eq!(watch.counts(), [before + 1, before + 1, 0]);
             assert_eq!(seen_by_tool(), [1, 3, 3]);
         });
     }

@@ -318,7 +318,7 @@ pub fn install(observer: &'static dyn Observer) -> Result<Switch, Error> {
     }
     let installed = *OBSERVER.get_or_init(|| observer);
     let is_same = std::ptr::addr_eq(installed, observer);
-    if is_same { Ok(Switch { _private: () }) } else { Err(Error::taken()) }
+    if is_same { Ok(Switch { _private: () }) } else { Err(Error::slot_taken()) }
 }
 
 /// Turns the installed observer on and off, any number of times and from any thread.

@@ -271,7 +271,7 @@ impl Schema {
     }
 
     pub(crate) fn domain(&self) -> DomainRef<'static> {
-        DomainRef::of(self.domain)
+        DomainRef::from_domain(self.domain)
     }
 
     /// True if an entry is the name of the event.
@@ -442,7 +442,7 @@ impl Enum {
                 })
                 .collect();
             let attributes = EnumAttributes::new(strings.get(name), &entries, self.bytes);
-            let domain = DomainRef::of(self.domain).handle_or_null();
+            let domain = DomainRef::from_domain(self.domain).handle_or_null();
             functions::enum_register(domain, &attributes).filter(|id| *id != 0)
         })
     }

@@ -66,7 +66,7 @@ impl Drop for SyncObject {
 }
 
 /// An attempt to acquire a [`SyncObject`]. Dropping it reports a failure.
-#[must_use = "dropping it says that the attempt failed"]
+#[must_use = "dropping it reports that the attempt failed"]
 #[derive(Debug)]
 pub struct Acquiring<'a> {
     object: &'a SyncObject,
@@ -94,7 +94,7 @@ impl Drop for Acquiring<'_> {
 }
 
 /// A held [`SyncObject`]. Dropping it reports the release.
-#[must_use = "dropping it says that the object is released"]
+#[must_use = "dropping it reports that the object is released"]
 #[derive(Debug)]
 pub struct Acquired<'a> {
     object: &'a SyncObject,

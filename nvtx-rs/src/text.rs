@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_way_gives_the_same() {
+    fn shortcut_gives_the_same_result() {
         let lengths = (0..40).map(|length| "abcdefghij".repeat(4)[..length].to_owned());
         let odd =
             ["a\0b\0", "größe ∑ 核", "\u{1}\u{7f}\u{80}", &"y\0".repeat(16), &"z".repeat(300)];

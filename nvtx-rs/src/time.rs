@@ -10,7 +10,7 @@ const UNSAFE_AFTER_TEARDOWN: u64 = 1;
 
 /// The tool's handle of the domain; `None` without a tool.
 fn tool_domain(domain: Option<&'static Domain>) -> Option<Handle> {
-    state::has_tool().then(|| DomainRef::of(domain).handle_or_null())
+    state::has_tool().then(|| DomainRef::from_domain(domain).handle_or_null())
 }
 
 /// The clock of a timestamp.

@@ -137,7 +137,7 @@ impl NvtxLayer {
     }
 
     fn place(&self, metadata: &'static Metadata<'static>) -> &'static Place {
-        Place::of(metadata, self.domains)
+        Place::for_callsite(metadata, self.domains)
     }
 }
 
@@ -160,11 +160,11 @@ struct Keep {
 }
 
 impl Keeps {
-    fn of(&self, layer: usize) -> Option<&Keep> {
+    fn get(&self, layer: usize) -> Option<&Keep> {
         self.0.iter().find(|keep| keep.layer == layer)
     }
 
-    fn of_mut(&mut self, layer: usize) -> Option<&mut Keep> {
+    fn get_mut(&mut self, layer: usize) -> Option<&mut Keep> {
         self.0.iter_mut().find(|keep| keep.layer == layer)
     }
 }
@@ -219,7 +219,7 @@ impl NvtxLayer {
         let mut fields = Fields::of_span(self.place(span.metadata()), self.fields);
         values.record(&mut fields);
         if let Some(keeps) = span.extensions_mut().get_mut::<Keeps>()
-            && let Some(keep) = keeps.of_mut(self.number())
+            && let Some(keep) = keeps.get_mut(self.number())
         {
             keep.details.update(fields.details);
             keep.fields.update(&fields.kept);
@@ -241,7 +241,7 @@ impl NvtxLayer {
         let keeps_fields = self.keeps_fields(place.has_fields);
         if place.has_details || keeps_fields || self.lifetimes || self.instances {
             let extensions = span.extensions();
-            if let Some(keep) = extensions.get::<Keeps>().and_then(|keeps| keeps.of(self.number()))
+            if let Some(keep) = extensions.get::<Keeps>().and_then(|keeps| keeps.get(self.number()))
             {
                 let mut details = keep.details;
                 details.within = keep.life.as_ref().and_then(ProcessRange::observed);
@@ -274,7 +274,7 @@ impl NvtxLayer {
         let found = self.numbers.first_entry(self.number(), id.into_u64(), place, path);
         // Not under the lock of the numbers, which a close takes after this one.
         let mut extensions = span.extensions_mut();
-        let keep = extensions.get_mut::<Keeps>().and_then(|keeps| keeps.of_mut(self.number()));
+        let keep = extensions.get_mut::<Keeps>().and_then(|keeps| keeps.get_mut(self.number()));
         let Some(keep) = keep else { return place };
         let others = match &keep.instance {
             Instance::New => std::mem::replace(&mut keep.instance, found),
@@ -301,8 +301,8 @@ impl NvtxLayer {
                 return KeptFields::default();
             };
             let extensions = span.extensions();
-            let keep = extensions.get::<Keeps>().and_then(|keeps| keeps.of(self.number()));
-            keep.map(|keep| keep.fields.since(known)).unwrap_or_default()
+            let keep = extensions.get::<Keeps>().and_then(|keeps| keeps.get(self.number()));
+            keep.map(|keep| keep.fields.changes_since(known)).unwrap_or_default()
         });
     }
 
@@ -331,7 +331,7 @@ impl NvtxLayer {
     {
         let Some(span) = context.span(id) else { return };
         let mut extensions = span.extensions_mut();
-        let keep = extensions.get_mut::<Keeps>().and_then(|keeps| keeps.of_mut(self.number()));
+        let keep = extensions.get_mut::<Keeps>().and_then(|keeps| keeps.get_mut(self.number()));
         let Some(keep) = keep else { return };
         let (life, instance) = (keep.life.take(), std::mem::take(&mut keep.instance));
         // The end is sent to tools and observers, which must not run under the lock.

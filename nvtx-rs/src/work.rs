@@ -381,15 +381,15 @@ impl Add for Work {
     type Output = Work;
 
     fn add(self, other: Work) -> Work {
-        fn both(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+        fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
             match (one, other) {
                 (Some(one), Some(other)) => Some(one.saturating_add(other)),
                 (one, other) => one.or(other),
             }
         }
         Work {
-            flops: both(self.flops, other.flops),
-            bytes: both(self.bytes, other.bytes),
+            flops: sum(self.flops, other.flops),
+            bytes: sum(self.bytes, other.bytes),
             dtype: self.dtype.filter(|dtype| other.dtype == Some(*dtype)),
             pipe: self.pipe.filter(|pipe| other.pipe == Some(*pipe)),
         }
@@ -418,8 +418,8 @@ const fn product([a, b, c, d]: [u64; 4]) -> u64 {
 /// The schema of declared work for tools; see [`tool_payload`].
 pub(crate) const ENTRIES: &[Entry] = {
     &[
-        Entry::new(FLOPS, EntryType::F64).described("operations, 0 where not said"),
-        Entry::new(BYTES, EntryType::F64).described("bytes moved, 0 where not said"),
+        Entry::new(FLOPS, EntryType::F64).described("operations, 0 if not declared"),
+        Entry::new(BYTES, EntryType::F64).described("bytes moved, 0 if not declared"),
         Entry::new(DTYPE, EntryType::Text(8)),
     ]
 };
@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_formulas_count_what_loops_count() {
+    fn formulas_match_counting_loops() {
         let (m, n, k) = (3, 4, 5);
         let mut flops = 0;
         for _ in 0..m * n {
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_the_greatest_number() {
+    fn overflow_saturates() {
         let most = Work::gemm(u64::MAX, u64::MAX, u64::MAX, Dtype::F64);
         assert_eq!((most.flops(), most.bytes()), (Some(u64::MAX), Some(u64::MAX)));
         assert_eq!(most.times(3).flops(), Some(u64::MAX));
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_keep_what_both_say() {
+    fn sums_add_declared_quantities() {
         let one = Work::gemm(2, 2, 2, Dtype::F16);
         let sum = one + Work::elementwise(4, 1, 1, 1, Dtype::F16);
         assert_eq!((sum.flops(), sum.dtype(), sum.pipe()), (Some(20), Some(Dtype::F16), None));
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn names_round_trip() {
         for dtype in Dtype::ALL {
             assert_eq!(Dtype::named(dtype.name()), Some(dtype));
             assert!(dtype.name().len() <= 8);

@@ -44,7 +44,7 @@ static DOMAIN: nvtx::Domain = nvtx::Domain::new("nothing");
 static COUNTER: nvtx::counter::Counter<i64> = nvtx::counter::Counter::new("nothing");
 
 #[test]
-fn all_the_rest_is_nothing() {
+fn all_other_calls_have_no_effect() {
     let process = nvtx::event("nothing").color(nvtx::Color::RED).payload(1u64).process_range();
     assert_eq!(size_of_val(&process), 0);
     drop(process);
@@ -64,5 +64,5 @@ fn all_the_rest_is_nothing() {
 }
 
 fn unreachable() -> u64 {
-    unreachable!("nobody looks")
+    unreachable!("no observer")
 }

@@ -293,7 +293,7 @@ fn declared_work_is_four_fields() {
 }
 
 #[test]
-fn macros_compute_nothing_while_nobody_looks() {
+fn macros_compute_nothing_without_a_tool_or_observer() {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     fn called() -> u64 {
         u64::from(CALLS.fetch_add(1, Ordering::Relaxed))
@@ -444,7 +444,7 @@ fn values_that_do_not_fit_make_no_record() {
 
 /// A tool may follow its handles: a number of the program's own would have it read anywhere.
 #[test]
-fn records_cannot_forge_what_a_tool_calls_a_registered_string() {
+fn records_cannot_forge_registered_strings() {
     const ENTRIES: &[Entry] = &[Entry::new("name", EntryType::Registered)];
     static FORGED: Schema = Schema::new("forged", ENTRIES);
     assert!(FORGED.record(&[0x1000u64.into()]).unwrap_err().is_mismatch());
@@ -462,15 +462,15 @@ fn a_panic_at_a_mark_is_kept_from_the_program() {
 }
 
 #[test]
-fn call_sites_describe_only_if_somebody_looks() {
+fn call_sites_describe_only_with_a_tool_or_observer() {
     static SITE: nvtx::__private::CallSite = nvtx::__private::CallSite::in_domain("site", &GPU);
     let turn = Turn::new();
     drop(SITE.range());
     drop(SITE.range_with(|event| event.payload(Payload::U32(1))));
     drop(SITE.process_range());
     turn.switch.off();
-    drop(SITE.range_with(|_| panic!("nobody looks")));
-    drop(SITE.process_range_with(|_| panic!("nobody looks")));
+    drop(SITE.range_with(|_| panic!("no observer")));
+    drop(SITE.process_range_with(|_| panic!("no observer")));
     assert!(!SITE.is_active());
     let starts: Vec<_> = turn.lines().into_iter().filter(|line| line.contains("start")).collect();
     assert_eq!(

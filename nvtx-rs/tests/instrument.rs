@@ -50,9 +50,9 @@ async fn plain(x: u32) -> u32 {
 fn an_async_fn_has_a_life_and_polls() {
     let watching = watch();
     let future = plain(1);
-    assert!(watching.seen().is_empty(), "nothing happens before the first poll");
+    assert!(watching.take_lines().is_empty(), "nothing happens before the first poll");
     assert_eq!(run(future), (2, 2));
-    assert_eq!(watching.seen(), [">plain", "+plain", "-plain", "+plain", "-plain", "<plain"]);
+    assert_eq!(watching.take_lines(), [">plain", "+plain", "-plain", "+plain", "-plain", "<plain"]);
 }
 
 #[nvtx::annotate(polls = false)]
@@ -72,14 +72,14 @@ async fn neither() {
 fn life_and_polls_are_both_optional() {
     let watching = watch();
     run(only_life());
-    assert_eq!(watching.seen(), [">only_life", "<only_life"]);
+    assert_eq!(watching.take_lines(), [">only_life", "<only_life"]);
     run(only_polls());
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         ["+only_polls domain=gpu", "-only_polls", "+only_polls domain=gpu", "-only_polls"]
     );
     run(neither());
-    assert!(watching.seen().is_empty());
+    assert!(watching.take_lines().is_empty());
 }
 
 #[nvtx::annotate(
@@ -107,16 +107,16 @@ fn details_go_to_the_range_and_to_the_life() {
     let red = format!("color={:08x}", Color::RED.to_argb());
     let fields = "m=U64(4) flops=F64(64.0)flop label=Str(\"a\") square=Bool(true)";
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         [format!("+gemm domain=gpu {red} category=math payload=U64(16) {fields}"), "-gemm".into()]
     );
     assert_eq!(run(detailed(3)).0, Ok(7));
     assert_eq!(
-        watching.seen()[..2],
+        watching.take_lines()[..2],
         [format!(">detailed {red} payload=I64(3)"), "+detailed".into()]
     );
     assert!(run(detailed(-1)).0.is_err());
-    assert_eq!(watching.seen().last().unwrap(), "<detailed");
+    assert_eq!(watching.take_lines().last().unwrap(), "<detailed");
 }
 
 mod deep {
@@ -127,10 +127,10 @@ mod deep {
 }
 
 #[test]
-fn a_qualified_name_says_where_the_function_is() {
+fn qualified_name_contains_the_module_path() {
     let watching = watch();
     deep::deeper::named();
-    assert_eq!(watching.seen()[0], "+instrument::deep::deeper::named");
+    assert_eq!(watching.take_lines()[0], "+instrument::deep::deeper::named");
 }
 
 struct Layer(u32);
@@ -173,9 +173,13 @@ impl Future for Either {
 fn methods_traits_borrows_and_impl_future_work() {
     let watching = watch();
     assert_eq!(run(Layer(3).forward(&4)).0, 7);
-    assert_eq!(watching.seen(), ["+forward", "-forward"]);
+    assert_eq!(watching.take_lines(), ["+forward", "-forward"]);
     assert_eq!((run(Layer(0).lent(&1u8)).0, run(Layer(2).lent(&1u16)).0), (0, 3));
-    assert_eq!(watching.seen(), ["+lent", "-lent", "+lent", "-lent"], "also after an early return");
+    assert_eq!(
+        watching.take_lines(),
+        ["+lent", "-lent", "+lent", "-lent"],
+        "also after an early return"
+    );
 }
 
 struct Model(Vec<u32>);
@@ -221,9 +225,9 @@ fn a_boxed_future_is_followed_as_another() {
     let mut model = Model(Vec::new());
     assert_eq!(run(model.step(2)), (3, 2));
     let seen = [">step x=U64(2)", "+step", "-step", "+step", "-step", "<step"];
-    assert_eq!(watching.seen(), seen);
+    assert_eq!(watching.take_lines(), seen);
     assert_eq!(run(model.step(0)), (0, 1), "another box, from an early return");
-    assert_eq!(watching.seen(), [">step x=U64(0)", "+step", "-step", "<step"]);
+    assert_eq!(watching.take_lines(), [">step x=U64(0)", "+step", "-step", "<step"]);
     assert_eq!(model.0, [2]);
 }
 
@@ -237,7 +241,7 @@ fn an_async_fn_may_call_itself() {
     let watching = watch();
     assert_eq!(run(countdown(2)).0, 2);
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         [">countdown", ">countdown", ">countdown", "<countdown", "<countdown", "<countdown"]
     );
 }
@@ -249,13 +253,13 @@ fn a_dropped_future_ends_its_life() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(future.as_mut().poll(&mut context).is_pending());
     drop(future);
-    assert_eq!(watching.seen(), [">plain", "+plain", "-plain", "<plain"]);
+    assert_eq!(watching.take_lines(), [">plain", "+plain", "-plain", "<plain"]);
 }
 
 #[test]
-fn what_a_cancelled_future_drops_is_in_its_life() {
-    struct Told;
-    impl Drop for Told {
+fn drops_of_a_cancelled_future_are_in_its_lifetime() {
+    struct DropMark;
+    impl Drop for DropMark {
         fn drop(&mut self) {
             nvtx::mark("dropped");
         }
@@ -263,7 +267,7 @@ fn what_a_cancelled_future_drops_is_in_its_life() {
     let watching = watch();
     let mut future = Box::pin(
         async {
-            let _told = Told;
+            let _mark = DropMark;
             Pause::default().await;
         }
         .in_range("cancelled"),
@@ -272,7 +276,7 @@ fn what_a_cancelled_future_drops_is_in_its_life() {
     assert!(future.as_mut().poll(&mut context).is_pending());
     drop(future);
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         [">cancelled", "+cancelled", "-cancelled", "!dropped", "<cancelled"]
     );
 }
@@ -284,7 +288,7 @@ fn a_panic_in_a_poll_ends_both() {
     let caught =
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(panics.in_range("panics")).0));
     assert!(caught.is_err());
-    assert_eq!(watching.seen(), [">panics", "+panics", "-panics", "<panics"]);
+    assert_eq!(watching.take_lines(), [">panics", "+panics", "-panics", "<panics"]);
 }
 
 #[test]
@@ -305,7 +309,7 @@ fn polls_are_ranges_of_the_thread_that_polls() {
     }
     drop(future);
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         [
             ">wanders",
             "worker 0: +wanders",
@@ -322,14 +326,17 @@ fn iterators_and_closures_run_in_ranges() {
     let watching = watch();
     let sum: u32 = [1, 2].into_iter().in_range("sum").sum();
     assert_eq!(sum, 3);
-    assert_eq!(watching.seen(), [">sum", "+sum", "-sum", "+sum", "-sum", "+sum", "-sum", "<sum"]);
+    assert_eq!(
+        watching.take_lines(),
+        [">sum", "+sum", "-sum", "+sum", "-sum", "+sum", "-sum", "<sum"]
+    );
     let halves: Vec<u32> =
         [4u32, 6].into_iter().map(InRange::new("half").domain(&GPU).wrap_each(|x| x / 2)).collect();
     assert_eq!(halves, [2, 3]);
-    assert_eq!(watching.seen(), ["+half domain=gpu", "-half", "+half domain=gpu", "-half"]);
+    assert_eq!(watching.take_lines(), ["+half domain=gpu", "-half", "+half domain=gpu", "-half"]);
     assert_eq!(InRange::from(format!("job {}", 1)).wrap(|| 5)(), 5);
-    assert_eq!(watching.seen(), ["+job 1", "-job 1"]);
+    assert_eq!(watching.take_lines(), ["+job 1", "-job 1"]);
     let quiet = [1].into_iter().in_range(InRange::new("quiet").lifetime(false).polls(false));
     assert_eq!(quiet.size_hint(), (1, Some(1)));
-    assert_eq!((quiet.count(), watching.seen().len()), (1, 0));
+    assert_eq!((quiet.count(), watching.take_lines().len()), (1, 0));
 }

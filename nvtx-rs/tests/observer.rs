@@ -83,7 +83,7 @@ impl Drop for Turn {
     }
 }
 
-fn seen() -> Vec<Event> {
+fn take_events() -> Vec<Event> {
     mem::take(&mut RECORDER.events().seen)
 }
 
@@ -103,28 +103,28 @@ fn nested_ranges_give_their_own_tokens_back() {
     }
     let expected =
         [start("outer", 1), start("first", 2), End(2), start("second", 3), End(3), End(1)];
-    assert_eq!(seen(), expected);
+    assert_eq!(take_events(), expected);
 }
 
 #[test]
-fn ranges_that_end_out_of_order_are_told_apart() {
+fn ranges_ended_out_of_order_are_distinguished() {
     let _turn = turn();
     let first = nvtx::range("first");
     let second = nvtx::range("second");
     drop(first);
     drop(second);
-    assert_eq!(seen(), [start("first", 1), start("second", 2), End(1), End(2)]);
+    assert_eq!(take_events(), [start("first", 1), start("second", 2), End(1), End(2)]);
 }
 
 #[test]
-fn names_arrive_as_they_were_given() {
+fn names_are_delivered_unchanged() {
     let _turn = turn();
     let long = "x".repeat(1 << 20);
     for name in ["", "größe ∑ 核 🚀", "a\0b", &long] {
         drop(nvtx::range(name));
     }
     let mut names = Vec::new();
-    for event in seen() {
+    for event in take_events() {
         if let Event::Start(name, _) = event {
             names.push(name);
         }
@@ -140,7 +140,7 @@ fn a_range_that_began_observed_ends_observed_after_off() {
     let unseen = nvtx::range("unseen");
     drop(unseen);
     drop(open);
-    assert_eq!(seen(), [start("open", 1), End(1)]);
+    assert_eq!(take_events(), [start("open", 1), End(1)]);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_range_that_began_unobserved_ends_unobserved_after_on() {
     let inner = nvtx::range("inner");
     drop(inner);
     drop(unseen);
-    assert_eq!(seen(), [start("inner", 1), End(1)]);
+    assert_eq!(take_events(), [start("inner", 1), End(1)]);
 }
 
 #[test]
@@ -165,12 +165,12 @@ fn a_switch_works_again_and_again() {
         turn.switch.on();
         assert!(turn.switch.is_on());
         drop(nvtx::range("seen"));
-        assert_eq!(seen(), [start("seen", round), End(round)]);
+        assert_eq!(take_events(), [start("seen", round), End(round)]);
     }
 }
 
 #[test]
-fn a_panic_ends_the_ranges_that_it_leaves() {
+fn panic_ends_the_ranges_of_its_frames() {
     let _turn = turn();
     let caught = panic::catch_unwind(|| {
         let _outer = nvtx::range("outer");
@@ -178,7 +178,7 @@ fn a_panic_ends_the_ranges_that_it_leaves() {
         panic!("inside");
     });
     assert!(caught.is_err());
-    assert_eq!(seen(), [start("outer", 1), start("inner", 2), End(2), End(1)]);
+    assert_eq!(take_events(), [start("outer", 1), start("inner", 2), End(2), End(1)]);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_leaked_range_never_ends() {
     let _turn = turn();
     mem::forget(nvtx::range("leaked"));
     drop(nvtx::range("next"));
-    assert_eq!(seen(), [start("leaked", 1), start("next", 2), End(2)]);
+    assert_eq!(take_events(), [start("leaked", 1), start("next", 2), End(2)]);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_range_in_a_struct_ends_with_it() {
     // Fields are dropped in the order in which they are declared.
     let starts = [start("held", 1), start("held too", 2), start("meanwhile", 3)];
     let ends = [End(3), End(1), End(2)];
-    assert_eq!(seen(), starts.into_iter().chain(ends).collect::<Vec<_>>());
+    assert_eq!(take_events(), starts.into_iter().chain(ends).collect::<Vec<_>>());
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn ranges_may_be_ten_thousand_deep() {
     }
     let starts = (1..=DEPTH).map(|token| start("deep", token));
     let ends = (1..=DEPTH).rev().map(End);
-    assert!(seen() == starts.chain(ends).collect::<Vec<_>>());
+    assert!(take_events() == starts.chain(ends).collect::<Vec<_>>());
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_thread_may_end_with_a_range_open() {
     open.join().unwrap();
     // A new thread, which may have the place of the old one.
     thread::spawn(|| drop(nvtx::range("next"))).join().unwrap();
-    assert_eq!(seen(), [start("open", 1), start("next", 2), End(2)]);
+    assert_eq!(take_events(), [start("open", 1), start("next", 2), End(2)]);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn ranges_of_all_threads_are_seen() {
             });
         }
     });
-    let seen = seen();
+    let seen = take_events();
     assert_eq!(seen.len(), 2 * THREADS * RANGES);
     for thread in 0..THREADS {
         let name = format!("thread {thread}");
@@ -274,7 +274,7 @@ fn the_same_observer_installs_again_and_another_is_refused() {
     assert!(refused.to_string().contains("another one holds the slot"));
     turn.switch.on();
     drop(nvtx::range("still the first"));
-    assert_eq!(seen(), [start("still the first", 1), End(1)]);
+    assert_eq!(take_events(), [start("still the first", 1), End(1)]);
     assert!(OTHER.events().seen.is_empty());
 }
 
@@ -290,11 +290,11 @@ fn a_panic_at_a_start_is_kept_from_the_program() {
     }
     // No end for the start that gave no token.
     let expected = [start("around", 1), start("panics at its start", 2), End(1)];
-    assert_eq!(seen(), expected);
+    assert_eq!(take_events(), expected);
     assert_eq!(turn.switch.panics(), before + 1);
     turn.switch.on();
     drop(nvtx::range("seen again"));
-    assert_eq!(seen(), [start("seen again", 3), End(3)]);
+    assert_eq!(take_events(), [start("seen again", 3), End(3)]);
 }
 
 #[test]
@@ -332,5 +332,5 @@ fn ranges_in_the_destructors_of_a_thread_are_seen() {
     }
     let _turn = turn();
     thread::spawn(|| AT_EXIT.with(|_| drop(nvtx::range("before")))).join().unwrap();
-    assert_eq!(seen(), [start("before", 1), End(1), start("at exit", 2), End(2)]);
+    assert_eq!(take_events(), [start("before", 1), End(1), start("at exit", 2), End(2)]);
 }

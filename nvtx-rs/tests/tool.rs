@@ -18,29 +18,29 @@ fn main() {
     let tests: &[(&'static str, Test)] = &[
         ("nested_ranges_arrive_in_order", nested_ranges_arrive_in_order),
         ("names_arrive_whole", names_arrive_whole),
-        ("a_panic_ends_the_ranges_that_it_leaves", a_panic_ends_the_ranges_that_it_leaves),
-        ("a_return_ends_the_ranges_that_it_leaves", a_return_ends_the_ranges_that_it_leaves),
+        ("panic_ends_the_ranges_of_its_frames", panic_ends_the_ranges_of_its_frames),
+        ("return_ends_the_ranges_of_its_frames", return_ends_the_ranges_of_its_frames),
         ("each_thread_is_balanced_from_its_first_range", each_thread_is_balanced),
-        ("asking_for_the_tool_attaches_it", asking_for_the_tool_attaches_it),
+        ("query_for_the_tool_attaches_it", query_for_the_tool_attaches_it),
         ("functions_that_a_tool_left_out_are_not_called", functions_left_out_are_not_called),
         ("a_tool_may_start_ranges_while_it_is_attached", a_tool_may_start_ranges),
-        ("each_function_gets_what_it_is_to", each_function_gets_what_it_is_to),
+        ("each_function_receives_its_arguments", each_function_receives_its_arguments),
         ("a_tool_without_extensions_gets_the_rest", a_tool_without_extensions_gets_the_rest),
         ("a_tool_without_batches_gets_each_event", a_tool_without_batches_gets_each_event),
         ("a_tool_may_leave_out_all_but_starts", a_tool_may_leave_out_all_but_starts),
-        ("a_tool_says_which_domains_it_takes", a_tool_says_which_domains_it_takes),
+        ("tool_selects_its_domains", tool_selects_its_domains),
         ("odd_uses_are_as_documented", odd_uses_are_as_documented),
         ("no_range_of_a_million_is_lost", no_range_of_a_million_is_lost),
-        ("a_forked_child_ends_what_it_inherited", a_forked_child_ends_what_it_inherited),
+        ("forked_child_ends_inherited_ranges", forked_child_ends_inherited_ranges),
         ("a_child_may_attach_the_tool_itself", a_child_may_attach_the_tool_itself),
         ("a_fork_amid_ranges_loses_none", a_fork_amid_ranges_loses_none),
         ("a_clock_that_panics_reads_as_0", a_clock_that_panics_reads_as_0),
-        ("an_unloaded_library_stays_with_its_tool", an_unloaded_library_stays_with_its_tool),
+        ("unloaded_library_remains_with_its_tool", unloaded_library_remains_with_its_tool),
         ("no_tool_is_no_error", no_tool_is_no_error),
-        ("a_missing_library_is_told", a_missing_library_is_told),
-        ("a_file_that_is_no_library_is_told", a_file_that_is_no_library_is_told),
-        ("a_library_that_is_no_tool_is_told", a_library_that_is_no_tool_is_told),
-        ("a_tool_that_refuses_is_told", a_tool_that_refuses_is_told),
+        ("missing_library_is_reported", missing_library_is_reported),
+        ("file_that_is_no_library_is_reported", file_that_is_no_library_is_reported),
+        ("library_that_is_no_tool_is_reported", library_that_is_no_tool_is_reported),
+        ("refusing_tool_is_reported", refusing_tool_is_reported),
     ];
     let trials = tests.iter().map(|&(name, test)| Trial::test(name, test)).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
@@ -85,7 +85,7 @@ fn names_arrive_whole() -> Result<(), Failed> {
     Ok(())
 }
 
-fn a_panic_ends_the_ranges_that_it_leaves() -> Result<(), Failed> {
+fn panic_ends_the_ranges_of_its_frames() -> Result<(), Failed> {
     let expected = [
         r#"push "around""#,
         r#"push "one""#,
@@ -100,7 +100,7 @@ fn a_panic_ends_the_ranges_that_it_leaves() -> Result<(), Failed> {
     Ok(())
 }
 
-fn a_return_ends_the_ranges_that_it_leaves() -> Result<(), Failed> {
+fn return_ends_the_ranges_of_its_frames() -> Result<(), Failed> {
     let steps = [0, 1, 0, 1, 2];
     let expected: Vec<String> = steps
         .iter()
@@ -130,7 +130,7 @@ fn each_thread_is_balanced() -> Result<(), Failed> {
     Ok(())
 }
 
-fn asking_for_the_tool_attaches_it() -> Result<(), Failed> {
+fn query_for_the_tool_attaches_it() -> Result<(), Failed> {
     assert_eq!(events("ask-first", ""), events("nested", ""));
     Ok(())
 }
@@ -163,7 +163,7 @@ const WHOLE: [(&str, &str); 8] = [
     ("sites", include_str!("events/sites.txt")),
 ];
 
-fn each_function_gets_what_it_is_to() -> Result<(), Failed> {
+fn each_function_receives_its_arguments() -> Result<(), Failed> {
     for (scenario, expected) in WHOLE {
         let outcome = play(scenario, Some(&fake_tool()), "");
         let expected: Vec<&str> = expected.lines().collect();
@@ -224,7 +224,7 @@ fn a_tool_may_leave_out_all_but_starts() -> Result<(), Failed> {
     Ok(())
 }
 
-fn a_tool_says_which_domains_it_takes() -> Result<(), Failed> {
+fn tool_selects_its_domains() -> Result<(), Failed> {
     let outcome = play("is-enabled", Some(&fake_tool()), "disabled");
     assert_eq!(outcome.stdout, "enabled: false\nattached: true\n");
     let outcome = play("is-enabled", Some(&fake_tool()), "no-slots");
@@ -256,7 +256,7 @@ fn no_range_of_a_million_is_lost() -> Result<(), Failed> {
     Ok(())
 }
 
-fn a_forked_child_ends_what_it_inherited() -> Result<(), Failed> {
+fn forked_child_ends_inherited_ranges() -> Result<(), Failed> {
     let outcome = play("fork-in-open-ranges", Some(&fake_tool()), "");
     assert_eq!(outcome.events, include_str!("events/forked.txt").lines().collect::<Vec<_>>());
     let counts = "5 starts, 5 ends; process 2 starts, 2 ends";
@@ -287,8 +287,8 @@ fn a_fork_amid_ranges_loses_none() -> Result<(), Failed> {
     let all: usize = words[1].parse()?;
     assert!(all > CHILDREN + 3 * (fork::THREADS + 1), "{counts}");
     assert_eq!(**counts, format!("0 {all} pushes, {all} pops"));
-    let told = format!("parent: {all} starts, {all} ends; process 0 starts, 0 ends\n");
-    assert_eq!(outcome.stdout, told + "attached: true\n");
+    let expected = format!("parent: {all} starts, {all} ends; process 0 starts, 0 ends\n");
+    assert_eq!(outcome.stdout, expected + "attached: true\n");
     let expected = [r#"0 RangeStartA "of the child""#, "0 RangeEnd 201"].repeat(CHILDREN);
     assert_eq!(others[1..], expected);
     Ok(())
@@ -303,7 +303,7 @@ fn a_clock_that_panics_reads_as_0() -> Result<(), Failed> {
 }
 
 /// A tool has the addresses of the slots of whoever attached it: that library stays, whoever closes it.
-fn an_unloaded_library_stays_with_its_tool() -> Result<(), Failed> {
+fn unloaded_library_remains_with_its_tool() -> Result<(), Failed> {
     let closed = |tool| play("unload", tool, "").stdout;
     assert_eq!(closed(None), "unloaded: true\nattached: false\n", "the control");
     let tool = fake_tool();
@@ -322,7 +322,7 @@ fn no_tool_is_no_error() -> Result<(), Failed> {
 }
 
 /// Ranges do nothing with `tool`, and the error names it and holds `reason`.
-fn is_told(tool: &str, mode: &str, reason: &str) {
+fn is_reported(tool: &str, mode: &str, reason: &str) {
     for scenario in ["nested", "names", "threads"] {
         let outcome = play(scenario, Some(tool), mode);
         let error = outcome.stdout.strip_prefix("attached: false\n");
@@ -336,12 +336,12 @@ fn is_told(tool: &str, mode: &str, reason: &str) {
     }
 }
 
-fn a_missing_library_is_told() -> Result<(), Failed> {
-    is_told("/nowhere/libtool.so", "", "cannot open shared object file");
+fn missing_library_is_reported() -> Result<(), Failed> {
+    is_reported("/nowhere/libtool.so", "", "cannot open shared object file");
     Ok(())
 }
 
-fn a_file_that_is_no_library_is_told() -> Result<(), Failed> {
+fn file_that_is_no_library_is_reported() -> Result<(), Failed> {
     let folder = Folder::new();
     let path = folder.0.join("libtext.so");
     fs::write(
@@ -350,16 +350,16 @@ fn a_file_that_is_no_library_is_told() -> Result<(), Failed> {
 "
         .repeat(100),
     )?;
-    is_told(&path.to_string_lossy(), "", "invalid ELF header");
+    is_reported(&path.to_string_lossy(), "", "invalid ELF header");
     Ok(())
 }
 
-fn a_library_that_is_no_tool_is_told() -> Result<(), Failed> {
-    is_told("libm.so.6", "", "InitializeInjectionNvtx2");
+fn library_that_is_no_tool_is_reported() -> Result<(), Failed> {
+    is_reported("libm.so.6", "", "InitializeInjectionNvtx2");
     Ok(())
 }
 
-fn a_tool_that_refuses_is_told() -> Result<(), Failed> {
-    is_told(&fake_tool(), "refuse", "returned 0");
+fn refusing_tool_is_reported() -> Result<(), Failed> {
+    is_reported(&fake_tool(), "refuse", "returned 0");
     Ok(())
 }

@@ -21,14 +21,14 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry, registry, reload};
 use watch::watch;
 
-fn with(layer: NvtxLayer, program: impl FnOnce()) {
+fn run_with(layer: NvtxLayer, program: impl FnOnce()) {
     tracing::subscriber::with_default(registry().with(layer), program);
 }
 
 #[test]
 fn a_span_is_a_range_each_time_it_is_entered() {
     let watching = watch();
-    with(NvtxLayer::new(), || {
+    run_with(NvtxLayer::new(), || {
         let outer = span!(target: "lib", Level::INFO, "outer", n = 1);
         for _ in 0..3 {
             let _entered = outer.enter();
@@ -37,30 +37,30 @@ fn a_span_is_a_range_each_time_it_is_entered() {
         }
     });
     let once = ["+outer domain=lib", "+inner domain=lib", "-inner", "-outer"];
-    assert_eq!(watching.seen(), once.repeat(3));
+    assert_eq!(watching.take_lines(), once.repeat(3));
 }
 
 #[test]
 fn settings_leave_out_domains_and_marks_and_add_lives() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false).marks(false).lifetimes(true), || {
+    run_with(NvtxLayer::new().domains(false).marks(false).lifetimes(true), || {
         let span = span!(target: "lib", Level::INFO, "span");
         span.in_scope(|| event!(target: "lib", Level::INFO, "not marked"));
         drop(span);
     });
-    assert_eq!(watching.seen(), [">span", "+span", "-span", "<span"]);
+    assert_eq!(watching.take_lines(), [">span", "+span", "-span", "<span"]);
 }
 
 #[test]
 fn events_are_marks_with_their_message() {
     let watching = watch();
-    with(NvtxLayer::new(), || {
+    run_with(NvtxLayer::new(), || {
         event!(target: "lib", Level::INFO, "loaded {} layers", 3);
         event!(target: "lib", Level::INFO, nvtx.payload = 7u64, "counted");
         event!(name: "nameless", target: "lib", Level::INFO, x = 1);
     });
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         [
             "!loaded 3 layers domain=lib",
             "!counted domain=lib payload=U64(7)",
@@ -72,7 +72,7 @@ fn events_are_marks_with_their_message() {
 #[test]
 fn fields_of_ours_are_details_also_when_they_are_recorded_later() {
     let watching = watch();
-    with(NvtxLayer::new(), || {
+    run_with(NvtxLayer::new(), || {
         let span = span!(
             target: "lib", Level::INFO, "span",
             nvtx.color = 0x00ff00u64, nvtx.category = "io", nvtx.payload = tracing::field::Empty, other = 5
@@ -82,13 +82,16 @@ fn fields_of_ours_are_details_also_when_they_are_recorded_later() {
         span.in_scope(|| ());
     });
     let first = "+span domain=lib color=ff00ff00 category=io";
-    assert_eq!(watching.seen(), [first, "-span", &format!("{first} payload=F64(2.5)"), "-span"]);
+    assert_eq!(
+        watching.take_lines(),
+        [first, "-span", &format!("{first} payload=F64(2.5)"), "-span"]
+    );
 }
 
 #[test]
-fn spans_left_in_another_order_stay_nested() {
+fn spans_exited_out_of_order_remain_nested() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false), || {
+    run_with(NvtxLayer::new().domains(false), || {
         let (a, b, c) = (span!(Level::INFO, "a"), span!(Level::INFO, "b"), span!(Level::INFO, "c"));
         let (a, b, c) = (a.enter(), b.enter(), c.enter());
         drop(a);
@@ -96,7 +99,7 @@ fn spans_left_in_another_order_stay_nested() {
         drop(b);
     });
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         ["+a", "+b", "+c", "-c", "-b", "-a", "+b", "+c", "-c", "-b"],
         "b and c end and begin again around the end of a"
     );
@@ -121,19 +124,19 @@ fn a_span_entered_on_two_threads_is_a_range_on_each() {
     let expected: Vec<String> = (0..2)
         .flat_map(|w| [format!("worker {w}: +shared"), format!("worker {w}: -shared")])
         .collect();
-    assert_eq!(watching.seen(), expected);
+    assert_eq!(watching.take_lines(), expected);
 }
 
 #[test]
 fn a_span_entered_twice_on_a_thread_is_two_ranges() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false), || {
+    run_with(NvtxLayer::new().domains(false), || {
         let span = span!(Level::INFO, "twice");
         let first = span.enter();
         span.in_scope(|| ());
         drop(first);
     });
-    assert_eq!(watching.seen(), ["+twice", "+twice", "-twice", "-twice"]);
+    assert_eq!(watching.take_lines(), ["+twice", "+twice", "-twice", "-twice"]);
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn filters_compose() {
         let inner = span!(target: "wanted", Level::INFO, "inner");
         outer.in_scope(|| inner.in_scope(|| event!(target: "unwanted", Level::INFO, "no")));
     });
-    assert_eq!(watching.seen(), ["+inner domain=wanted", "-inner"]);
+    assert_eq!(watching.take_lines(), ["+inner domain=wanted", "-inner"]);
 }
 
 #[test]
@@ -161,30 +164,30 @@ fn a_thread_that_ends_within_spans_ends_their_ranges_from_the_inside() {
     };
     std::thread::Builder::new().name("worker".into()).spawn(work).unwrap().join().unwrap();
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         ["worker: +outer", "worker: +inner", "worker: -inner", "worker: -outer"]
     );
 }
 
 #[test]
-fn nobody_looking_is_no_harm_and_someone_may_come_later() {
+fn layer_without_a_tool_works_and_a_later_one_attaches() {
     let watching = watch();
     watching.look(false);
-    with(NvtxLayer::new().domains(false), || {
+    run_with(NvtxLayer::new().domains(false), || {
         let outer = span!(Level::INFO, "outer");
         let entered = outer.enter();
         watching.look(true);
         span!(Level::INFO, "inner").in_scope(|| ());
         drop(entered);
-        assert_eq!(watching.seen(), ["+inner", "-inner"]);
+        assert_eq!(watching.take_lines(), ["+inner", "-inner"]);
     });
 }
 
 #[test]
-fn payloads_keep_their_types_and_what_is_no_payload_is_left_out() {
+fn payloads_keep_their_types_and_other_fields_are_omitted() {
     let watching = watch();
     let name = String::from("text");
-    with(NvtxLayer::new().domains(false), || {
+    run_with(NvtxLayer::new().domains(false), || {
         let spans = [
             span!(Level::INFO, "s", nvtx.payload = -3),
             span!(Level::INFO, "s", nvtx.payload = u64::MAX),
@@ -213,13 +216,13 @@ fn payloads_keep_their_types_and_what_is_no_payload_is_left_out() {
         "+s",
         "+s",
     ];
-    assert_eq!(watching.seen(), starts.map(|start| [start, "-s"]).concat());
+    assert_eq!(watching.take_lines(), starts.map(|start| [start, "-s"]).concat());
 }
 
 #[test]
 fn colours_have_an_alpha_or_get_one() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false), || {
+    run_with(NvtxLayer::new().domains(false), || {
         let spans = [
             span!(Level::INFO, "s", nvtx.color = 0x76b900),
             span!(Level::INFO, "s", nvtx.color = 0x8076_b900u32),
@@ -235,13 +238,13 @@ fn colours_have_an_alpha_or_get_one() {
     let red = format!("+s color={:08x}", nvtx::Color::RED.to_argb());
     let starts =
         ["+s color=ff76b900", "+s color=8076b900", red.as_str(), "+s color=ff000000", "+s", "+s"];
-    assert_eq!(watching.seen(), starts.map(|start| [start, "-s"]).concat());
+    assert_eq!(watching.take_lines(), starts.map(|start| [start, "-s"]).concat());
 }
 
 #[test]
 fn categories_are_named_as_a_value_is_shown() {
     let watching = watch();
-    with(NvtxLayer::new(), || {
+    run_with(NvtxLayer::new(), || {
         for number in [1, 2, 1] {
             let name = format!("stage {number}");
             span!(target: "lib", Level::INFO, "s", nvtx.category = %name).in_scope(|| ());
@@ -254,13 +257,13 @@ fn categories_are_named_as_a_value_is_shown() {
         expected.extend([format!("+s domain=lib category=stage {number}"), "-s".to_owned()]);
     }
     expected.push("!mark domain=lib category=io".to_owned());
-    assert_eq!(watching.seen(), expected);
+    assert_eq!(watching.take_lines(), expected);
 }
 
 #[test]
-fn what_is_recorded_later_adds_to_what_was_there() {
+fn fields_recorded_later_are_added() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false), || {
+    run_with(NvtxLayer::new().domains(false), || {
         let span = span!(
             Level::INFO,
             "s",
@@ -279,7 +282,7 @@ fn what_is_recorded_later_adds_to_what_was_there() {
         span.in_scope(|| ());
     });
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         [
             "+s color=ff000001 payload=I64(1)",
             "-s",
@@ -317,7 +320,7 @@ impl std::fmt::Display for Unshown {
 #[test]
 fn values_may_use_their_span_and_fail_to_be_shown() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false), || {
+    run_with(NvtxLayer::new().domains(false), || {
         let span = span!(
             Level::INFO,
             "s",
@@ -333,21 +336,21 @@ fn values_may_use_their_span_and_fail_to_be_shown() {
     let (first, then) = ("+s payload=I64(5)", "+s category=meddled payload=I64(5)");
     // The event within an event is one that `tracing` leaves out.
     let around = [then, "-s", "!around meddled", "!half", "+t category=half", "-t", then, "-s"];
-    assert_eq!(watching.seen(), [[first, "!within", "-s"].as_slice(), &around].concat());
+    assert_eq!(watching.take_lines(), [[first, "!within", "-s"].as_slice(), &around].concat());
 }
 
 #[test]
-fn a_message_is_what_the_event_says_of_itself() {
+fn message_is_the_message_field_of_the_event() {
     let watching = watch();
     let long = "x".repeat(10_000);
-    with(NvtxLayer::new().domains(false), || {
+    run_with(NvtxLayer::new().domains(false), || {
         event!(Level::INFO, message = "as a field", nvtx.color = 1);
         event!(Level::INFO, "{long}");
         event!(Level::INFO, nvtx.payload = -1.0, "short again, {}", "formatted");
         event!(name: "nothing said", Level::INFO, message = "");
     });
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         [
             "!as a field color=ff000001",
             &format!("!{long}"),
@@ -358,9 +361,9 @@ fn a_message_is_what_the_event_says_of_itself() {
 }
 
 #[test]
-fn a_target_is_one_domain_wherever_it_is_named() {
+fn target_maps_to_one_domain() {
     let watching = watch();
-    with(NvtxLayer::new(), || {
+    run_with(NvtxLayer::new(), || {
         span!(target: "lib::one", Level::INFO, "a").in_scope(|| ());
         span!(target: "lib::two", Level::WARN, "b").in_scope(|| ());
         span!(target: "lib::one", Level::TRACE, "c").in_scope(|| ());
@@ -377,13 +380,13 @@ fn a_target_is_one_domain_wherever_it_is_named() {
         &here,
         "-d",
     ];
-    assert_eq!(watching.seen(), expected);
+    assert_eq!(watching.take_lines(), expected);
 }
 
 #[test]
 fn a_life_has_the_details_and_ends_where_the_last_handle_is_dropped() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false).lifetimes(true), || {
+    run_with(NvtxLayer::new().domains(false).lifetimes(true), || {
         let span = span!(Level::INFO, "job", nvtx.payload = 1);
         let other = span.clone();
         span.in_scope(|| ());
@@ -394,7 +397,7 @@ fn a_life_has_the_details_and_ends_where_the_last_handle_is_dropped() {
         });
     });
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         [
             ">job payload=I64(1)",
             "+job payload=I64(1)",
@@ -412,9 +415,9 @@ fn worker(work: impl FnOnce() + Send + 'static) {
 }
 
 #[test]
-fn a_span_closed_within_its_stay_ends_with_the_stay() {
+fn span_closed_while_entered_ends_at_its_exit() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false).lifetimes(true), || {
+    run_with(NvtxLayer::new().domains(false).lifetimes(true), || {
         let stay = span!(Level::INFO, "held").entered();
         event!(Level::INFO, "within");
         drop(stay);
@@ -422,7 +425,7 @@ fn a_span_closed_within_its_stay_ends_with_the_stay() {
         span!(Level::INFO, "next").in_scope(|| ());
     });
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         [">held", "+held", "!within", "-held", "<held", ">next", "+next", "-next", "<next"]
     );
 }
@@ -435,9 +438,9 @@ fn a_life_ends_with_the_close_though_the_data_of_the_span_are_held() {
     let data = dispatch.downcast_ref::<Registry>().unwrap().span_data(&span.id().unwrap());
     assert!(data.is_some());
     drop(span);
-    assert_eq!(watching.seen(), [">s", "<s"]);
+    assert_eq!(watching.take_lines(), [">s", "<s"]);
     drop(data);
-    assert_eq!(watching.seen(), [""; 0]);
+    assert_eq!(watching.take_lines(), [""; 0]);
 }
 
 #[test]
@@ -465,18 +468,18 @@ fn filters_of_directives_and_of_targets_compose() {
     let subscriber =
         registry().with(NvtxLayer::new().with_filter(directives())).with(Enters::default());
     tracing::subscriber::with_default(subscriber, program);
-    assert_eq!(watching.seen(), expected);
+    assert_eq!(watching.take_lines(), expected);
     tracing::subscriber::with_default(
         registry().with(NvtxLayer::new()).with(directives()),
         program,
     );
-    assert_eq!(watching.seen(), expected);
+    assert_eq!(watching.take_lines(), expected);
     let targets = Targets::new().with_target("wanted", Level::DEBUG);
     tracing::subscriber::with_default(
         registry().with(NvtxLayer::new().with_filter(targets)),
         program,
     );
-    assert_eq!(watching.seen(), expected);
+    assert_eq!(watching.take_lines(), expected);
 }
 
 #[test]
@@ -498,7 +501,7 @@ fn a_filter_may_be_exchanged_while_spans_are_open() {
         span!(Level::ERROR, "off").in_scope(|| ());
     });
     let expected = ["+open", "+debug", "-debug", "-open", "+open", "-open"];
-    assert_eq!(watching.seen(), expected, "what a span is, is settled when it is made");
+    assert_eq!(watching.take_lines(), expected, "what a span is, is settled when it is made");
 }
 
 #[test]
@@ -519,7 +522,7 @@ fn the_layer_may_be_exchanged_while_spans_are_open() {
     });
     let within = format!("+within domain={}", module_path!());
     let open = "+open payload=I64(1)";
-    assert_eq!(watching.seen(), [open, &within, "-within", "-open", open, "-open"]);
+    assert_eq!(watching.take_lines(), [open, &within, "-within", "-open", open, "-open"]);
 }
 
 #[test]
@@ -535,7 +538,7 @@ fn subscribers_of_one_thread_do_not_mix_their_spans() {
     drop(stay);
     drop(within);
     let (a, b) = ("+a payload=I64(1)", "+b payload=I64(2)");
-    assert_eq!(watching.seen(), [a, b, "-b", "-a", b, "-b"]);
+    assert_eq!(watching.take_lines(), [a, b, "-b", "-a", b, "-b"]);
 }
 
 #[test]
@@ -549,7 +552,7 @@ fn two_layers_of_one_subscriber_keep_their_own() {
         span.in_scope(|| ());
     });
     let (with, without) = ("s domain=lib category=io", "s category=io");
-    let mut seen = watching.seen();
+    let mut seen = watching.take_lines();
     // Each layer tells in its turn, and the turns are the registry's affair.
     let (lives, stays) = (seen.drain(..2).collect::<Vec<_>>(), seen);
     assert_eq!(lives, [format!(">{with} payload=I64(1)"), format!(">{without} payload=I64(1)")]);
@@ -567,37 +570,37 @@ fn two_layers_of_one_subscriber_keep_their_own() {
 }
 
 #[test]
-fn details_said_while_nobody_looked_are_there_for_who_comes_later() {
+fn fields_set_before_attach_reach_a_late_observer() {
     let watching = watch();
     watching.look(false);
-    with(NvtxLayer::new().domains(false), || {
+    run_with(NvtxLayer::new().domains(false), || {
         let span = span!(Level::INFO, "s", nvtx.color = 1, nvtx.payload = tracing::field::Empty);
         span.record("nvtx.payload", 1);
         watching.look(true);
         span.in_scope(|| ());
     });
-    assert_eq!(watching.seen(), ["+s color=ff000001 payload=I64(1)", "-s"]);
+    assert_eq!(watching.take_lines(), ["+s color=ff000001 payload=I64(1)", "-s"]);
 }
 
 #[test]
-fn an_observer_that_looks_away_within_a_span_sees_its_end_in_time() {
+fn observer_switched_off_within_a_span_receives_its_end() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false), || {
+    run_with(NvtxLayer::new().domains(false), || {
         let (outer, inner) = (span!(Level::INFO, "outer"), span!(Level::INFO, "inner"));
         let stay = outer.enter();
         watching.look(false);
         // The same span once more, and another: neither is seen, and neither ends what is.
         outer.in_scope(|| inner.in_scope(|| ()));
-        assert_eq!(watching.seen(), ["+outer"]);
+        assert_eq!(watching.take_lines(), ["+outer"]);
         watching.look(true);
         inner.in_scope(|| ());
         drop(stay);
     });
-    assert_eq!(watching.seen(), ["+inner", "-inner", "-outer"]);
+    assert_eq!(watching.take_lines(), ["+inner", "-inner", "-outer"]);
 }
 
 #[test]
-fn a_span_left_on_a_thread_that_did_not_enter_it_ends_nothing_there() {
+fn span_exited_on_another_thread_ends_no_range() {
     let watching = watch();
     let dispatch = Dispatch::new(registry().with(NvtxLayer::new().domains(false)));
     let (a, b) =
@@ -606,7 +609,7 @@ fn a_span_left_on_a_thread_that_did_not_enter_it_ends_nothing_there() {
     let stay = a.enter();
     worker(move || b.in_scope(|| dispatch.exit(&id)));
     drop(stay);
-    assert_eq!(watching.seen(), ["+a", "worker: +b", "worker: -b", "-a"]);
+    assert_eq!(watching.take_lines(), ["+a", "worker: +b", "worker: -b", "-a"]);
 }
 
 /// How often spans of each name were entered, and how many events there were, as `tracing` says to any layer.
@@ -677,7 +680,7 @@ fn each_poll_of_a_task_is_a_range_of_the_thread_that_polls() {
 
     let mut threads: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut seen = BTreeMap::<_, usize>::new();
-    for line in watching.seen() {
+    for line in watching.take_lines() {
         let (thread, what) = line.split_once(": ").expect("all runs on workers");
         let open = threads.entry(thread.to_owned()).or_default();
         let (kind, name) = what.split_at(1);
@@ -707,9 +710,9 @@ fn each_poll_of_a_task_is_a_range_of_the_thread_that_polls() {
     // A future is entered at each poll, and once more to be dropped.
     assert_eq!(seen["step"], TASKS * STEPS * (YIELDS + 1 + 1));
     assert_eq!(seen["event"], TASKS * STEPS);
-    let told =
+    let expected =
         enters.0.lock().unwrap().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-    assert_eq!(seen, told);
+    assert_eq!(seen, expected);
 }
 
 #[test]
@@ -724,8 +727,8 @@ fn fields_of_spans_are_fields_of_ranges_by_choice() {
         span.in_scope(|| ());
     };
     let seen = |wanted| {
-        with(NvtxLayer::new().domains(false).fields(wanted), program);
-        watching.seen().swap_remove(0)
+        run_with(NvtxLayer::new().domains(false).fields(wanted), program);
+        watching.take_lines().swap_remove(0)
     };
     let plain = "size=U64(32) shift=I64(-1) rate=F64(0.5) last=Bool(false) name=Str(\"train\")";
     assert_eq!(seen(SpanFields::None), "+batch payload=I64(7)");
@@ -737,7 +740,7 @@ fn fields_of_spans_are_fields_of_ranges_by_choice() {
 #[test]
 fn fields_recorded_later_belong_to_the_entry_and_to_those_after_it() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false).fields(SpanFields::Plain), || {
+    run_with(NvtxLayer::new().domains(false).fields(SpanFields::Plain), || {
         let span = span!(Level::INFO, "batch", loss = tracing::field::Empty, n = 1u64);
         span.in_scope(|| span.record("loss", 0.5));
         // The value is that of the end, once, however often it was recorded.
@@ -749,7 +752,7 @@ fn fields_recorded_later_belong_to_the_entry_and_to_those_after_it() {
         span.in_scope(|| span.record("loss", 0.25));
     });
     assert_eq!(
-        watching.seen(),
+        watching.take_lines(),
         [
             "+batch n=U64(1)",
             "=batch loss=F64(0.5)",
@@ -771,7 +774,7 @@ fn fields_recorded_later_belong_to_the_entry_and_to_those_after_it() {
 #[test]
 fn fields_come_with_ranges_that_begin_again_and_with_lives() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false).fields(SpanFields::Plain).lifetimes(true), || {
+    run_with(NvtxLayer::new().domains(false).fields(SpanFields::Plain).lifetimes(true), || {
         let (a, b) = (span!(Level::INFO, "a"), span!(Level::INFO, "b", n = 1u64));
         let (a, b) = (a.enter(), b.enter());
         drop(a);
@@ -780,7 +783,7 @@ fn fields_come_with_ranges_that_begin_again_and_with_lives() {
     let b = "b n=U64(1)";
     let expected =
         [">a", &format!(">{b}"), "+a", &format!("+{b}"), "-b", "-a", &format!("+{b}"), "-b"];
-    assert_eq!(watching.seen()[..8], expected);
+    assert_eq!(watching.take_lines()[..8], expected);
 }
 
 /// A model as candle has them: each module creates its span with itself and enters it at each pass.
@@ -845,7 +848,7 @@ fn instances_of_a_module_are_numbered_by_their_place_in_the_model() {
         // A span for each step is none of a module.
         span!(Level::INFO, "step").in_scope(|| model.forward());
     };
-    with(NvtxLayer::new().domains(false).instances(true), || {
+    run_with(NvtxLayer::new().domains(false).instances(true), || {
         let model = Module::model(2);
         (0..3).for_each(|_| pass(&model));
         let layer = |n: usize| format!("step/model/encoder/layer {n}");
@@ -860,22 +863,22 @@ fn instances_of_a_module_are_numbered_by_their_place_in_the_model() {
                 expected.insert(format!("{}/attention/linear {m}", layer(n)), 3);
             }
         }
-        assert_eq!(paths(&watching.seen()), expected);
+        assert_eq!(paths(&watching.take_lines()), expected);
         // A second model beside the first, and one in place of both.
         let second = Module::model(1);
         pass(&second);
-        let seen = paths(&watching.seen());
+        let seen = paths(&watching.take_lines());
         assert!(seen.contains_key("step/model 1/encoder/layer 0/attention/linear 2"), "{seen:?}");
         drop((model, second));
         pass(&Module::model(2));
         assert_eq!(
-            paths(&watching.seen()).keys().collect::<Vec<_>>(),
+            paths(&watching.take_lines()).keys().collect::<Vec<_>>(),
             expected.keys().collect::<Vec<_>>()
         );
     });
     // Without the setting they are one.
-    with(NvtxLayer::new().domains(false), || Module::model(2).forward());
-    assert_eq!(paths(&watching.seen())["model/encoder/layer/attention/linear"], 6);
+    run_with(NvtxLayer::new().domains(false), || Module::model(2).forward());
+    assert_eq!(paths(&watching.take_lines())["model/encoder/layer/attention/linear"], 6);
 }
 
 #[test]
@@ -899,7 +902,7 @@ fn threads_that_enter_a_module_first_agree_on_its_number() {
         }
     });
     let mut counts = BTreeMap::new();
-    for line in watching.seen().iter().filter(|line| line.starts_with('+')) {
+    for line in watching.take_lines().iter().filter(|line| line.starts_with('+')) {
         *counts.entry(line.clone()).or_insert(0) += 1;
     }
     assert_eq!(counts.len(), 8, "{counts:?}");
@@ -910,17 +913,20 @@ fn threads_that_enter_a_module_first_agree_on_its_number() {
 #[test]
 fn numbers_are_bounded_and_given_back() {
     let watching = watch();
-    with(NvtxLayer::new().domains(false).instances(true), || {
+    run_with(NvtxLayer::new().domains(false).instances(true), || {
         let many = (0..1_100).map(|_| Module::new(span!(Level::TRACE, "one"), vec![]));
         let many: Vec<_> = many.collect();
         many.iter().for_each(Module::forward);
-        let seen = paths(&watching.seen());
+        let seen = paths(&watching.take_lines());
         assert_eq!((seen.len(), seen["one"], seen["one 1023"]), (1_025, 76, 1));
         drop(many);
         let few: Vec<_> = (0..3).map(|_| Module::new(span!(Level::TRACE, "one"), vec![])).collect();
         few.iter().rev().for_each(Module::forward);
         // Of those that were created before it, the last is none of a step.
-        assert_eq!(paths(&watching.seen()).keys().collect::<Vec<_>>(), ["one", "one 0", "one 1"]);
+        assert_eq!(
+            paths(&watching.take_lines()).keys().collect::<Vec<_>>(),
+            ["one", "one 0", "one 1"]
+        );
     });
 }
 

@@ -33,7 +33,7 @@ impl Observer for Chatty {
 static CHATTY: Chatty = Chatty { seen: Mutex::new(Vec::new()) };
 
 #[test]
-fn an_observer_is_not_told_of_the_spans_that_it_makes_while_it_is_told() {
+fn observer_does_not_receive_its_own_spans() {
     observer::install(&CHATTY).unwrap().on();
     tracing::subscriber::with_default(
         tracing_subscriber::registry().with(NvtxLayer::new()),

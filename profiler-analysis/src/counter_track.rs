@@ -28,7 +28,7 @@ impl TrackSegment {
 }
 
 /// The segments of a track since the session's start, downsampled to at most `most`.
-pub(crate) fn of(track: &Track<'_>, most: usize) -> Vec<TrackSegment> {
+pub(crate) fn track_segments(track: &Track<'_>, most: usize) -> Vec<TrackSegment> {
     let samples = track.samples().map(|sample| (ns(sample.start), ns(sample.end), sample.value));
     let kind = track.kind();
     downsampled(segments(samples, ns(track.series().interval()), kind), kind, most)
@@ -121,7 +121,7 @@ fn longest(chunk: &[TrackSegment]) -> f64 {
 mod tests {
     use super::*;
 
-    fn seen(samples: &[(u64, u64, f64)], kind: Kind) -> Vec<TrackSegment> {
+    fn segments_of(samples: &[(u64, u64, f64)], kind: Kind) -> Vec<TrackSegment> {
         segments(samples.iter().copied(), 100, kind)
     }
 
@@ -134,24 +134,24 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_nearly_touch_touch_and_gaps_stay() {
+    fn nearly_adjacent_samples_join_and_gaps_remain() {
         let samples = [(0, 98, 1.0), (100, 203, 2.0), (200, 300, 3.0), (500, 600, 4.0)];
-        let all = seen(&samples, Kind::Mean);
+        let all = segments_of(&samples, Kind::Mean);
         assert_eq!(plain(&all), [(0, 100, 1.0), (100, 200, 2.0), (200, 300, 3.0), (500, 600, 4.0)]);
     }
 
     #[test]
     fn totals_become_rates_and_unknown_values_gaps() {
         let samples = [(0, 100, 5.0), (100, 200, f64::NAN), (200, 300, 7.0), (300, 300, 9.0)];
-        let all = seen(&samples, Kind::Total);
+        let all = segments_of(&samples, Kind::Total);
         assert_eq!(plain(&all), [(0, 100, 5e7), (200, 300, 7e7)], "no time, no rate");
-        assert!(seen(&[(0, 100, f64::NAN)], Kind::State).is_empty());
+        assert!(segments_of(&[(0, 100, f64::NAN)], Kind::State).is_empty());
     }
 
     #[test]
-    fn states_that_stay_the_same_are_one() {
+    fn equal_adjacent_states_are_merged() {
         let samples = [(0, 100, 1.0), (101, 210, 1.0), (208, 310, 2.0), (900, 1000, 2.0)];
-        let all = seen(&samples, Kind::State);
+        let all = segments_of(&samples, Kind::State);
         assert_eq!(plain(&all), [(0, 208, 1.0), (208, 310, 2.0), (900, 1000, 2.0)]);
         assert_eq!(all.iter().map(|segment| segment.samples).collect::<Vec<_>>(), [2, 1, 1]);
     }
@@ -163,7 +163,7 @@ mod tests {
                 (i * 100 + i / 3000 * 700, (i + 1) * 100 + i / 3000 * 700, (i * i % 97) as f64)
             })
             .collect();
-        let all = seen(&samples, Kind::Mean);
+        let all = segments_of(&samples, Kind::Mean);
         assert_eq!(all.len(), samples.len());
         for most in [1, 7, 100, 5_000, 10_006] {
             let few = downsampled(all.clone(), Kind::Mean, most);
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn downsampling_keeps_the_longest_state() {
         let samples = [(0, 100, 1.0), (100, 200, 3.0), (200, 300, 1.0), (300, 400, 2.0)];
-        let all = seen(&samples, Kind::State);
+        let all = segments_of(&samples, Kind::State);
         let few = downsampled(all, Kind::State, 1);
         assert_eq!(plain(&few), [(0, 400, 1.0)]);
         assert_eq!((few[0].least, few[0].most), (1.0, 3.0));

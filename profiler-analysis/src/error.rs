@@ -106,7 +106,7 @@ impl fmt::Display for Error {
             Kind::Capture { what } => what.clone(),
             Kind::Baseline(what) | Kind::Counts(what) | Kind::Measure(what) => what.clone(),
             Kind::Peaks { why } => {
-                format!("not the peaks of a device: {why}; give what Peaks::to_json wrote")
+                format!("not the peaks of a device: {why}; give the output of Peaks::to_json")
             }
             Kind::Ceiling { what, why } => format!("{what} was not measured: {why}"),
             Kind::Name { what, name, known } => {

@@ -53,7 +53,7 @@ pub(crate) struct NodeNames {
 impl NodeNames {
     /// The names of each profile's nodes. All profiles are judged together, so that the nodes of
     /// one range get the same name in each. Costs a pass over the ranges whose names have numbers.
-    pub(crate) fn of<'p>(
+    pub(crate) fn new<'p>(
         profiles: impl IntoIterator<Item = &'p Profile>,
         purpose: Purpose,
     ) -> Vec<Self> {
@@ -292,7 +292,7 @@ impl<'p> Column<'p> {
 
 /// [`ProfileExt::with_grouped_numbers`](crate::prelude::ProfileExt::with_grouped_numbers).
 pub(crate) fn with_grouped_numbers(profile: Profile) -> Profile {
-    let names = NodeNames::of([&profile], Purpose::Grouping).pop().unwrap_or_default();
+    let names = NodeNames::new([&profile], Purpose::Grouping).pop().unwrap_or_default();
     if names.example().is_none() {
         return profile;
     }

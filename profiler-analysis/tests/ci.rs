@@ -420,7 +420,7 @@ fn unwritable_reports_are_named_and_fail_nothing() {
 }
 
 #[test]
-fn nothing_is_written_unless_asked() {
+fn nothing_is_written_by_default() {
     let folder = Folder::new();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "breaks_a_budget", "--ignored"]).current_dir(&folder.0);

@@ -98,7 +98,7 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn everything_that_is_asked_for_is_written() {
+fn every_requested_file_is_written() {
     let kept = folder::Folder::new();
     let folder = kept.0.as_path();
     let value = "report,report=r.txt,counts=s.txt,json=j.json,save=run-%p.gpuprof";
@@ -126,7 +126,7 @@ fn everything_that_is_asked_for_is_written() {
 }
 
 #[test]
-fn files_that_are_there_keep_their_permissions_and_the_links_to_them() {
+fn existing_files_keep_permissions_and_links() {
     let kept = folder::Folder::new();
     let folder = kept.0.as_path();
     let names = ["report", "counts", "json", "save"];
@@ -216,7 +216,7 @@ fn without_the_variable_nothing_is_done() {
 }
 
 #[test]
-fn a_word_that_is_not_understood_is_named_and_nothing_is_recorded() {
+fn unknown_word_is_named_and_nothing_is_recorded() {
     let kept = folder::Folder::new();
     let folder = kept.0.as_path();
     let output = run("program", "report=r.txt,sav=x", false, folder);
@@ -232,7 +232,7 @@ fn a_word_that_is_not_understood_is_named_and_nothing_is_recorded() {
 }
 
 #[test]
-fn where_nothing_can_be_recorded_the_program_goes_on_and_says_why() {
+fn program_without_recording_continues_with_a_reason() {
     let kept = folder::Folder::new();
     let folder = kept.0.as_path();
     let said = stderr(&run("program_that_cannot_record", "report", false, folder));

@@ -104,7 +104,7 @@ fn written(folder: &Folder) -> Gate {
 }
 
 #[test]
-fn what_is_the_same_passes_at_the_first_look() {
+fn unchanged_program_passes_at_the_first_analysis() {
     let folder = Folder::new();
     let gate = written(&folder);
     let verdict = Machine::new(2).gate(&gate, STEP).unwrap();
@@ -328,7 +328,7 @@ fn a_baseline_of_one_process_gates_wall_times_that_exceed_how_processes_differ()
     assert!(longer.to_string().contains("wall time undecided"), "{longer}");
     let relapse = gate.run(in_one(25, 1_000_000)).unwrap();
     assert!(!relapse.is_pass() && relapse.times()[0].outcome == Outcome::Slower, "{relapse}");
-    // Who wants it decided is told.
+    // The caller is informed that it is undecided.
     let strict = gate.strict(true).run(in_one(13, 1_000_000)).unwrap();
     assert!(strict.is_undecided() && strict.runs_needed().is_none(), "{strict}");
 }
@@ -370,7 +370,10 @@ fn runs_of_other_work_or_of_another_program_do_not_pass() {
     // A baseline of runs that were not recorded is none.
     gate.clone().update(true).run(|| record(|_| drop(range("step")))).unwrap();
     let empty = error(steps(6, "step", c"gemm"));
-    assert!(empty.contains("and nothing did in those of the baseline"), "{empty}");
+    assert!(
+        empty.contains("something ran on the GPU in the runs, unlike in the baseline"),
+        "{empty}"
+    );
 }
 
 /// The work of a GPU, or of most entries, may be missing from the records.
@@ -500,7 +503,7 @@ fn counts_that_differ_in_the_baseline_may_differ() {
 }
 
 #[test]
-fn what_noise_hides_is_undecided_and_fails_when_the_budget_is_spent() {
+fn noisy_change_is_undecided_and_fails_at_the_last_run() {
     let folder = Folder::new();
     let gate = Gate::new(folder.file()).update(false);
     let noisy = Step { noise: 60, ..STEP };
@@ -509,10 +512,10 @@ fn what_noise_hides_is_undecided_and_fails_when_the_budget_is_spent() {
     assert!(!verdict.is_pass() && verdict.is_undecided(), "{verdict}");
     assert_eq!(verdict.runs(), 40, "the whole budget");
     let text = verdict.to_string();
-    for part in ["failed, undecided", "undecided, which counts as a failure", "what to do: "] {
+    for part in ["failed, undecided", "undecided, which counts as a failure", "advice: "] {
         assert!(text.contains(part), "{text}");
     }
-    // A greater effect can be told from the same noise.
+    // A greater effect can be distinguished from the same noise.
     let verdict = Machine::new(8).gate(&gate.clone().minimum_effect(0.4), noisy).unwrap();
     assert!(verdict.is_pass(), "{verdict}");
     // Two runs of each have no bounds at all.
@@ -527,9 +530,9 @@ fn what_noise_hides_is_undecided_and_fails_when_the_budget_is_spent() {
     assert!(verdict.to_string().contains("make 13 runs, which would probably decide"), "{verdict}");
 }
 
-/// More runs beside it would not help, and nobody is told that they do.
+/// More runs in parallel would not help, and no message suggests them.
 #[test]
-fn a_baseline_of_too_few_runs_says_how_many_it_takes() {
+fn baseline_of_too_few_runs_states_the_required_number() {
     let folder = Folder::new();
     let gate = Gate::new(folder.file()).update(false);
     let why =
@@ -540,13 +543,13 @@ fn a_baseline_of_too_few_runs_says_how_many_it_takes() {
     let verdict = Machine::new(13).gate(&gate, STEP).unwrap();
     assert!(verdict.is_undecided() && verdict.runs() == 32, "{verdict}");
     let text = verdict.to_string();
-    assert!(text.ends_with(&format!("what to do: {why}")), "{text}");
+    assert!(text.ends_with(&format!("advice: {why}")), "{text}");
     assert!(verdict.to_markdown().contains(why) && !text.contains("allow more runs"), "{text}");
     // With a greater error rate it does; and with none nothing does.
     let verdict = Machine::new(13).gate(&gate.clone().error_rate(0.1), STEP).unwrap();
     assert!(verdict.is_pass() && !verdict.to_string().contains("too few"), "{verdict}");
     let never = Machine::new(13).gate(&gate.clone().error_rate(0.0), STEP).unwrap();
-    assert!(never.to_string().contains("at an error rate of 0: ask for a greater one"), "{never}");
+    assert!(never.to_string().contains("at an error rate of 0: set a greater one"), "{never}");
     // From as many as it says it can be decided.
     let least = gate.clone().runs(2, 2).update(true);
     let verdict = Machine::new(12).gate(&least, STEP).unwrap();
@@ -557,16 +560,16 @@ fn a_baseline_of_too_few_runs_says_how_many_it_takes() {
 }
 
 #[test]
-fn all_slower_by_one_factor_is_said_to_look_like_clocks() {
+fn uniform_slowdown_is_attributed_to_clocks() {
     let folder = Folder::new();
     let gate = written(&folder);
     let step = Step { gemm_ns: 560_000_000, relu_ns: 44_800_000, ..STEP };
     let verdict = Machine::new(10).gate(&gate, step).unwrap();
-    assert!(verdict.to_string().contains("look at the clocks"), "{verdict}");
+    assert!(verdict.to_string().contains("check the clocks"), "{verdict}");
 }
 
 #[test]
-fn runs_in_hand_are_judged_at_one_look() {
+fn recorded_runs_are_judged_in_one_analysis() {
     let folder = Folder::new();
     let gate = written(&folder);
     let mut machine = Machine::new(11);
@@ -665,7 +668,7 @@ fn every_machine_and_build_has_its_own() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_an_error_that_says_what_to_do() {
+fn incomparable_runs_are_an_error_with_advice() {
     let folder = Folder::new();
     let gate = Gate::new(folder.file()).update(false);
     let said = |gate: &Gate| Machine::new(1).gate(gate, STEP).unwrap_err().to_string();
@@ -675,7 +678,7 @@ fn what_cannot_be_compared_is_an_error_that_says_what_to_do() {
     for text in ["", "{", "[]", "{\"format\":\"gpu-baseline 3\",\"entries\":[]}"] {
         fs::write(folder.file(), text).unwrap();
         let bad = said(&gate);
-        assert!(bad.contains("is not a baseline that can be read"), "{text:?}: {bad}");
+        assert!(bad.contains("is not a readable baseline"), "{text:?}: {bad}");
     }
     fs::remove_file(folder.file()).unwrap();
     let gate = written(&folder);
@@ -709,7 +712,7 @@ fn what_cannot_be_compared_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn a_measured_test_stops_when_it_is_decided() {
+fn measured_test_stops_once_decided() {
     let folder = Folder::new();
     let runs = Cell::new(0);
     let test = |gate: Gate, ns: u64| {
@@ -746,7 +749,7 @@ fn a_measured_test_stops_when_it_is_decided() {
 /// Run by the test below, which says where.
 #[test]
 #[ignore = "a part of the_variable_has_baselines_written"]
-fn judged_as_the_variable_says() {
+fn variable_selects_the_judgement() {
     let file = std::env::var_os("GATE_FILE").unwrap();
     match Machine::new(1).gate(&Gate::new(file).runs(4, 8), STEP) {
         Ok(verdict) => println!("verdict: {verdict}"),
@@ -759,7 +762,7 @@ fn the_variable_has_baselines_written() {
     let folder = Folder::new();
     let said = |value: Option<&str>| {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        child.args(["--ignored", "--exact", "--nocapture", "judged_as_the_variable_says"]);
+        child.args(["--ignored", "--exact", "--nocapture", "variable_selects_the_judgement"]);
         child.env("GATE_FILE", folder.file()).env_remove("GPU_BASELINES");
         if let Some(value) = value {
             child.env("GPU_BASELINES", value);

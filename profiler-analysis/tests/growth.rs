@@ -309,7 +309,7 @@ fn ns_of(output: impl Fn() -> String) -> u64 {
     cpu_ns() - start
 }
 
-/// Reports that are known to grow with the square of these: a kernel is told of for each range of the process around it.
+/// Reports that are known to grow with the square of these: a kernel is reported for each range of the process around it.
 const SQUARE: &[(&str, &str)] = &[("process ranges, all open", "nvtx_kern_sum")];
 
 /// Runs an output of the small and of the large profile.

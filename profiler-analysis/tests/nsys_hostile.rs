@@ -313,7 +313,7 @@ fn nodes_that_were_copied_in_a_circle_are_of_no_range() {
 }
 
 #[test]
-fn a_capture_takes_the_place_of_a_file_and_of_nothing_else() {
+fn capture_replaces_only_a_regular_file() {
     use std::os::unix::fs::{FileTypeExt as _, symlink};
     let folder = Folder::new();
     let profile = profiler_analysis::nsys::read(train()).unwrap();

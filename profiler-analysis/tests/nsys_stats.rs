@@ -34,8 +34,8 @@ fn main() {
         Trial::test(name, run).with_ignored_flag(ignored)
     };
     let trials = vec![
-        trial("nsys_stats_sums_up_random_captures_as_they_were_made", sums_up_random_captures),
-        trial("nsys_stats_says_the_same_of_a_capture_and_of_ours", says_the_same),
+        trial("nsys_stats_matches_random_captures", sums_up_random_captures),
+        trial("nsys_stats_agrees_on_a_capture_and_its_copy", says_the_same),
         trial("nsys_stats_sums_up_a_recording_of_the_driver_api", sums_up_a_recording),
         trial("nsys_analyze_finds_the_same_in_a_capture_and_in_ours", finds_the_same),
     ];

@@ -87,7 +87,7 @@ fn place(range: Option<Range<'_>>) -> Option<(String, i64)> {
 }
 
 #[test]
-fn operations_and_their_ranges_are_those_of_the_profile() {
+fn operations_and_their_ranges_match_the_profile() {
     let mut with_range = 0;
     let mut captured = 0;
     for (name, profile) in profiles() {
@@ -145,7 +145,7 @@ fn operations_and_their_ranges_are_those_of_the_profile() {
 }
 
 #[test]
-fn samples_are_those_of_the_profile() {
+fn samples_match_the_profile() {
     let profile = support::sampled();
     let folder = Folder::new();
     profile.write_parquet(&folder.0, &whole()).unwrap();
@@ -184,7 +184,7 @@ fn samples_are_those_of_the_profile() {
 /// Every table of the SQLite file, with every column, row and cell.
 #[cfg(feature = "nsys")]
 #[test]
-fn tables_are_those_of_the_sqlite_file() {
+fn tables_match_the_sqlite_file() {
     use rusqlite::{Connection, types::Value};
 
     let mut profiles = profiles();
@@ -288,7 +288,7 @@ fn parts_stand_side_by_side() {
         "RANGES/host=node-7/rank=0/data.parquet",
     ];
     assert_eq!(of("RANGES"), expected.map(PathBuf::from));
-    // The same tables for both, whatever there is to be told.
+    // The same tables for both, whatever their content.
     assert!(files(&folder.0).len() > 40 && files(&folder.0).len().is_multiple_of(2));
 
     let one = Folder::new();
@@ -328,7 +328,7 @@ fn the_same_part_is_replaced() {
 }
 
 #[test]
-fn a_file_that_is_replaced_keeps_its_permissions_and_the_link_to_it() {
+fn replaced_file_keeps_permissions_and_link() {
     let folder = Folder::new();
     everything().write_parquet(&folder.0, &whole()).unwrap();
     let ranges = folder.0.join("RANGES/data.parquet");
@@ -347,7 +347,7 @@ fn a_file_that_is_replaced_keeps_its_permissions_and_the_link_to_it() {
 
 /// A part is replaced as a whole: an error before the last table is whole leaves all as they were.
 #[test]
-fn after_an_error_in_the_middle_all_files_are_as_they_were() {
+fn error_during_an_export_leaves_all_files_unchanged() {
     let folder = Folder::new();
     everything().write_parquet(&folder.0, &whole()).unwrap();
     let contents = || {
@@ -366,7 +366,7 @@ fn after_an_error_in_the_middle_all_files_are_as_they_were() {
 }
 
 #[test]
-fn what_cannot_be_written_is_said_and_leaves_nothing() {
+fn unwritable_export_is_an_error_without_files() {
     let profile = Profile::from_bytes(KINDS).unwrap();
     let folder = Folder::new();
     let file = folder.0.join("file");

@@ -89,7 +89,7 @@ fn main() {
     let agree = Trial::test("sql_engines_agree_on_a_fleet", agree).with_ignored_flag(is_ignored[0]);
     let spark = Trial::test("spark_agrees_on_a_fleet", spark).with_ignored_flag(is_ignored[1]);
     let trials = trials.into_iter().chain([agree, wide, spark]).collect();
-    // One stand-in at a time.
+    // One fake at a time.
     let arguments = Arguments { test_threads: Some(1), ..arguments };
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -66,7 +66,7 @@ fn main() {
         let run = move || test(&found.ok_or("the referee is not there")?);
         Trial::test(name, run).with_ignored_flag(ignored)
     });
-    // One stand-in at a time.
+    // One fake at a time.
     let arguments = Arguments { test_threads: Some(1), ..arguments };
     libtest_mimic::run(&arguments, trials.into()).exit();
 }
@@ -321,7 +321,7 @@ fn perfetto_reads_protobuf(perfetto: &Path) -> Result<(), Failed> {
     check(row["registers"] == kernel.details().registers_per_thread, row.to_string())?;
     check(row["track"] == format!("stream {}", kernel.stream()), row.to_string())?;
     let names: Vec<&Value> = rows[1].iter().map(|row| &row["name"]).collect();
-    let queue = format!("stream {}: operations asked for and not finished", kernel.stream());
+    let queue = format!("stream {}: operations submitted and not finished", kernel.stream());
     check(names == ["copy bandwidth", &queue], format!("{names:?}"))?;
     check(rows[1].iter().all(|row| row["most"].as_f64() > Some(0.0)), format!("{:?}", rows[1]))?;
     check(

@@ -24,7 +24,7 @@ pub struct Ratios {
 impl Ratios {
     /// Ratios of times in nanoseconds, with at least one on each side. The cost is proportional to
     /// the product of their numbers: see [`blocks`].
-    pub fn of(before: &[f64], after: &[f64]) -> Self {
+    pub fn new(before: &[f64], after: &[f64]) -> Self {
         let pairs = after
             .iter()
             .flat_map(|after| before.iter().map(move |before| after.max(1.0) / before.max(1.0)));
@@ -68,10 +68,15 @@ impl Factor {
     /// Estimates the factor, which exceeds each bound with a probability of at most `tail`. Paired
     /// times are compared by position, which requires equal numbers on both sides. The result is
     /// then the median of their ratios, with bounds by order statistics. `None` without times.
-    pub fn of(sides: [&[f64]; 2], paired: bool, tail: f64, ranks: &mut Ranks) -> Option<Self> {
+    pub fn estimate(
+        sides: [&[f64]; 2],
+        paired: bool,
+        tail: f64,
+        ranks: &mut Ranks,
+    ) -> Option<Self> {
         let [before, after] = sides;
         if !paired {
-            let ratios = Ratios::of(before, after);
+            let ratios = Ratios::new(before, after);
             let (low, high) = ratios.bounds(ranks, tail);
             return Some(Self { ratio: ratios.estimate()?, low, high });
         }
@@ -91,7 +96,7 @@ impl Factor {
     /// The factor with the extreme ratios as bounds, widened by an assumed variation: for too few
     /// times to measure it.
     pub fn assuming(self, sides: [&[f64]; 2], variation: f64) -> Self {
-        match Ratios::of(sides[0], sides[1]).extremes() {
+        match Ratios::new(sides[0], sides[1]).extremes() {
             Some((low, high)) => Self { low, high, ..self }.widened_by(1.0 + variation),
             None => self,
         }
@@ -240,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distribution_is_that_of_all_orders() {
+    fn the_distribution_matches_all_orders() {
         // Every choice of 4 positions out of 9 for the later values.
         let (m, n) = (4, 5);
         let mut counted = vec![0.0; m * n + 1];
@@ -264,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_those_of_the_tables() {
+    fn ranks_match_the_tables() {
         let mut ranks = Ranks::default();
         // Critical values of Mann and Whitney's U for a tail of 0.025, each one less than the rank of the bound.
         for (m, n, critical) in [(4, 4, 0), (5, 8, 6), (10, 10, 23), (8, 15, 29), (20, 20, 127)] {
@@ -276,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_those_of_the_tables_of_the_sign_test() {
+    fn ranks_match_the_tables_of_the_sign_test() {
         // Critical values of the two-sided sign test at 5 %, each one less than the rank.
         for (count, critical) in [(6, 0), (8, 0), (9, 1), (12, 2), (20, 5), (25, 7), (100, 39)] {
             assert_eq!(bound_rank(count, 0.025), Some(critical + 1), "{count}");
@@ -289,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_share_what_drifts() {
+    fn pairs_cancel_drift() {
         // The machine drifts by a half, the program is 3 % slower in each pair.
         let before: Vec<f64> = (0..10).map(|at| 1000.0 + 50.0 * f64::from(at)).collect();
         let after: Vec<f64> = before
@@ -298,23 +303,24 @@ mod tests {
             .map(|(at, ns)| (1.03 + 0.001 * (at % 3) as f64) * ns)
             .collect();
         let mut ranks = Ranks::default();
-        let mut of = |paired| Factor::of([&before, &after], paired, 0.005, &mut ranks).unwrap();
+        let mut of =
+            |paired| Factor::estimate([&before, &after], paired, 0.005, &mut ranks).unwrap();
         let (paired, unpaired) = (of(true), of(false));
         assert!(1.029 < paired.low && paired.high < 1.033, "{paired:?}");
         assert!(unpaired.low < 1.0 && 1.1 < unpaired.high, "{unpaired:?}");
-        let few = Factor::of([&before[..7], &after[..7]], true, 0.005, &mut ranks).unwrap();
+        let few = Factor::estimate([&before[..7], &after[..7]], true, 0.005, &mut ranks).unwrap();
         assert_eq!((few.low, few.high), (0.0, f64::INFINITY));
         assert_eq!(Factor::fewest(true, 0.005, &mut ranks), Some(8));
         assert_eq!(Factor::fewest(false, 0.005, &mut ranks), Some(5));
         assert_eq!(Factor::fewest(false, 0.0, &mut ranks), None);
-        assert_eq!(Factor::of([&[], &[]], true, 0.1, &mut ranks), None);
+        assert_eq!(Factor::estimate([&[], &[]], true, 0.1, &mut ranks), None);
     }
 
     #[test]
     fn the_factor_is_found_and_lies_within_its_bounds() {
         let before: Vec<f64> = (0..20).map(|at| 1000.0 + f64::from(at)).collect();
         let after: Vec<f64> = before.iter().map(|ns| 1.1 * ns).collect();
-        let ratios = Ratios::of(&before, &after);
+        let ratios = Ratios::new(&before, &after);
         let estimate = ratios.estimate().unwrap();
         assert!((estimate - 1.1).abs() < 1e-9, "{estimate}");
         let mut ranks = Ranks::default();
@@ -322,14 +328,14 @@ mod tests {
         assert!(low < 1.1 && 1.1 < high && high - low < 0.015, "{low} {high}");
         let (lower, higher) = ratios.bounds(&mut ranks, 0.0005);
         assert!(lower < low && high < higher);
-        assert_eq!(Ratios::of(&[1.0], &[2.0]).bounds(&mut ranks, 0.1), (0.0, f64::INFINITY));
-        assert_eq!(Ratios::of(&[], &[2.0]).estimate(), None);
-        assert_eq!(Ratios::of(&[0.0], &[0.0]).estimate(), Some(1.0));
+        assert_eq!(Ratios::new(&[1.0], &[2.0]).bounds(&mut ranks, 0.1), (0.0, f64::INFINITY));
+        assert_eq!(Ratios::new(&[], &[2.0]).estimate(), None);
+        assert_eq!(Ratios::new(&[0.0], &[0.0]).estimate(), Some(1.0));
     }
 
     /// The bounds miss the true factor about as often as allowed.
     #[test]
-    fn bounds_hold_as_often_as_they_say() {
+    fn bounds_hold_at_their_confidence() {
         let mut random = fastrand::Rng::with_seed(7);
         let mut ranks = Ranks::default();
         let mut sample = |factor: f64| -> Vec<f64> {
@@ -338,7 +344,7 @@ mod tests {
         };
         let (mut below, mut above) = (0, 0);
         for _ in 0..4000 {
-            let (low, high) = Ratios::of(&sample(1.0), &sample(1.05)).bounds(&mut ranks, 0.05);
+            let (low, high) = Ratios::new(&sample(1.0), &sample(1.05)).bounds(&mut ranks, 0.05);
             below += i32::from(1.05 < low);
             above += i32::from(high < 1.05);
         }

@@ -16,7 +16,7 @@ pub struct Identity {
 
 impl Identity {
     /// Returns the identity of the file with this metadata.
-    pub fn of(metadata: &Metadata) -> Self {
+    pub fn from_metadata(metadata: &Metadata) -> Self {
         Self { device: metadata.dev(), inode: metadata.ino() }
     }
 
@@ -24,8 +24,8 @@ impl Identity {
     ///
     /// # Errors
     /// There is no file, or it cannot be accessed.
-    pub fn at(path: &Path) -> io::Result<Self> {
-        std::fs::symlink_metadata(path).map(|metadata| Self::of(&metadata))
+    pub fn from_path(path: &Path) -> io::Result<Self> {
+        std::fs::symlink_metadata(path).map(|metadata| Self::from_metadata(&metadata))
     }
 }
 
@@ -40,14 +40,14 @@ pub trait Descriptor: IntoRawFd + AsRawFd {
 
 impl Descriptor for File {
     fn identity(&self) -> io::Result<Identity> {
-        self.metadata().map(|metadata| Identity::of(&metadata))
+        self.metadata().map(|metadata| Identity::from_metadata(&metadata))
     }
 }
 
 /// Returns the identity of a socket, for which std has no metadata.
 fn of_socket(socket: &impl AsRawFd) -> io::Result<Identity> {
     let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
-    std::fs::metadata(path).map(|metadata| Identity::of(&metadata))
+    std::fs::metadata(path).map(|metadata| Identity::from_metadata(&metadata))
 }
 
 impl Descriptor for UnixListener {
@@ -142,7 +142,7 @@ impl KeptFile {
             io::Error::new(io::ErrorKind::NotFound, why)
         };
         // Checked before it is opened: opening a pipe would block.
-        if Identity::at(&self.path).map_err(|_| gone())? != self.kept.identity {
+        if Identity::from_path(&self.path).map_err(|_| gone())? != self.kept.identity {
             return Err(gone());
         }
         let again = Kept::new(File::options().append(true).open(&self.path)?)?;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_closed_when_it_is_dropped() {
+    fn kept_file_is_closed_on_drop() {
         let folder = Temporary::new("closed");
         let file: OwnedFd = folder.file("ours").into();
         let number = file.as_raw_fd();

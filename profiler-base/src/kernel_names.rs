@@ -162,7 +162,7 @@ pub struct Level {
 
 impl Level {
     /// The level of a child of `around`; `None` for an outermost row.
-    pub fn of(row: usize, around: Option<Self>) -> Self {
+    pub fn new(row: usize, around: Option<Self>) -> Self {
         match around {
             None => Self { depth: 0, head: row },
             Some(Self { depth, head }) => {
@@ -220,7 +220,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     let Some(mut name) = name.strip_prefix(start) else { return false };
     let (parts, end) = rest.rsplit_once('*').unwrap_or(("", rest));
     // The first match of a part leaves the most text for the following parts.
-    parts.split('*').all(|part| match after(name, part) {
+    parts.split('*').all(|part| match text_after(name, part) {
         Some(after) => {
             name = after;
             true
@@ -233,7 +233,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 const SHORT: usize = 32;
 
 /// The text after the first match of a part.
-fn after<'n>(name: &'n str, part: &str) -> Option<&'n str> {
+fn text_after<'n>(name: &'n str, part: &str) -> Option<&'n str> {
     let [first, rest @ ..] = part.as_bytes() else { return Some(name) };
     if part.len() > SHORT {
         return name.split_once(part).map(|(_, after)| after);
@@ -254,7 +254,7 @@ pub struct Characters(u128);
 
 impl Characters {
     /// Returns the characters of a name, or of a pattern without its stars.
-    pub const fn of(text: &str) -> Self {
+    pub const fn from_text(text: &str) -> Self {
         let (bytes, mut at, mut all) = (text.as_bytes(), 0, 0);
         // Constant functions have no iterators.
         while at < bytes.len() {
@@ -284,7 +284,7 @@ pub struct Pattern {
 impl Pattern {
     /// Creates a pattern of names, in which `*` matches any text.
     pub fn new(text: &str) -> Self {
-        let characters = Characters::of(text);
+        let characters = Characters::from_text(text);
         Self { text: text.to_owned(), has_stars: text.contains('*'), characters }
     }
 
@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_what_a_search_by_the_standard_library_finds() {
+    fn patterns_match_like_the_standard_library() {
         let plain = |pattern: &str, name: &str| {
             let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
             let Some(mut name) = name.strip_prefix(start) else { return false };
@@ -399,7 +399,8 @@ mod tests {
             for pattern in [pattern, long] {
                 let expected = plain(&pattern, &name);
                 assert_eq!(matches(&pattern, &name), expected, "{pattern} {name}");
-                let found = Pattern::new(&pattern).matches_one_of(&name, Characters::of(&name));
+                let found =
+                    Pattern::new(&pattern).matches_one_of(&name, Characters::from_text(&name));
                 assert_eq!(found, expected, "{pattern} {name}");
                 matched += usize::from(expected);
             }
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_name_that_stands_for_a_long_one_stays_as_it_is() {
+    fn abbreviated_name_is_unchanged() {
         // Each level contains the previous one four times.
         let mut name = "_Z1fI1aIiiiiE".to_owned();
         let levels = "bcdefghijklmnopqrst".chars().zip((0..).step_by(2));
@@ -456,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_of_a_name_is_what_is_called() {
+    fn last_segment_of_a_name_is_the_function() {
         let of = without_scope;
         assert_eq!(of("void at::native::<unnamed>::k<A<int>, (int)3>(A<int>)"), "k");
         assert_eq!(of("cutlass::Kernel2<a::b>(T1::Params)"), "Kernel2");
@@ -491,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_is_any_text_and_all_else_is_itself() {
+    fn star_matches_any_text_and_other_characters_themselves() {
         assert!(matches("a*c", "abbc") && matches("a*c", "ac") && !matches("a*c", "acd"));
         assert!(matches("*", "") && matches("**gemm*", "x gemm"));
         assert!(matches("done?", "done?") && !matches("done?", "done!"));
@@ -549,7 +550,7 @@ mod tests {
         let rows = 200;
         let mut levels: Vec<Level> = Vec::new();
         for row in 0..rows {
-            levels.push(Level::of(row, levels.last().copied()));
+            levels.push(Level::new(row, levels.last().copied()));
         }
         let names: Vec<String> = (0..rows).map(|row| row.to_string()).collect();
         let path = |row: usize| {

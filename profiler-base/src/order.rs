@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_is_that_of_the_standard_library() {
+    fn order_matches_the_standard_library() {
         let mut random = fastrand::Rng::with_seed(7);
         for len in 0..200 {
             let rows: Vec<(u64, usize)> = (0..len).map(|at| (random.u64(0..20), at)).collect();

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_the_tables() {
+    fn quantiles_match_the_tables() {
         for (degrees, quantile) in
             [(1, 12.706), (4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042), (1_000, 1.962)]
         {
@@ -205,7 +205,7 @@ mod tests {
 
     /// Idle slices of time say nothing: the one unit with work has no upper bound, as alone.
     #[test]
-    fn units_without_work_make_nothing_certain() {
+    fn units_without_work_add_no_certainty() {
         let mut sums = RatioEstimator::default();
         (0..5).for_each(|_| sums.add(0.5, 0.0, 0.0));
         assert_eq!((sums.units(), sums.estimate(10.0)), (0, None));
@@ -238,7 +238,7 @@ mod tests {
 
     /// By hand: weights 2 (4 - 2 = 2 and (1 - 0.5) / 0.25 = 2), sizes 1 and 1, amounts 1 and 3.
     #[test]
-    fn the_variance_is_that_of_the_formula() {
+    fn the_variance_matches_the_formula() {
         let mut sums = RatioEstimator::default();
         sums.add(0.5, 1.0, 1.0);
         sums.add(0.5, 1.0, 3.0);

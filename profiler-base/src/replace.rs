@@ -24,7 +24,7 @@ impl Target {
     ///
     /// # Errors
     /// The target is a directory, or the links form a cycle.
-    pub fn of(path: &Path) -> io::Result<Self> {
+    pub fn from_path(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..LINKS {
             let about = match fs::symlink_metadata(&path) {
@@ -59,7 +59,7 @@ fn folder_of(path: &Path) -> &Path {
 /// # Errors
 /// The file cannot be created or replaced; also errors of `content`.
 pub fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
-    match Target::of(path)? {
+    match Target::from_path(path)? {
         Target::File(to) => {
             let new = Replacement::begin(to)?;
             content(new.file())?;
@@ -220,7 +220,7 @@ impl Drop for NewFolders {
 
 /// True if the path still refers to this file: another writer may have removed or replaced it.
 fn is_at(file: &File, path: &Path) -> bool {
-    let (Ok(file), Ok(there)) = (file.identity(), Identity::at(path)) else { return false };
+    let (Ok(file), Ok(there)) = (file.identity(), Identity::from_path(path)) else { return false };
     file == there
 }
 
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_replaced_at_once_and_permissions_stay() {
+    fn content_is_replaced_atomically_and_permissions_kept() {
         let folder = Folder::new("at_once");
         let to = folder.0.join("to");
         fs::write(&to, "old").unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_writer_left_is_removed_and_what_a_living_one_writes_is_not() {
+    fn temporary_files_of_dead_writers_only_are_removed() {
         let folder = Folder::new("left");
         let to = folder.0.join("to");
         for name in [".gpuprof.1.0.partial", ".gpuprof.9999999.7.partial"] {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_the_middle_leaves_the_file_as_it_was() {
+    fn error_during_a_write_leaves_the_file_unchanged() {
         let folder = Folder::new("middle");
         let to = folder.0.join("to");
         let half = |mut file: &File| {
@@ -348,13 +348,13 @@ mod tests {
         symlink("missing", path("dangling")).unwrap();
         symlink("circle", path("circle")).unwrap();
         let file = |name| Target::File(path(name));
-        let of = |name| Target::of(&path(name)).unwrap();
+        let of = |name| Target::from_path(&path(name)).unwrap();
         assert_eq!([of("file"), of("link"), of("second")], ["file"; 3].map(file));
         assert_eq!([of("dangling"), of("missing")], ["missing"; 2].map(file));
-        assert!(Target::of(&path("circle")).unwrap_err().to_string().contains("circle"));
-        assert!(Target::of(&root).unwrap_err().to_string().contains("directory"));
+        assert!(Target::from_path(&path("circle")).unwrap_err().to_string().contains("circle"));
+        assert!(Target::from_path(&root).unwrap_err().to_string().contains("directory"));
         for stream in ["/dev/null", "/dev/stdout", "/dev/fd/2", "/proc/self/fd/0"] {
-            let target = Target::of(Path::new(stream)).unwrap();
+            let target = Target::from_path(Path::new(stream)).unwrap();
             assert!(matches!(target, Target::Stream(_)), "{stream}: {target:?}");
         }
     }

@@ -38,12 +38,12 @@ impl Statistic {
     }
 
     /// The statistic of unsorted times; 0 if empty.
-    pub fn of(self, mut times: Vec<u64>) -> u64 {
+    pub fn compute(self, mut times: Vec<u64>) -> u64 {
         times.sort_unstable();
-        self.of_sorted(&times)
+        self.compute_sorted(&times)
     }
 
-    fn of_sorted(self, times: &[u64]) -> u64 {
+    fn compute_sorted(self, times: &[u64]) -> u64 {
         let (Some(&first), Some(&last)) = (times.first(), times.last()) else {
             return 0;
         };
@@ -168,7 +168,7 @@ impl Statistics {
 
     /// Any statistic.
     pub fn get(&self, statistic: Statistic) -> Duration {
-        Duration::from_nanos(statistic.of_sorted(&self.times))
+        Duration::from_nanos(statistic.compute_sorted(&self.times))
     }
 
     /// The sample standard deviation (`count - 1`), as in nsys; 0 for fewer than two.
@@ -178,9 +178,9 @@ impl Statistics {
 
     /// The median of absolute differences from the median, which is robust against outliers.
     pub fn median_absolute_deviation(&self) -> Duration {
-        let median = Statistic::Median.of_sorted(&self.times);
+        let median = Statistic::Median.compute_sorted(&self.times);
         let deviations = self.times.iter().map(|ns| ns.abs_diff(median)).collect();
-        Duration::from_nanos(Statistic::Median.of(deviations))
+        Duration::from_nanos(Statistic::Median.compute(deviations))
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics_are_those_of_the_textbook() {
+    fn statistics_match_the_textbook() {
         let times = vec![40, 15, 50, 20, 35];
         for (statistic, expected) in [
             (Statistic::Min, 15),
@@ -258,18 +258,21 @@ mod tests {
             (Statistic::Percentile(-1.0), 15),
             (Statistic::Percentile(f64::NAN), 15),
         ] {
-            assert_eq!(statistic.of(times.clone()), expected, "{statistic:?}");
-            assert_eq!(statistic.of(Vec::new()), 0);
+            assert_eq!(statistic.compute(times.clone()), expected, "{statistic:?}");
+            assert_eq!(statistic.compute(Vec::new()), 0);
         }
-        assert_eq!(Statistic::Median.of(vec![10, 20, 40, 50]), 30);
+        assert_eq!(Statistic::Median.compute(vec![10, 20, 40, 50]), 30);
         // 99.9 % of 1,000 are 999 of them.
         for count in [1000_u64, 2000, 10_000, 100_000] {
-            assert_eq!(Statistic::Percentile(99.9).of((1..=count).collect()), count / 1000 * 999);
+            assert_eq!(
+                Statistic::Percentile(99.9).compute((1..=count).collect()),
+                count / 1000 * 999
+            );
         }
     }
 
     #[test]
-    fn deviations_are_those_of_a_sample() {
+    fn deviations_are_sample_deviations() {
         let ns = Duration::from_nanos;
         let times = Statistics::from_nanos(vec![4, 2, 5, 4, 4, 9, 7, 5]);
         // Squares of 3, 1, 1, 1, 0, 0, 2, 4 from the mean of 5: 32, of 7.
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_written_for_people_and_machines() {
+    fn statistics_display_and_serialize() {
         let times = Statistics::from_nanos(vec![1_000, 3_000, 8_000]);
         assert_eq!(
             times.to_string(),

@@ -389,7 +389,7 @@ pub fn distinct(texts: &[(&str, usize)]) -> Vec<String> {
             let common = group[1..].iter().map(|at| common_prefix(first, texts[*at].0)).min();
             for at in &group {
                 let (text, width) = texts[*at];
-                short[*at] = around(text, common.unwrap_or_default(), width);
+                short[*at] = excerpt(text, common.unwrap_or_default(), width);
             }
         }
     }
@@ -416,7 +416,7 @@ fn common_prefix(a: &str, b: &str) -> usize {
 }
 
 /// The start of a text, and the part from shortly before `at`.
-fn around(text: &str, at: usize, width: usize) -> String {
+fn excerpt(text: &str, at: usize, width: usize) -> String {
     let head = width / 4;
     // Two characters before the difference make it recognizable.
     let before = text[..at].char_indices().rev().nth(1).map_or(0, |(start, _)| start);
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_printed_where_they_are_asked_for() {
+    fn colours_are_printed_on_request() {
         let mut table = Table::new(["flag", "of"], 2);
         table.add(String::new(), Tone::Bad, ["bad", "x"]);
         let coloured = table.render(Layout { is_coloured: true, ..Layout::default() });
@@ -572,7 +572,7 @@ mod tests {
 
     /// Names of few letters and common parts, so that many are alike.
     #[test]
-    fn different_names_never_look_alike() {
+    fn shortened_names_are_distinct() {
         let mut random = fastrand::Rng::with_seed(11);
         let parts = [
             "aaaaaaaaaaaa",
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn many_long_names_are_told_apart_in_time() {
+    fn many_long_names_are_shortened_in_bounded_time() {
         let long = "x".repeat(100_000);
         let names: Vec<String> = (0..300).map(|n| format!("{long}{n}{long}")).collect();
         let wanted: Vec<(&str, usize)> = names.iter().map(|name| (&**name, 30)).collect();

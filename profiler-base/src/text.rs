@@ -79,8 +79,8 @@ pub fn shortened(text: &str, width: usize) -> String {
         return printable(text).into_owned();
     }
     let Some(kept) = width.checked_sub(1) else { return String::new() };
-    let head = taken(text.chars().map(shown), kept.div_ceil(2));
-    let tail = taken(text.chars().rev().map(shown), kept - kept.div_ceil(2));
+    let head = prefix(text.chars().map(shown), kept.div_ceil(2));
+    let tail = prefix(text.chars().rev().map(shown), kept - kept.div_ceil(2));
     head.chars().chain(['…']).chain(tail.chars().rev()).collect()
 }
 
@@ -89,7 +89,7 @@ fn cells_shown(text: &str) -> usize {
 }
 
 /// The first characters that fit.
-fn taken(text: impl Iterator<Item = char>, width: usize) -> String {
+fn prefix(text: impl Iterator<Item = char>, width: usize) -> String {
     let mut room = width;
     let fits = |c: &char| {
         let left = room.checked_sub(width_of(*c));

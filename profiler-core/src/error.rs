@@ -175,16 +175,16 @@ impl Error {
             ),
             Kind::Differs(what) => write!(
                 f,
-                "another session of this process is on, and CUPTI serves one collection at a time, which cannot serve \
-                 this one: {what}; stop the other session first, or have the first one ask for all that is needed"
+                "another session of this process is running, and its CUPTI collection does not cover this one: \
+                 {what}; stop the other session first, or request everything in the first one"
             ),
             #[cfg(feature = "stacks")]
             Kind::HostSamplesAlone => f.write_str(
-                "host threads cannot be sampled (Sampling::host): samples are of the gaps whose ends have stacks; set \
-                 ProfilerBuilder::stacks_after, too",
+                "host threads cannot be sampled (Sampling::host): host samples need stacks; also set \
+                 ProfilerBuilder::stacks_after",
             ),
             Kind::Schedule => f.write_str(
-                "the schedule has no active step and would never give a profile: ask for at least one with active(1)",
+                "the schedule has no active step and would never give a profile: set at least one with active(1)",
             ),
             Kind::Unbounded => f.write_str(
                 "a flight recorder needs a bound of its memory: set keep_last or keep_last_operations on the profiler",
@@ -192,7 +192,7 @@ impl Error {
             #[cfg(all(feature = "metrics", feature = "nvml"))]
             Kind::Nvml { why } => write!(
                 f,
-                "devices cannot be read: NVML (libnvidia-ml.so.1) says {why}; it is part of NVIDIA's driver"
+                "devices cannot be read: NVML (libnvidia-ml.so.1) reports {why}; it is part of NVIDIA's driver"
             ),
             Kind::AlwaysOn { why } => write!(f, "an always-on session cannot start: {why}"),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),

@@ -1,4 +1,4 @@
-//! Measured tests: what is run how often, who waits for whom, and what a skipped one says.
+//! Measured tests: repetitions, waits between tests, and messages of skipped ones.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // the helpers are tests too
 
 #[path = "support/folder.rs"]
@@ -19,7 +19,7 @@ use profiler_core::{Error, GpuTest, Profiler, exactly, expect, gpu_test};
 
 thread_local!(static FAKE: RefCell<Option<Fake>> = const { RefCell::new(None) });
 
-/// A profiler of a stand-in that this thread keeps: the attribute makes one before its test begins.
+/// A profiler of a fake that this thread keeps: the attribute makes one before its test begins.
 fn profiler_of(fake: Builder) -> Result<Profiler, Error> {
     FAKE.take();
     let fake = fake.build();
@@ -69,7 +69,7 @@ fn only_the_repeats_are_measured() {
 }
 
 #[test]
-fn without_being_told_there_is_one_warm_up_and_one_repeat() {
+fn default_is_one_warm_up_and_one_repeat() {
     let runs = Cell::new(0);
     let measured = GpuTest::from_profiler(profiler()).unwrap().run(|| runs.set(runs.get() + 1));
     assert_eq!((runs.get(), measured.profiles().len()), (2, 1));
@@ -233,8 +233,8 @@ fn takes_turns() {
 }
 
 #[test]
-#[ignore = "a process of `who_waits_says_for_whom`"]
-fn holds_until_told() {
+#[ignore = "a process of `waiting_test_names_the_holder`"]
+fn holder_process() {
     let _turn = GpuLock::wait();
     println!("has it");
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
@@ -264,12 +264,12 @@ fn processes_take_turns() {
 }
 
 #[test]
-fn who_waits_says_for_whom() {
+fn waiting_test_names_the_holder() {
     let folder = folder::Folder::new();
-    let mut holder = process("holds_until_told", &folder.0).spawn().unwrap();
+    let mut holder = process("holder_process", &folder.0).spawn().unwrap();
     let mut said = BufReader::new(holder.stdout.take().unwrap()).lines();
     line_with(&mut said, "has it");
-    let mut other = process("holds_until_told", &folder.0).spawn().unwrap();
+    let mut other = process("holder_process", &folder.0).spawn().unwrap();
     let mut others = BufReader::new(other.stderr.take().unwrap()).lines();
     let line = line_with(&mut others, "waiting for the GPU");
     assert!(line.contains(&format!("process {} holds ", holder.id())), "{line}");
@@ -286,8 +286,8 @@ fn who_waits_says_for_whom() {
 }
 
 #[test]
-fn a_lock_that_cannot_be_had_is_a_failure_that_says_why() {
-    let output = process("holds_until_told", Path::new("/no/such/folder")).output().unwrap();
+fn unavailable_lock_fails_with_a_reason() {
+    let output = process("holder_process", Path::new("/no/such/folder")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(said.contains("cannot take the lock of GPU tests: /no/such/folder/gpu-"), "{said}");

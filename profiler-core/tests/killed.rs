@@ -263,7 +263,7 @@ fn read(file: &Path) -> Profile {
 }
 
 #[test]
-fn file_of_a_program_that_dies_has_what_was_flushed() {
+fn file_of_a_crashed_program_has_the_flushed_part() {
     let folder = folder::Folder::new();
     for (scene, signal) in [
         ("SIGKILL", Some(libc::SIGKILL)),
@@ -288,7 +288,7 @@ fn file_of_a_program_that_dies_has_what_was_flushed() {
 }
 
 #[test]
-fn file_of_a_program_that_is_killed_at_any_time_has_what_was_flushed() {
+fn file_of_a_killed_program_has_the_flushed_part() {
     let folder = folder::Folder::new();
     let mut random = fastrand::Rng::with_seed(22);
     for round in 0..12 {

@@ -46,7 +46,7 @@ async fn give_way(turns: usize) {
 }
 
 #[test]
-fn a_task_comes_out_once_with_what_it_asked_for_on_any_thread() {
+fn task_is_reported_once_with_its_launches_on_any_thread() {
     let (_turn, keeps) = (turn(), Keeps::default());
     // The logs are taken out in the middle of everything.
     let (layer, guard) = every(Duration::from_millis(1)).build().unwrap();
@@ -127,7 +127,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Busy {
         {
             guard.flush().unwrap();
         }
-        if Seen::of(event).text("path") == "bad" {
+        if Seen::from_event(event).text("path") == "bad" {
             std::panic::panic_any(Bomb);
         }
     }

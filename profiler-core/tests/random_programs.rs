@@ -636,7 +636,7 @@ fn kept_guards_and_contexts_count_for_their_own_session_among_thousands() {
 }
 
 #[test]
-fn random_programs_come_back_as_they_were_made() {
+fn random_programs_round_trip() {
     let (_fake, fake) = lock_fake();
     let profiler = || {
         let builder = Profiler::builder().library(fake.library().unwrap());

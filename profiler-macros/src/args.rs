@@ -230,7 +230,7 @@ pub(crate) fn expression(
 ) -> Result<()> {
     once(option, value.is_some())?;
     equals(input, option, "...")?;
-    let tokens = until(input, |input| input.peek(Token![,]))?;
+    let tokens = tokens_until(input, |input| input.peek(Token![,]))?;
     if tokens.is_empty() {
         return Err(input.error(format!("option `{option}` needs a value before the `,`")));
     }
@@ -241,7 +241,10 @@ pub(crate) fn expression(
 /// Returns the tokens before the first for which `ends` is true. Expressions are not parsed, which
 /// would need Rust's full syntax. So a comma outside brackets ends one, even in `f::<A, B>()`,
 /// which needs parentheses.
-fn until(input: ParseStream<'_>, ends: impl Fn(ParseStream<'_>) -> bool) -> Result<TokenStream> {
+fn tokens_until(
+    input: ParseStream<'_>,
+    ends: impl Fn(ParseStream<'_>) -> bool,
+) -> Result<TokenStream> {
     let mut tokens = TokenStream::new();
     while !input.is_empty() && !ends(input) {
         input.parse::<TokenTree>()?.to_tokens(&mut tokens);
@@ -277,7 +280,7 @@ impl Parse for Field {
         let mut value = quote!(#name);
         if input.peek(Token![=]) && !input.peek(Token![=>]) {
             input.parse::<Token![=]>()?;
-            value = until(input, |input| input.peek(Token![,]) || input.peek(Token![=>]))?;
+            value = tokens_until(input, |input| input.peek(Token![,]) || input.peek(Token![=>]))?;
             if value.is_empty() {
                 return Err(Error::new(
                     name.span(),

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_stands_before_the_body_and_the_rest_is_the_same() {
+    fn guard_precedes_an_otherwise_unchanged_body() {
         let item = |guard: &str| {
             printed(&format!(
                 "#[inline] pub(crate) unsafe extern \"C\" fn f<'a, T, const N: usize>(x: &'a T) \
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn details_are_described_only_if_somebody_looks() {
+    fn details_are_described_only_with_a_tool_or_observer() {
         let options = "color = Color::RED, category = D.category(\"x, y\"), payload = f(a, b) + 1, \
                        flops = 2 * n, fields(n, flops = 2.0 * n => \"flop\"), dtype = nvtx::Dtype::F32";
         let with = "range_with(|__nvtx_event| __nvtx_event .color(Color::RED) .category(D.category(\"x, y\")) \
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_of_a_function_is_told_from_its_head() {
+    fn kind_of_a_function_is_read_from_its_signature() {
         for (item, kind) in [
             ("fn f() -> u32 { 1 }", Kind::Value),
             ("fn f<F: Fn(u32) -> Vec<u32>>(f: F) -> Vec<u32> where F: Send { 1 }", Kind::Value),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_future_is_followed_for_life_and_by_poll_unless_told_otherwise() {
+    fn future_has_lifetime_and_poll_ranges_by_default() {
         let item = "async fn f(x: u32) -> u32 { g(x).await }";
         let all = expanded("", item);
         assert!(
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn inner_attributes_stay_in_front() {
+    fn inner_attributes_remain_first() {
         let expanded = expanded("", "fn f() { #![allow(a)] #![allow(b)] #[c] let x = !y; }");
         let guard = guard("::nvtx", "new(\"f\")", "range()");
         let expected = format!("fn f() {{ #![allow(a)] #![allow(b)] {guard} #[c] let x = !y; }}");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_leaves_the_item_as_it_was() {
+    fn error_leaves_the_item_unchanged() {
         for item in ["const fn f() {}", "struct S;", "fn f();"] {
             let expanded = expanded("", item);
             assert!(expanded.contains("compile_error"), "{expanded}");

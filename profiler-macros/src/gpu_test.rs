@@ -78,7 +78,7 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
         return Err(Error::new(at, help));
     }
     if let Some(at) = head.iter().find_map(should_panic) {
-        let help = "a `gpu_test` that is skipped does not panic, and would fail where there is no GPU: look at the \
+        let help = "a `gpu_test` that is skipped does not panic, and would fail where there is no GPU: test the \
                     error of `check` instead";
         return Err(Error::new(at, help));
     }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_the_name_may_stand_elsewhere() {
+    fn word_of_a_rule_may_occur_anywhere_in_the_name() {
         let item = "fn parse(test: GpuTest) -> Result<(), parse::Error> {}";
         let tokens = gpu_test(TokenStream::new(), item.parse().unwrap()).to_string();
         let head = "#[::core::prelude::v1::test] fn parse() -> Result<(), parse::Error>";
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_leaves_the_item_as_it_was() {
+    fn error_leaves_the_item_unchanged() {
         for (options, item) in [
             ("", "const fn f(t: T) {}"),
             ("", "struct S;"),

@@ -31,8 +31,8 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match std::env::args().nth(1).as_deref() {
-        Some("one") => one(3),
-        Some("child") => one(1),
+        Some("one") => run_one(3),
+        Some("child") => run_one(1),
         Some("family") => family(),
         Some("managed") => managed(),
         _ => {
@@ -99,7 +99,7 @@ impl Machine {
     }
 }
 
-fn one(rounds: usize) {
+fn run_one(rounds: usize) {
     nvtx::name_current_thread("main thread");
     let machine = Machine::new(Gpu::get());
     let gpu = &machine.gpu;

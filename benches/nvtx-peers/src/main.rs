@@ -149,7 +149,9 @@ impl Table {
     /// Combines the results of two rows, round by round.
     fn paired(&self, name: &str, base: &str, by: fn(f64, f64) -> f64) -> Option<Estimate> {
         let pairs = self.row(name)?.iter().zip(self.row(base)?);
-        Some(Estimate::of(&pairs.map(|(value, base)| by(*value, *base)).collect::<Vec<_>>()))
+        Some(Estimate::from_values(
+            &pairs.map(|(value, base)| by(*value, *base)).collect::<Vec<_>>(),
+        ))
     }
 
     fn print(&self, title: &str) {
@@ -196,7 +198,7 @@ struct Estimate {
 }
 
 impl Estimate {
-    fn of(values: &[f64]) -> Estimate {
+    fn from_values(values: &[f64]) -> Estimate {
         let (low, high) = bootstrap_median(values, RESAMPLES, 1);
         Estimate { median: median(values), low, high }
     }
@@ -205,7 +207,7 @@ impl Estimate {
         verdict(self.high <= limit, self.low > limit)
     }
 
-    fn within(&self, low: f64, high: f64) -> &'static str {
+    fn verdict_within(&self, low: f64, high: f64) -> &'static str {
         verdict(low <= self.low && self.high <= high, self.high < low || high < self.low)
     }
 }
@@ -244,7 +246,7 @@ fn print_targets(without: &Table, with: &Table) {
     println!("targets");
     line(
         format!("no tool, {RANGE}: at most {NO_TOOL} ns"),
-        without.row(RANGE).map(Estimate::of),
+        without.row(RANGE).map(Estimate::from_values),
         |estimate| estimate.at_most(NO_TOOL),
     );
     for (name, base) in [(RANGE, HEADER), (RANGE_CALL, HEADER_CALL)] {
@@ -265,7 +267,7 @@ fn print_targets(without: &Table, with: &Table) {
         line(
             format!("{title}, {ANNOTATE}: within {ANNOTATE_TO_RANGE} of {RANGE}"),
             table.paired(ANNOTATE, RANGE, |value, base| value / base),
-            |estimate| estimate.within(1.0 - ANNOTATE_TO_RANGE, 1.0 + ANNOTATE_TO_RANGE),
+            |estimate| estimate.verdict_within(1.0 - ANNOTATE_TO_RANGE, 1.0 + ANNOTATE_TO_RANGE),
         );
     }
     for (name, base) in [(LAYER_STAY, NO_LAYER_STAY), (LAYER_SPAN, NO_LAYER_SPAN)] {

@@ -106,7 +106,7 @@ mod tests {
     /// The process has one log.
     static LOG_TESTS: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
-    /// What CUPTI says of a buffer's size when it gives it back is checked, not believed.
+    /// The size that CUPTI reports for a returned buffer is checked.
     #[test]
     fn sizes_that_differ_from_the_buffers_own_are_counted_and_not_read_beyond() {
         let _turn = LOG_TESTS.lock();

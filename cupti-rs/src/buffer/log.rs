@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_gets_another_name_keeps_both_apart() {
+    fn renamed_address_has_both_names() {
         let mut log = Log::new(u64::MAX);
         log.append(walked(&[(ADDRESS, "first"), (OTHER, "steady")]));
         log.append(walked(&[(ADDRESS, "second"), (OTHER, "steady"), (ADDRESS, "second")]));

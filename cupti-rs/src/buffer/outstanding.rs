@@ -115,7 +115,7 @@ impl Outstanding {
     }
 
     /// The outstanding buffers that may contain records of calls before a time.
-    pub(super) fn before(&self, time_ns: u64) -> u64 {
+    pub(super) fn count_before(&self, time_ns: u64) -> u64 {
         let first = self.first.lock();
         let current = self.current.load(Ordering::Acquire);
         let spans = (0..=current.wrapping_sub(*first)).map(|further| first.wrapping_add(further));
@@ -196,27 +196,27 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_flush_is_told_from_what_comes_after_it() {
+    fn buffers_before_and_after_a_flush_are_distinguished() {
         let out = begun();
         let early = out.lend();
         assert_eq!(flush(&out, 10), 1);
         let late = out.lend();
-        assert_eq!((out.before(10), out.before(u64::MAX)), (1, 2));
+        assert_eq!((out.count_before(10), out.count_before(u64::MAX)), (1, 2));
         out.returned(early);
         assert_eq!(out.settled_ns(), 10, "whatever came after it");
-        assert_eq!((out.before(10), out.before(u64::MAX)), (0, 1));
+        assert_eq!((out.count_before(10), out.count_before(u64::MAX)), (0, 1));
         assert_eq!(flush(&out, 20), 10);
         out.returned(late);
         assert_eq!(out.settled_ns(), 20);
     }
 
     #[test]
-    fn a_buffer_that_was_asked_for_during_a_flush_is_waited_for() {
+    fn buffer_requested_during_a_flush_is_awaited() {
         let out = begun();
         let early = out.lend();
         let during = out.lend();
         out.returned(early);
-        assert_eq!((flush(&out, 10), out.before(10)), (1, 1));
+        assert_eq!((flush(&out, 10), out.count_before(10)), (1, 1));
         out.returned(during);
         assert_eq!(out.settled_ns(), 10);
     }
@@ -226,18 +226,22 @@ mod tests {
         let out = begun();
         let earlier = [out.lend(), out.lend()];
         out.begin(5);
-        assert_eq!(out.before(u64::MAX), 0);
+        assert_eq!(out.count_before(u64::MAX), 0);
         let own = out.lend();
         out.returned(earlier[0]);
-        assert_eq!(out.before(u64::MAX), 1, "the one that is waited for is not the one that came");
+        assert_eq!(
+            out.count_before(u64::MAX),
+            1,
+            "the one that is waited for is not the one that came"
+        );
         out.returned(own);
-        assert_eq!(out.before(u64::MAX), 0);
+        assert_eq!(out.count_before(u64::MAX), 0);
         // Its place is another's by now.
         (1..SPANS as u64).for_each(|i| out.flushed(5 + i));
         let own = out.lend();
         assert_eq!(own as usize % SPANS, earlier[1] as usize % SPANS);
         out.returned(earlier[1]);
-        assert_eq!(out.before(u64::MAX), 1);
+        assert_eq!(out.count_before(u64::MAX), 1);
     }
 
     #[test]
@@ -249,7 +253,7 @@ mod tests {
         assert_eq!(flush(&out, 1_000), 1);
         out.returned(slow);
         // The last one for which there was room.
-        assert_eq!((out.settled_ns(), out.before(1_000)), (SPANS as u64, 1));
+        assert_eq!((out.settled_ns(), out.count_before(1_000)), (SPANS as u64, 1));
         assert_eq!(flush(&out, 1_001), SPANS as u64);
         out.returned(late);
         assert_eq!(out.settled_ns(), 1_001);
@@ -276,7 +280,7 @@ mod tests {
                 assert!(flush(&out, i) <= i);
             }
         });
-        assert_eq!(out.before(u64::MAX), 0);
+        assert_eq!(out.count_before(u64::MAX), 0);
         assert_eq!(flush(&out, ROUNDS), ROUNDS);
     }
 }

@@ -81,7 +81,7 @@ enum What {
 }
 
 /// The memory that a record of this release leaves to its client.
-pub(super) fn left(kind: u32, release: (u32, u32), record: &[u8]) -> [Option<Left>; 2] {
+pub(super) fn owned_memory(kind: u32, release: (u32, u32), record: &[u8]) -> [Option<Left>; 2] {
     fn at<F, T>(field: Field<F, T>, what: What) -> Option<Left> {
         Some(Left { offset: field.offset(), what })
     }

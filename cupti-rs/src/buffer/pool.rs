@@ -163,7 +163,7 @@ impl Pool {
     /// The lent buffers that may contain records of calls before a time. After a flush without
     /// force each has an unfinished record.
     pub(crate) fn out_before(&self, time_ns: u64) -> u64 {
-        self.outstanding.before(time_ns)
+        self.outstanding.count_before(time_ns)
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
     const WORDS: usize = 2 * SCRATCH_WORDS;
 
     #[test]
-    fn after_its_end_a_collection_keeps_no_more_buffers_than_it_began_with() {
+    fn ended_collection_retains_no_more_buffers_than_at_its_start() {
         let pool = Pool::new();
         pool.buffer_words.store(WORDS, Ordering::Relaxed);
         let mut taken: Vec<_> = (0..100).filter_map(|_| pool.take()).collect();

@@ -57,7 +57,7 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
     // has returned.
     let bytes = unsafe { std::slice::from_raw_parts(base, valid) };
     // If CUPTI stopped early, the length of the last record is unknown.
-    let told = if whole { starts.len() } else { starts.len().saturating_sub(1) };
+    let complete = if whole { starts.len() } else { starts.len().saturating_sub(1) };
     let end = if whole { valid } else { readable_end(bytes, &mut starts) };
     out.unreadable = (valid - end) as u64;
     out.bytes.extend_from_slice(&bytes[..end]);
@@ -70,7 +70,7 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         out.records.push((kind, record.len() as u32));
         // A record that may overlap another record's bytes has no pointers to trust; its name may
         // be known from others.
-        if i >= told {
+        if i >= complete {
             continue;
         }
         let layout = pointers::layout(kind, release, record.len());
@@ -95,7 +95,7 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         if layout != Layout::Known {
             continue;
         }
-        for left in pointers::left(kind, release, record).into_iter().flatten() {
+        for left in pointers::owned_memory(kind, release, record).into_iter().flatten() {
             // SAFETY: a record of this buffer, visited here once, with the pointer that was found
             // for it.
             if let Some(taken) = unsafe { left.take(record) } {

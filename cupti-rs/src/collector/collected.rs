@@ -92,7 +92,7 @@ pub struct Losses {
 
 impl Losses {
     /// The losses since an earlier count.
-    pub(super) fn since(&self, earlier: &Self) -> Self {
+    pub(super) fn losses_since(&self, earlier: &Self) -> Self {
         macro_rules! since {
             ($($field:ident)*) => { Self { $($field: self.$field.saturating_sub(earlier.$field),)* } };
         }

@@ -320,7 +320,7 @@ impl Collector {
             windows_ns: self.bounded(windows, &marks),
             pending_from_ns: None,
         };
-        let losses = self.losses(log.counts, &read).since(&cursor.losses);
+        let losses = self.losses(log.counts, &read).losses_since(&cursor.losses);
         Ok(self.collected(cut, read, log, losses))
     }
 
@@ -353,7 +353,7 @@ impl Collector {
         let clock = Clock { start: cursor.clock, stop: self.read_clock()? };
         let cut = self.cut(at_ns, clock, settled_ns);
         let read = call_log::read_until(at_ns, Part::Rest);
-        let losses = self.losses(log.counts, &read).since(&cursor.losses);
+        let losses = self.losses(log.counts, &read).losses_since(&cursor.losses);
         Ok(self.collected(cut, read, log, losses))
     }
 
@@ -412,7 +412,7 @@ impl Collector {
         let cut = self.cut(at_ns, clock, settled_ns);
         let read = call_log::read_until(at_ns, Part::Finished);
         let losses = self.losses(log.counts, &read);
-        let since = losses.since(&cursor.losses);
+        let since = losses.losses_since(&cursor.losses);
         (cursor.losses, cursor.clock, cursor.until_ns) = (losses, reading, at_ns);
         drop(cursor);
         Ok(self.collected(cut, read, log, since))

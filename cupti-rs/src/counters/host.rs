@@ -282,7 +282,7 @@ impl Host {
         let names = each_once(metrics);
         let texts = names.iter().map(|name| c_string(name)).collect::<Result<Vec<_>, _>>()?;
         if texts.is_empty() {
-            return Err(Error::misuse("no metric was asked for; name one"));
+            return Err(Error::misuse("no metric was requested; name one"));
         }
         match self.try_plan(&texts) {
             Ok((object, image)) => self.planned(names, texts, object, image),
@@ -323,7 +323,7 @@ impl Host {
     pub fn evaluate(&self, data: &CounterData) -> Result<Measured, Error> {
         if data.chip() != self.chip {
             return Err(Error::misuse(format!(
-                "what was counted on {0} cannot be evaluated with the metrics of {1}: ask for the host of {0}",
+                "counters of {0} cannot be evaluated with the metrics of {1}: create a host for {0}",
                 data.chip(),
                 self.chip
             )));
@@ -337,7 +337,7 @@ impl Host {
     /// CUPTI refuses.
     pub fn of_set(&self, set: Set) -> Result<(Vec<&'static str>, Vec<&'static str>), Error> {
         let mut refused = None;
-        let found = set.on(|metric| {
+        let found = set.split(|metric| {
             let known = c_string(metric).and_then(|name| self.object.properties(&name));
             known.map_err(|error| refused.get_or_insert(error)).is_ok_and(|known| known.is_some())
         });

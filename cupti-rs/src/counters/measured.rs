@@ -155,7 +155,7 @@ impl fmt::Display for Measured {
         if self.too_deep > 0 {
             writeln!(
                 f,
-                "{} deeper than was asked for: they count for those around them",
+                "{} nested deeper than requested: counted in the range around them",
                 self.too_deep
             )?;
         }

@@ -85,7 +85,7 @@ impl Builder {
         let Some((context, device)) = contexts.current()? else {
             return Err(Error::misuse(
                 "no CUDA context is current on this thread: make one (cudaSetDevice, cuCtxSetCurrent, \
-                 CudaContext::bind_to_thread) and ask again",
+                 CudaContext::bind_to_thread) and retry",
             ));
         };
         let _turn = turn()?;
@@ -122,8 +122,8 @@ impl Builder {
 /// let profiler = RangeProfiler::builder(&library).set(Set::Memory).build()?; // on the current context
 /// println!("{}", profiler.plan()); // how often the work will run
 /// let measured = profiler.measure(|ranges| {
-///     ranges.within("forward", forward);
-///     ranges.within("backward", backward);
+///     ranges.run_in("forward", forward);
+///     ranges.run_in("backward", backward);
 /// })?;
 /// println!("{measured}");
 /// let read = measured.range("forward").and_then(|range| range.value("dram__bytes_read.sum"));
@@ -232,8 +232,8 @@ impl RangeProfiler {
             }
             if runs >= most {
                 return Err(Error::misuse(format!(
-                    "CUPTI wants more than the {most} passes that it planned (it is at pass {} of level {}); ask for \
-                     fewer metrics or one level",
+                    "CUPTI needs more than the {most} passes that it planned (it is at pass {} of level {}); \
+                     request fewer metrics or one level",
                     stopped.pass, stopped.level
                 )));
             }
@@ -416,7 +416,7 @@ impl Run {
         };
         Err(Error::misuse(format!(
             "the work has to open the same ranges each time it runs, and did not: the one at {at} was {} in the first \
-             run and {} in run {runs}; ask for metrics that fit in one pass, or make the work repeatable",
+             run and {} in run {runs}; request metrics that fit in one pass, or make the work repeatable",
             name(self),
             name(other)
         )))
@@ -459,7 +459,7 @@ impl Ranges {
     }
 
     /// Runs the work in a range.
-    pub fn within<R>(&self, name: impl Into<String>, work: impl FnOnce() -> R) -> R {
+    pub fn run_in<R>(&self, name: impl Into<String>, work: impl FnOnce() -> R) -> R {
         let _range = self.enter(name);
         work()
     }

@@ -542,7 +542,7 @@ impl fmt::Display for Samples {
             }
         }
         if self.gaps > 0 {
-            writeln!(f, "{} gaps, {} us in all", self.gaps, self.gap_ns / 1000)?;
+            writeln!(f, "{} gaps, {} us in total", self.gaps, self.gap_ns / 1000)?;
         }
         if self.overflows > 0 {
             writeln!(f, "{} sample buffer overflows: samples are lost", self.overflows)?;

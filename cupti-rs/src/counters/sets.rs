@@ -8,7 +8,7 @@ named! {
     /// [`RangeProfiler::missing`](super::RangeProfiler::missing) lists metrics that a chip lacks.
     Set {
         /// The data of a roofline: time, bytes and peak bandwidths of DRAM, L2 and L1, and
-        /// operations by type, on scalar units and tensor cores. [`Flops::of`] and
+        /// operations by type, on scalar units and tensor cores. [`Flops::from_range`] and
         /// [`MemoryLevel::bytes`] sum them. 7 passes on GH100.
         Roofline = "roofline",
         /// Time and DRAM bytes: the roofline's lower half, in one pass.
@@ -81,7 +81,7 @@ const L1: &str = "l1tex__t_bytes.sum";
 /// Metrics of one meaning, under the names of several chips: the first row that a chip has applies.
 type Alternatives = Vec<Vec<&'static str>>;
 
-fn one(metric: &'static str) -> Alternatives {
+fn single(metric: &'static str) -> Alternatives {
     vec![vec![metric]]
 }
 
@@ -102,11 +102,11 @@ impl Set {
     /// The metrics, by their first names.
     #[must_use]
     pub fn metrics(self) -> Vec<&'static str> {
-        self.on(|_| true).0
+        self.split(|_| true).0
     }
 
     /// The metrics that a chip has, and those that it lacks.
-    pub(super) fn on(
+    pub(super) fn split(
         self,
         mut has: impl FnMut(&'static str) -> bool,
     ) -> (Vec<&'static str>, Vec<&'static str>) {
@@ -122,24 +122,24 @@ impl Set {
     }
 
     fn parts(self) -> Vec<Alternatives> {
-        let ones = |metrics: &[&'static str]| metrics.iter().map(|metric| one(metric)).collect();
+        let ones = |metrics: &[&'static str]| metrics.iter().map(|metric| single(metric)).collect();
         let tensor = || TENSOR.into_iter().map(several);
         let dram = || DRAM.into_iter().map(several);
         match self {
             Self::Roofline => {
-                let mut parts = vec![one(TIME)];
+                let mut parts = vec![single(TIME)];
                 parts.extend(dram());
-                parts.extend([L2, L1].map(one));
-                parts.extend(MemoryLevel::ALL.iter().flat_map(|level| level.ceiling().map(one)));
-                parts.extend(SCALAR.map(one));
+                parts.extend([L2, L1].map(single));
+                parts.extend(MemoryLevel::ALL.iter().flat_map(|level| level.ceiling().map(single)));
+                parts.extend(SCALAR.map(single));
                 parts.extend(tensor());
                 parts
             }
-            Self::Dram => [one(TIME)].into_iter().chain(dram()).collect(),
+            Self::Dram => [single(TIME)].into_iter().chain(dram()).collect(),
             Self::ScalarFlops => ones(&SCALAR),
             Self::Tensor => {
                 let busy = [TIME, TENSOR_ACTIVE, TENSOR_INSTRUCTIONS];
-                busy.map(one).into_iter().chain(tensor()).collect()
+                busy.map(single).into_iter().chain(tensor()).collect()
             }
             Self::SpeedOfLight => ones(&[
                 TIME,
@@ -274,7 +274,7 @@ pub struct Flops {
 impl Flops {
     /// The operations of a range.
     #[must_use]
-    pub fn of(range: &RangeValues<'_>) -> Self {
+    pub fn from_range(range: &RangeValues<'_>) -> Self {
         let scalar = |first: usize| {
             let [add, mul, fma] = [first, first + 1, first + 2].map(|at| range.value(SCALAR[at]));
             Some(add? + mul? + 2.0 * fma?)

@@ -93,7 +93,7 @@ pub(super) fn record(work: &Work, correlation: u32, times: (u64, u64), node: Opt
             state.forgotten -= 1;
             return;
         }
-        state.timestamps.of(times)
+        state.timestamps.apply(times)
     };
     if let Some(record) = work.record(version(), correlation, times, node) {
         buffers::write(&record);
@@ -223,7 +223,7 @@ impl FakeCall {
     }
 
     /// The driver call that submits this work.
-    pub(super) fn of(work: &Work, correlation: u32) -> Self {
+    pub(super) fn submitting(work: &Work, correlation: u32) -> Self {
         Self { symbol: work.name(), ..Self::capturing(work, correlation) }
     }
 
@@ -309,7 +309,7 @@ impl FakeCall {
 
 /// Runs the whole call that submits this work.
 pub(super) fn submit(work: &Work) {
-    FakeCall::of(work, next_correlation())
+    FakeCall::submitting(work, next_correlation())
         .returning(0, |correlation| _ = execute(work, correlation, None));
 }
 

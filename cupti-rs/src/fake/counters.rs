@@ -243,7 +243,7 @@ impl FakeHost for Fake {
         // SAFETY: the name ends in a NUL.
         let number = added.number(unsafe { CStr::from_ptr(params.metric_name) });
         number.ok_or(CuptiResult::INVALID_METRIC_NAME)?;
-        params.description = c"what the fake was told to count".as_ptr();
+        params.description = c"a counter of the fake".as_ptr();
         params.hw_unit = c"fake".as_ptr();
         params.dim_unit = c"event".as_ptr();
         Ok(())

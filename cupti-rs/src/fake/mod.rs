@@ -163,14 +163,14 @@ impl Fake {
             }
         };
         arrive(Arrival::BeforeCall);
-        FakeCall::of(work, correlation).returning(0, |_| arrive(Arrival::WithinCall));
+        FakeCall::submitting(work, correlation).returning(0, |_| arrive(Arrival::WithinCall));
         arrive(Arrival::AfterCall);
         correlation
     }
 
     /// As [`launch`](Self::launch), with `within` run before the call returns.
     pub fn launch_around(&self, work: &Work, within: impl FnOnce()) -> u32 {
-        FakeCall::of(work, calls::next_correlation()).returning(0, |correlation| {
+        FakeCall::submitting(work, calls::next_correlation()).returning(0, |correlation| {
             calls::execute(work, correlation, None);
             within();
         })
@@ -192,7 +192,9 @@ impl Fake {
     fn through_runtime(&self, function: &str, work: &Work, within: impl FnOnce(u32)) -> u32 {
         let id = RuntimeFunction::by_name(function).map_or(0, |function| function.0);
         let outer = FakeCall::new(DOMAIN_RUNTIME_API, id, calls::next_correlation());
-        outer.returning(0, |correlation| _ = FakeCall::of(work, correlation).returning(0, within))
+        outer.returning(0, |correlation| {
+            _ = FakeCall::submitting(work, correlation).returning(0, within)
+        })
     }
 
     /// Replaces CUPTI by an unused one of this version. Not allowed while a collection runs.

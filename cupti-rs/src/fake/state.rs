@@ -32,7 +32,7 @@ pub(super) enum Timestamps {
 
 impl Timestamps {
     /// The start and the end in the record of an operation with these real times.
-    pub(super) fn of(self, (start, end): (u64, u64)) -> (u64, u64) {
+    pub(super) fn apply(self, (start, end): (u64, u64)) -> (u64, u64) {
         match self {
             Self::Right => (start, end),
             Self::Lost => (0, 0),

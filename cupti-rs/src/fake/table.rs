@@ -56,15 +56,15 @@ pub(super) fn fresh(holder: Option<String>, clock_offset: i64, version: Version)
 
 pub(super) fn table() -> Api {
     let release = version().cuda_release();
-    let all = Api::of::<Fake>(|| Ok(counters::CONTEXTS));
+    let all = Api::with_fake::<Fake>(|| Ok(counters::CONTEXTS));
     Api {
         subscribe_v2: all.subscribe_v2.filter(|_| release >= (13, 0)),
         get_graph_exec_id: all.get_graph_exec_id.filter(|_| release >= (12, 3)),
         enable_driver_api: all.enable_driver_api.filter(|_| release >= (12, 5)),
         enable_runtime_api: all.enable_runtime_api.filter(|_| release >= (12, 5)),
-        host: (release >= (12, 6)).then(HostApi::of::<Fake>),
-        range: (release >= (12, 6)).then(RangeApi::of::<Fake>),
-        sampling: (release >= (12, 6)).then(SamplingApi::of::<Fake>),
+        host: (release >= (12, 6)).then(HostApi::with_fake::<Fake>),
+        range: (release >= (12, 6)).then(RangeApi::with_fake::<Fake>),
+        sampling: (release >= (12, 6)).then(SamplingApi::with_fake::<Fake>),
         hw_trace: release >= (12, 8),
         records_v2: release >= (13, 2),
         multiple_subscribers: release >= (13, 3),

@@ -100,7 +100,7 @@ impl GreenContext<'_> {
     fn fields(
         &self,
     ) -> Option<Fields<'_, green_context::Layout, { oldest(green_context::STRIDES) }>> {
-        Fields::of(self.raw)
+        Fields::from_raw(self.raw)
     }
 
     /// The logical numbers of the texture processing clusters, ascending (`logicalTpcMask`).

@@ -35,7 +35,7 @@ pub(super) struct Fields<'a, F, const N: usize> {
 impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
     /// Returns `None` if the record is shorter than in any library.
     #[inline(always)]
-    pub(super) fn of(raw: Raw<'a>) -> Option<Self> {
+    pub(super) fn from_raw(raw: Raw<'a>) -> Option<Self> {
         Some(Self { known: raw.bytes.first_chunk()?, raw, family: std::marker::PhantomData })
     }
 
@@ -138,7 +138,7 @@ macro_rules! record {
                 let $fields = $crate::record::fields::Fields::<
                     Layout,
                     { $crate::record::fields::oldest(STRIDES) },
-                >::of($raw)?;
+                >::from_raw($raw)?;
                 Some(Self { $($field: $value,)+ $($private: $private_value,)? })
             }
         }

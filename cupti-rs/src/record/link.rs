@@ -79,7 +79,7 @@ enum Ports<'a> {
 macro_rules! both_layouts {
     ($raw:ident, $family:ident) => {{
         use $family::*;
-        let f = Fields::<Layout, { oldest(STRIDES) }>::of($raw)?;
+        let f = Fields::<Layout, { oldest(STRIDES) }>::from_raw($raw)?;
         let end = |kind, uuid, index, domain| {
             LinkEnd::new(f.get(kind), f.get(uuid), f.get(index), f.get(domain))
         };
@@ -112,7 +112,7 @@ impl<'a> NvLink<'a> {
     }
 
     fn decode_5(raw: Raw<'a>) -> Option<Self> {
-        let f = Fields::<nvlink5::Layout, { oldest(nvlink5::STRIDES) }>::of(raw)?;
+        let f = Fields::<nvlink5::Layout, { oldest(nvlink5::STRIDES) }>::from_raw(raw)?;
         let ports = |field: Field<_, Owned>| Ports::There(DataKey::new(f.get(field).0));
         Some(Self {
             ports: [ports(nvlink5::PORT_DEV0), ports(nvlink5::PORT_DEV1)],
@@ -205,7 +205,7 @@ impl Pcie<'_> {
     /// CUDA ordinals of the devices whose memory a GPU can reach (`peerDev`).
     pub fn peers(&self) -> impl Iterator<Item = u32> + use<> {
         let is_gpu = matches!(self.node, PcieNode::Gpu { .. });
-        let fields = Fields::<pcie::Layout, { oldest(pcie::STRIDES) }>::of(self.raw);
+        let fields = Fields::<pcie::Layout, { oldest(pcie::STRIDES) }>::from_raw(self.raw);
         let peers = fields.filter(|_| is_gpu).map(|f| f.get(pcie::ATTR_GPU_ATTR_PEER_DEV));
         // Unused entries hold -1.
         peers.into_iter().flatten().filter(|&peer| peer <= i32::MAX as u32)

@@ -252,7 +252,7 @@ words! {
     /// The cause of a migration (`CUpti_ActivityUnifiedMemoryMigrationCause`).
     MigrationCause(u32) {
         UNKNOWN = 0 "not known",
-        USER = 1 "asked for",
+        USER = 1 "requested",
         COHERENCE = 2 "coherence",
         PREFETCH = 3 "prefetch",
         EVICTION = 4 "eviction",

@@ -155,7 +155,7 @@ pub struct Memcpy {
 macro_rules! copy {
     ($raw:ident, $f:ident of $family:ident { $($field:ident: $value:expr,)+ }) => {{
         use crate::sys::generated::$family::*;
-        let $f = Fields::<Layout, { oldest(STRIDES) }>::of($raw)?;
+        let $f = Fields::<Layout, { oldest(STRIDES) }>::from_raw($raw)?;
         Some(Memcpy {
             kind: CopyKind::from_raw($f.get(COPY_KIND)),
             source: MemoryKind($f.get(SRC_KIND)),

@@ -95,7 +95,7 @@ macro_rules! api {
             pub(crate) const SYMBOLS: [&str; 31] = [$($symbol,)* $($osymbol),*];
 
             /// The table of a fake, without groups.
-            pub(crate) fn of<F: FakeApi>(contexts: fn() -> Result<Contexts, Error>) -> Self {
+            pub(crate) fn with_fake<F: FakeApi>(contexts: fn() -> Result<Contexts, Error>) -> Self {
                 Self {
                     $($name: {
                         unsafe extern "C" fn function<F: FakeApi>($($arg: $type),*) -> CuptiResult {

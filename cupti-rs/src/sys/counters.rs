@@ -67,7 +67,7 @@ macro_rules! group {
         #[cfg(feature = "fake")]
         impl $group {
             /// The functions of a fake.
-            pub(crate) const fn of<F: $fake>() -> Self {
+            pub(crate) const fn with_fake<F: $fake>() -> Self {
                 Self {
                     $($name: {
                         unsafe extern "C" fn function<F: $fake>(params: *mut $params) -> CuptiResult {

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_that_a_fork_left_behind_says_what_to_do() {
+    fn driver_unusable_after_fork_gives_advice() {
         let text = check("cuInit", 3).unwrap_err().to_string();
         assert!(
             text.contains("cuInit") && text.contains("forked") && text.contains("exec"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_module_tells_its_version() {
+    fn kernel_module_reports_its_version() {
         let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (x@y)";
         assert_eq!(release_in(open).as_deref(), Some("580.159.04"));
         assert_eq!(release_in("NVRM version: none"), None);

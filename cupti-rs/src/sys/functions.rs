@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_the_profiler_switch_are_those_of_the_facts() {
+    fn ids_of_the_profiler_switch_match_the_header_facts() {
         let driver = [DRIVER_PROFILER_START, DRIVER_PROFILER_STOP];
         let names = driver.map(|id| unversioned(DRIVER_FUNCTIONS[id as usize]));
         assert_eq!(names, ["cuProfilerStart", "cuProfilerStop"]);

@@ -81,7 +81,7 @@ impl HostObject {
 
     /// The metrics of a type, without roll-ups.
     pub(crate) fn base_metrics(&self, metric_type: u32) -> Result<Vec<String>, Error> {
-        let mut params = HostGetBaseMetrics::of(self.object);
+        let mut params = HostGetBaseMetrics::with_object(self.object);
         params.metric_type = metric_type;
         let _turn = ONE_AT_A_TIME.lock();
         // SAFETY: the block has the size it states and names this live object.
@@ -92,7 +92,7 @@ impl HostObject {
 
     /// The possible suffixes of a metric's name.
     pub(crate) fn sub_metrics(&self, metric_type: u32, name: &CStr) -> Result<Vec<String>, Error> {
-        let mut params = HostGetSubMetrics::of(self.object);
+        let mut params = HostGetSubMetrics::with_object(self.object);
         params.metric_type = metric_type;
         params.metric_name = name.as_ptr();
         let _turn = ONE_AT_A_TIME.lock();
@@ -106,7 +106,7 @@ impl HostObject {
 
     /// Returns `None` if the chip has no such metric.
     pub(crate) fn properties(&self, name: &CStr) -> Result<Option<Properties>, Error> {
-        let mut params = HostGetMetricProperties::of(self.object);
+        let mut params = HostGetMetricProperties::with_object(self.object);
         params.metric_name = name.as_ptr();
         let _turn = ONE_AT_A_TIME.lock();
         // SAFETY: the block has the size it states and names this live object; the name lives
@@ -132,7 +132,7 @@ impl HostObject {
     /// Adds metrics to the next image.
     pub(crate) fn add_metrics(&self, names: &[CString]) -> Result<(), Error> {
         let mut pointers = pointers(names);
-        let mut params = HostConfigAddMetrics::of(self.object);
+        let mut params = HostConfigAddMetrics::with_object(self.object);
         params.metric_names = pointers.as_mut_ptr();
         params.num_metrics = pointers.len();
         let _turn = ONE_AT_A_TIME.lock();
@@ -143,12 +143,12 @@ impl HostObject {
 
     /// Returns the image that configures the hardware to count the added metrics.
     pub(crate) fn config_image(&self) -> Result<Vec<u8>, Error> {
-        let mut size = HostGetConfigImageSize::of(self.object);
+        let mut size = HostGetConfigImageSize::with_object(self.object);
         let _turn = ONE_AT_A_TIME.lock();
         // SAFETY: the block has the size it states and names this live object.
         unsafe { self.api.image_size(&mut size) }?;
         let mut image = vec![0; size.config_image_size];
-        let mut params = HostGetConfigImage::of(self.object);
+        let mut params = HostGetConfigImage::with_object(self.object);
         params.config_image = image.as_mut_ptr();
         params.config_image_size = image.len();
         // SAFETY: as above; the image has the size it states.
@@ -165,7 +165,7 @@ impl HostObject {
     ) -> Result<Vec<f64>, Error> {
         let mut pointers = pointers(names);
         let mut values = vec![f64::NAN; names.len()];
-        let mut params = HostEvaluateToGpuValues::of(self.object);
+        let mut params = HostEvaluateToGpuValues::with_object(self.object);
         params.counter_data_image = data.as_ptr();
         params.counter_data_image_size = data.len();
         params.range_index = index;
@@ -188,7 +188,7 @@ impl Drop for HostObject {
         if forked::is_child() {
             return;
         }
-        let mut params = HostDeinitialize::of(self.object);
+        let mut params = HostDeinitialize::with_object(self.object);
         let _turn = ONE_AT_A_TIME.lock();
         // SAFETY: the block has the size it states and names this object, which is used no more.
         let _ = unsafe { self.api.deinitialize(&mut params) };

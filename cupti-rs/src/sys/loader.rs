@@ -45,7 +45,7 @@ pub(super) unsafe fn open_file(path: &Path) -> Result<Found, Error> {
 /// it requires `unsafe` ([`env::set_var`]). A file with CUPTI's name in a folder of CUDA's, or for
 /// the dynamic linker, counts as CUPTI.
 pub(crate) fn open(cuda_major: u32) -> Result<Found, Error> {
-    if let Some(path) = told(env::var_os(PATH_VARIABLE)) {
+    if let Some(path) = non_empty_path(env::var_os(PATH_VARIABLE)) {
         // SAFETY: by setting the variable, the user states that it is a libcupti.
         return unsafe { open_file(&path) };
     }
@@ -160,7 +160,7 @@ pub(crate) fn major(file: &Path) -> Option<u32> {
 }
 
 /// Returns the path in an environment variable; an empty one counts as unset.
-fn told(value: Option<OsString>) -> Option<PathBuf> {
+fn non_empty_path(value: Option<OsString>) -> Option<PathBuf> {
     value.filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
@@ -207,7 +207,7 @@ fn near_mapped(maps: &str) -> Vec<PathBuf> {
 
 /// The folders that variables name: of Python packages, of Conda and of the toolkit.
 fn folders(variable: impl Fn(&'static str) -> Option<OsString>) -> Vec<PathBuf> {
-    let root = |name| told(variable(name));
+    let root = |name| non_empty_path(variable(name));
     let mut folders = Vec::new();
     for name in ["VIRTUAL_ENV", CONDA] {
         let Some(lib) = root(name).map(|root| root.join("lib")) else { continue };
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_library_says_so() {
+    fn file_that_is_no_library_is_an_error() {
         // SAFETY: no CUPTI, and no initialiser that does harm.
         let error = unsafe { open_file(Path::new("Cargo.toml")) }.unwrap_err();
         let text = not_found(&error);
@@ -321,17 +321,17 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_variable_says_nothing() {
+    fn empty_variable_counts_as_unset() {
         let usual = folders(|_| None);
         assert!(usual.iter().all(|folder| folder.is_absolute()), "{usual:?}");
         assert_eq!(folders(|_| Some(OsString::new())), usual);
-        assert_eq!((told(Some(OsString::new())), told(None)), (None, None));
+        assert_eq!((non_empty_path(Some(OsString::new())), non_empty_path(None)), (None, None));
         assert_eq!(
             folders(|_| Some("/usr/local/cuda".into())).len(),
             usual.len() + 1,
             "as Conda's"
         );
-        assert_eq!(told(Some("/a".into())), Some(PathBuf::from("/a")));
+        assert_eq!(non_empty_path(Some("/a".into())), Some(PathBuf::from("/a")));
     }
 
     #[test]
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_found_was_looked_for_in_folders() {
+    fn missing_library_error_lists_the_searched_folders() {
         let tried = vec![("libcupti.so.13".into(), "no such file".to_owned())];
         let folders = vec!["/usr/local/cuda/lib64".into(), "/opt/cuda/lib64".into()];
         let text = not_found(&Error::new(Kind::LibraryNotFound { tried, folders }));

@@ -88,7 +88,7 @@ impl RangeObject {
         levels: u16,
     ) -> Result<(), Error> {
         let mut pointers = pointers(names);
-        let mut size = RangeGetCounterDataSize::of(self.object);
+        let mut size = RangeGetCounterDataSize::with_object(self.object);
         size.metric_names = pointers.as_mut_ptr();
         size.num_metrics = pointers.len();
         size.max_num_of_ranges = ranges;
@@ -98,12 +98,12 @@ impl RangeObject {
         unsafe { self.api.data_size(&mut size) }?;
         self.config = config.to_vec();
         self.data = vec![0; size.counter_data_size];
-        let mut initialize = RangeCounterDataImageInitialize::of(self.object);
+        let mut initialize = RangeCounterDataImageInitialize::with_object(self.object);
         initialize.counter_data = self.data.as_mut_ptr();
         initialize.counter_data_size = self.data.len();
         // SAFETY: as above; the image has the size it states.
         unsafe { self.api.data_initialize(&mut initialize) }?;
-        let mut params = RangeSetConfig::of(self.object);
+        let mut params = RangeSetConfig::with_object(self.object);
         params.config = self.config.as_ptr();
         params.config_size = self.config.len();
         params.counter_data_image = self.data.as_mut_ptr();
@@ -121,7 +121,7 @@ impl RangeObject {
     /// Begins a pass.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
         forked::check_process()?;
-        let mut params = RangeStart::of(self.object);
+        let mut params = RangeStart::with_object(self.object);
         // SAFETY: the block has the size it states and names this live object.
         unsafe { self.api.start(&mut params) }
     }
@@ -129,7 +129,7 @@ impl RangeObject {
     /// Ends a pass.
     pub(crate) fn stop(&mut self) -> Result<Stopped, Error> {
         forked::check_process()?;
-        let mut params = RangeStop::of(self.object);
+        let mut params = RangeStop::with_object(self.object);
         // SAFETY: the block has the size it states and names this live object.
         unsafe { self.api.stop(&mut params) }?;
         Ok(Stopped {
@@ -142,7 +142,7 @@ impl RangeObject {
     /// Begins a range.
     pub(crate) fn push(&mut self, name: &CStr) -> Result<(), Error> {
         forked::check_process()?;
-        let mut params = RangePushRange::of(self.object);
+        let mut params = RangePushRange::with_object(self.object);
         params.range_name = name.as_ptr();
         // SAFETY: the block has the size it states and names this live object; the name lives
         // through the call.
@@ -152,7 +152,7 @@ impl RangeObject {
     /// Ends the innermost range.
     pub(crate) fn pop(&mut self) -> Result<(), Error> {
         forked::check_process()?;
-        let mut params = RangePopRange::of(self.object);
+        let mut params = RangePopRange::with_object(self.object);
         // SAFETY: the block has the size it states and names this live object.
         unsafe { self.api.pop(&mut params) }
     }
@@ -160,7 +160,7 @@ impl RangeObject {
     /// Reads the hardware's counts; returns the number of ranges that did not fit, and the image.
     pub(crate) fn decode(&mut self) -> Result<(usize, &[u8]), Error> {
         forked::check_process()?;
-        let mut params = RangeDecodeData::of(self.object);
+        let mut params = RangeDecodeData::with_object(self.object);
         // SAFETY: the block has the size it states and names this live object, whose image has the
         // size that was configured.
         unsafe { self.api.decode(&mut params) }?;
@@ -181,7 +181,7 @@ impl Drop for RangeObject {
         if forked::is_child() {
             return;
         }
-        let mut params = RangeDisable::of(self.object);
+        let mut params = RangeDisable::with_object(self.object);
         // SAFETY: the block has the size it states and names this object, which is not used again.
         let _ = unsafe { self.api.disable(&mut params) };
     }

@@ -329,7 +329,7 @@ mod tests {
     use super::is_variant;
 
     #[test]
-    fn a_name_stands_for_its_versions_and_variants() {
+    fn name_covers_its_versions_and_variants() {
         for known in ["cuMemAlloc", "cuMemAlloc_v2", "cuMemAlloc_v2_ptsz", "cuMemAlloc_ptds"] {
             assert!(is_variant(known, "cuMemAlloc"), "{known}");
         }

@@ -59,7 +59,7 @@ impl SamplingObject {
         samples: u32,
     ) -> Result<(), Error> {
         self.config = config.to_vec();
-        let mut params = SamplingSetConfig::of(self.object);
+        let mut params = SamplingSetConfig::with_object(self.object);
         params.config = self.config.as_ptr();
         params.config_size = self.config.len();
         params.hardware_buffer_size = hardware_buffer;
@@ -70,7 +70,7 @@ impl SamplingObject {
         // long as that.
         unsafe { self.api.set_config(&mut params) }?;
         let mut pointers = pointers(names);
-        let mut size = SamplingGetCounterDataSize::of(self.object);
+        let mut size = SamplingGetCounterDataSize::with_object(self.object);
         size.metric_names = pointers.as_mut_ptr();
         size.num_metrics = pointers.len();
         size.max_samples = samples;
@@ -82,7 +82,7 @@ impl SamplingObject {
 
     /// Prepares the image for a decoding.
     pub(crate) fn empty(&mut self) -> Result<(), Error> {
-        let mut params = SamplingCounterDataImageInitialize::of(self.object);
+        let mut params = SamplingCounterDataImageInitialize::with_object(self.object);
         params.counter_data = self.data.as_mut_ptr();
         params.counter_data_size = self.data.len();
         // SAFETY: the block has the size it states and names this live object; the image has the
@@ -92,21 +92,21 @@ impl SamplingObject {
 
     /// Starts sampling.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
-        let mut params = SamplingStart::of(self.object);
+        let mut params = SamplingStart::with_object(self.object);
         // SAFETY: the block has the size it states and names this live object.
         unsafe { self.api.start(&mut params) }
     }
 
     /// Stops sampling. Remaining samples can still be decoded.
     pub(crate) fn stop(&mut self) -> Result<(), Error> {
-        let mut params = SamplingStop::of(self.object);
+        let mut params = SamplingStop::with_object(self.object);
         // SAFETY: the block has the size it states and names this live object.
         unsafe { self.api.stop(&mut params) }
     }
 
     /// Decodes the hardware's samples, as far as the image has room.
     pub(crate) fn decode(&mut self) -> Result<Decoded, Error> {
-        let mut params = SamplingDecodeData::of(self.object);
+        let mut params = SamplingDecodeData::with_object(self.object);
         params.counter_data_image = self.data.as_mut_ptr();
         params.counter_data_image_size = self.data.len();
         // SAFETY: the block has the size it states and names this live object; the image has the
@@ -126,7 +126,7 @@ impl SamplingObject {
 
     /// The begin and the end of a sample of the image, in CUPTI's time.
     pub(crate) fn times(&mut self, index: usize) -> Result<(u64, u64), Error> {
-        let mut params = SamplingCounterDataGetSampleInfo::of(self.object);
+        let mut params = SamplingCounterDataGetSampleInfo::with_object(self.object);
         params.counter_data_image = self.data.as_mut_ptr();
         params.counter_data_image_size = self.data.len();
         params.sample_index = index;
@@ -148,7 +148,7 @@ impl Drop for SamplingObject {
         if forked::is_child() {
             return;
         }
-        let mut params = SamplingDisable::of(self.object);
+        let mut params = SamplingDisable::with_object(self.object);
         // SAFETY: the block has the size it states and names this object, which is not used again.
         let _ = unsafe { self.api.disable(&mut params) };
     }

@@ -32,7 +32,7 @@ fn a_batch_keeps_its_budgets() {
 
 /// Times of a recording stay what they were; of a live run these would need more room.
 #[test]
-fn a_batch_takes_no_longer_than_it_may() {
+fn batch_time_is_within_its_budget() {
     expect(&recorded())
         .range("batch")
         .gpu_time_of(Statistic::Median, at_most(Duration::from_micros(80)))
@@ -43,7 +43,7 @@ fn a_batch_takes_no_longer_than_it_may() {
 
 /// What a broken budget looks like: which ranges, which kernels and calls, what would pass, and the report.
 #[test]
-fn a_budget_that_is_too_tight_says_what_breaks_it() {
+fn exceeded_budget_names_its_cause() {
     let violations = expect(&recorded())
         .range("forward")
         .kernels(at_most(80))
@@ -67,6 +67,6 @@ fn a_broken_budget_fails_its_test() {
 
 /// Names and counts, no times: what the run does is reviewed like code.
 #[test]
-fn what_the_run_does_is_what_it_did() {
+fn counts_of_a_run_match_its_snapshot() {
     assert_snapshot(&recorded().counts(), "counts.txt");
 }

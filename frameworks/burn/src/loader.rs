@@ -27,7 +27,7 @@ impl<O, I: DataLoaderIterator<O> + ?Sized> DataLoaderIterator<O> for Ranged<Box<
 /// ```
 impl<B: Backend, O: 'static> DataLoader<B, O> for Ranged<Arc<dyn DataLoader<B, O>>> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        Box::new(self.with(self.deref().iter()))
+        Box::new(self.with_inner(self.deref().iter()))
     }
 
     fn num_items(&self) -> usize {
@@ -35,10 +35,10 @@ impl<B: Backend, O: 'static> DataLoader<B, O> for Ranged<Arc<dyn DataLoader<B, O
     }
 
     fn to_device(&self, device: &B::Device) -> Arc<dyn DataLoader<B, O>> {
-        Arc::new(self.with(self.deref().to_device(device)))
+        Arc::new(self.with_inner(self.deref().to_device(device)))
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B, O>> {
-        Arc::new(self.with(self.deref().slice(start, end)))
+        Arc::new(self.with_inner(self.deref().slice(start, end)))
     }
 }

@@ -71,7 +71,7 @@ impl<T> Ranged<T> {
         self.run(|module| Forward::forward(module, input))
     }
 
-    pub(crate) fn with<U>(&self, inner: U) -> Ranged<U> {
+    pub(crate) fn with_inner<U>(&self, inner: U) -> Ranged<U> {
         Ranged { name: self.name.clone(), inner }
     }
 
@@ -130,7 +130,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> AutodiffModule<B> for Ranged<M> {
     type InnerModule = Ranged<M::InnerModule>;
 
     fn valid(&self) -> Self::InnerModule {
-        self.with(self.inner.valid())
+        self.with_inner(self.inner.valid())
     }
 
     fn from_inner(module: Self::InnerModule) -> Self {

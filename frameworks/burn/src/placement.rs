@@ -47,12 +47,12 @@ impl Kernel {
         NAME.with_borrow_mut(|name| {
             name.clear();
             attributes.record(&mut Name(name));
-            Self::of(name)
+            Self::from_type_name(name)
         })
     }
 
     /// The kernel of a type's path, with its parameters.
-    fn of(name: &str) -> Self {
+    fn from_type_name(name: &str) -> Self {
         let path = name.split('<').next().unwrap_or_default();
         let is = |part: &str| path.contains(part);
         if name.contains("FusedMatmul") {
@@ -146,7 +146,7 @@ impl Unit {
     }
 
     /// An operation that is not fused.
-    pub(crate) fn of(operation: &OperationIr) -> Self {
+    pub(crate) fn from_operation(operation: &OperationIr) -> Self {
         use {
             BaseOperationIr as Base, FloatOperationIr as Float, ModuleOperationIr as Module,
             NumericOperationIr as Numeric,
@@ -222,8 +222,8 @@ impl Unit {
     /// Whether the fallback of this block launches the operation apart from the rest.
     pub(crate) fn is_main(self, operation: &OperationIr) -> bool {
         match self {
-            Self::FusedMatmul => Self::of(operation) == Self::Several(Kernel::Matmul),
-            Self::FusedReduce => Self::of(operation) == Self::Several(Kernel::Reduce),
+            Self::FusedMatmul => Self::from_operation(operation) == Self::Several(Kernel::Matmul),
+            Self::FusedReduce => Self::from_operation(operation) == Self::Several(Kernel::Reduce),
             _ => false,
         }
     }
@@ -447,7 +447,7 @@ mod tests {
             ),
         ];
         for (name, kernel) in names {
-            assert_eq!(Kernel::of(name), kernel, "{name}");
+            assert_eq!(Kernel::from_type_name(name), kernel, "{name}");
         }
     }
 }

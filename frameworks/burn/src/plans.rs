@@ -52,7 +52,7 @@ struct Operations {
 
 impl Operations {
     /// The ranges of the operations in a kernel of the unit.
-    fn of(&self, unit: Unit, kernel: Kernel, is_after_main: bool) -> &[Context] {
+    fn contexts_of(&self, unit: Unit, kernel: Kernel, is_after_main: bool) -> &[Context] {
         let Some(main) = self.main else { return &self.contexts };
         match unit.part(kernel) {
             Part::All => &self.contexts,
@@ -187,7 +187,7 @@ impl Plan {
                 }
                 BlockKind::Unfused => {
                     for (operation, context) in with_output {
-                        units.push(Unit::of(operation));
+                        units.push(Unit::from_operation(operation));
                         of_units.push(Operations { contexts: vec![context], main: None });
                     }
                 }
@@ -202,7 +202,9 @@ impl Plan {
         for place in placed {
             let mut contexts = Vec::new();
             let unit = self.placement.units()[place.unit];
-            for context in self.operations[place.unit].of(unit, kernel, place.is_after_main) {
+            for context in
+                self.operations[place.unit].contexts_of(unit, kernel, place.is_after_main)
+            {
                 if !contexts.contains(context) {
                     contexts.push(*context);
                 }

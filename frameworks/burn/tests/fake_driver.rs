@@ -189,8 +189,8 @@ fn fused_kernels_carry_the_ranges_of_their_operations() {
 }
 
 #[test]
-fn profiler_changes_nothing_of_what_is_fused() {
-    const TEST: &str = "profiler_changes_nothing_of_what_is_fused";
+fn profiler_leaves_fusion_unchanged() {
+    const TEST: &str = "profiler_leaves_fusion_unchanged";
     let names = |variant: &str| {
         let out = alone_with(TEST, &[("VARIANT", variant)])?;
         Some(

@@ -15,8 +15,8 @@
 //! # }
 //! ```
 //!
-//! Candle launches on the calling thread, so that is all. The layers of a model are told apart by number. Fields of spans are
-//! fields of ranges. A report without modules says why: the spans are older than the profiler, or a filter is in the way.
+//! Candle launches on the calling thread, so that is all. The layers of a model are distinguished by number. Fields of spans are
+//! fields of ranges. A report without modules gives the reason: the spans are older than the profiler, or a filter is in the way.
 //!
 //! A program that has a subscriber of its own adds [`layer`] to it. Modules without spans, as those of `candle_nn`, get a range
 //! from [`InRange::in_range`]:

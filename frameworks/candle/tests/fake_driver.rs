@@ -29,8 +29,8 @@ fn kernels(profile: &Profile, path: &str) -> u64 {
 }
 
 #[test]
-fn modules_of_a_bert_are_ranges_and_its_layers_are_told_apart() {
-    if !alone("modules_of_a_bert_are_ranges_and_its_layers_are_told_apart") {
+fn modules_of_a_bert_are_ranges_with_numbered_layers() {
+    if !alone("modules_of_a_bert_are_ranges_with_numbered_layers") {
         return;
     }
     let profiler = gpu_profiler_candle::start().unwrap();

@@ -1,6 +1,6 @@
 //! Two GPUs or more add their gradients by NCCL: a thread and a rank for each GPU, in one process.
 //!
-//! The program knows nothing of the profiler but its ranges. `gpuprof run` records it, and `gpuprof ranks` tells who waited for whom:
+//! The program knows nothing of the profiler but its ranges. `gpuprof run` records it, and `gpuprof ranks` reports which rank waited for which:
 //!
 //! ```sh
 //! cargo build -p gpu-profiler-cudarc --example all_reduce

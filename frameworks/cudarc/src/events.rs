@@ -77,7 +77,7 @@ pub struct EventRow {
     pub max: Duration,
 }
 
-/// Ranges timed by CUDA events. `{}` prints a table that says so. Made by [`EventTimer::finish`].
+/// Ranges timed by CUDA events. `{}` prints a table with this origin. Made by [`EventTimer::finish`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EventReport {

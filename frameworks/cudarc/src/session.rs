@@ -12,7 +12,7 @@ use crate::events::{EventRange, EventReport, EventTimer};
 /// A session of the profiler, or an [`EventTimer`] of a stream where CUPTI is not to be had: no library, not permitted, or
 /// held by another tool.
 ///
-/// The report says which it is. Only the stream's own ranges of [`range`](Self::range) are timed by events; a session has all
+/// The report states the source. Only the stream's own ranges of [`range`](Self::range) are timed by events; a session has all
 /// ranges and streams of the process.
 #[derive(Debug)]
 pub struct StreamSession(Method);
@@ -23,7 +23,7 @@ enum Method {
     Events(EventTimer, String),
 }
 
-/// What a [`StreamSession`] has recorded. `{}` prints the profile, or a table that says that it is of events.
+/// What a [`StreamSession`] has recorded. `{}` prints the profile, or a table marked as timed by events.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StreamReport {

@@ -114,8 +114,8 @@ fn queries_select_the_work_of_a_stream_by_its_own_type() {
 }
 
 #[test]
-fn default_stream_of_a_thread_is_that_of_the_thread_that_asks() {
-    if !on_driver("default_stream_of_a_thread_is_that_of_the_thread_that_asks") {
+fn default_stream_depends_on_the_calling_thread() {
+    if !on_driver("default_stream_depends_on_the_calling_thread") {
         return;
     }
     let context = CudaContext::new(0).unwrap();
@@ -183,8 +183,8 @@ fn captured_graphs_keep_the_ranges_of_their_nodes_and_of_their_launches() {
 }
 
 #[test]
-fn captures_that_fail_leave_the_stream_as_it_was() {
-    if !on_driver("captures_that_fail_leave_the_stream_as_it_was") {
+fn failed_captures_leave_the_stream_unchanged() {
+    if !on_driver("failed_captures_leave_the_stream_unchanged") {
         return;
     }
     let mut program = Program::new();
@@ -246,8 +246,8 @@ fn events_time_ranges_by_path() {
 }
 
 #[test]
-fn session_is_a_profile_where_cupti_is_and_says_so_where_it_is_not() {
-    const TEST: &str = "session_is_a_profile_where_cupti_is_and_says_so_where_it_is_not";
+fn session_without_cupti_is_an_error_with_a_reason() {
+    const TEST: &str = "session_without_cupti_is_an_error_with_a_reason";
     if !on_driver(TEST) {
         return;
     }
@@ -338,8 +338,8 @@ fn sessions_overlap_and_devices_are_apart() {
 }
 
 #[test]
-fn program_without_a_driver_is_told_so_and_not_ended() {
-    const TEST: &str = "program_without_a_driver_is_told_so_and_not_ended";
+fn program_without_a_driver_gets_an_error() {
+    const TEST: &str = "program_without_a_driver_gets_an_error";
     let hidden = Hidden::new(DRIVER);
     // The fake's driver and its CUPTI are one file.
     let path = if is_on_gpu() { hidden.path() } else { String::new() };

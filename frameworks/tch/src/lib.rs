@@ -37,11 +37,11 @@
 //! tells which of them a kernel is of.
 //!
 //! # Streams and devices
-//! tch has no type for streams: all work of a thread goes to the device's default stream. Devices are told apart by
+//! tch has no type for streams: all work of a thread goes to the device's default stream. Devices are distinguished by
 //! [`Query::device`](profiler_core::query::Query::device).
 //!
 //! # CUDA
-//! A program that is linked with PyTorch's CUDA build loads `libtorch_cuda.so` only if the linker is told to keep it, since no
+//! A program that is linked with PyTorch's CUDA build loads `libtorch_cuda.so` only if the linker is made to keep it, since no
 //! symbol of it is used; without it `tch::Cuda::is_available()` is false. The linker keeps it with
 //! `RUSTFLAGS="-C link-arg=-Wl,--no-as-needed -C link-arg=-ltorch_cuda"`, or it is loaded by `LD_PRELOAD`.
 

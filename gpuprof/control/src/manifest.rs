@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn state_names_are_those_of_the_manifests() {
+    fn state_names_match_the_manifests() {
         let states = [
             State::Waiting,
             State::Recording,

@@ -234,7 +234,7 @@ impl Options {
         }
         self.check_modes()?;
         if let Some(source) = self.host_samples.filter(|_| self.stacks.is_none()) {
-            let why = "samples are of the gaps whose ends have stacks: give stacks, too";
+            let why = "host samples need stacks: add stacks";
             return Err(option("host-samples", &source.to_string(), why));
         }
         match (self.stop, &self.start) {
@@ -269,12 +269,12 @@ impl Options {
         if let Some(part) = self.keep_last {
             let is_whole = matches!(self.start, Start::Now | Start::Wait | Start::After(_));
             if self.always_on.is_some() || is_stopped || !is_whole {
-                let why = "the last part is that of the whole run: leave out always-on, stop \
+                let why = "the last part covers the whole run: leave out always-on, stop \
                            and starts by ranges or calls";
                 return Err(option("keep-last", &part.to_string(), why));
             }
         } else if !self.triggers.is_empty() {
-            let why = "there is no last part to be written: give keep-last";
+            let why = "triggers write the last part: add keep-last";
             return Err(option("trigger", &self.triggers.to_string(), why));
         }
         if let Err(why) = self.triggers.check() {
@@ -457,10 +457,10 @@ mod tests {
             ("always-on=NaN%", "from 0% to 100%"),
             ("stacks=20us", "not a number of seconds"),
             ("host-samples=signals", "give perf or timers"),
-            ("host-samples=perf", "give stacks, too"),
+            ("host-samples=perf", "add stacks"),
             ("log=stdout", "the one known value is stderr"),
             ("keep-last=10s", "give seconds=SECONDS"),
-            ("trigger=slow=1:a", "give keep-last"),
+            ("trigger=slow=1:a", "add keep-last"),
             ("trigger=panic", "give error or slow=SECONDS:NAME"),
             ("graphs=some", "the one known value is whole"),
             ("rate=0.1", "give always-on=BUDGET, too"),

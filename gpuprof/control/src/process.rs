@@ -31,7 +31,7 @@ impl ProcessId {
     /// # Errors
     /// `/proc/self/stat` cannot be read.
     pub fn current() -> Result<Self, Error> {
-        Self::of(std::process::id())
+        Self::from_pid(std::process::id())
     }
 
     /// The identity of the live process with this pid.
@@ -39,7 +39,7 @@ impl ProcessId {
     /// # Errors
     /// [`Error::is_gone`] if no such process exists or it is a zombie. Otherwise `/proc/PID/stat`
     /// cannot be read.
-    pub fn of(pid: u32) -> Result<Self, Error> {
+    pub fn from_pid(pid: u32) -> Result<Self, Error> {
         let path = format!("/proc/{pid}/stat");
         let stat = match fs::read(&path) {
             Ok(stat) => stat,
@@ -60,7 +60,7 @@ impl ProcessId {
     /// True while exactly this process is alive; false for a zombie and for another process with
     /// its pid.
     pub fn is_alive(self) -> bool {
-        Self::of(self.pid).is_ok_and(|found| found == self)
+        Self::from_pid(self.pid).is_ok_and(|found| found == self)
     }
 }
 
@@ -125,18 +125,18 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_process_is_gone_also_while_it_is_a_zombie() {
+    fn zombie_process_counts_as_ended() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let id = ProcessId::of(child.id()).unwrap();
+        let id = ProcessId::from_pid(child.id()).unwrap();
         assert!(id.is_alive());
         assert!(!ProcessId { start: id.start + 1, ..id }.is_alive());
         drop(child.stdin.take());
         while id.is_alive() {
             std::thread::yield_now();
         }
-        assert!(ProcessId::of(id.pid).unwrap_err().is_gone());
+        assert!(ProcessId::from_pid(id.pid).unwrap_err().is_gone());
         child.wait().unwrap();
-        assert!(ProcessId::of(id.pid).unwrap_err().is_gone());
+        assert!(ProcessId::from_pid(id.pid).unwrap_err().is_gone());
     }
 
     #[test]

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn manifests_round_trip_and_no_partial_file_stays() {
+    fn manifests_round_trip_without_partial_files() {
         let temporary = Temporary::new("round-trip");
         let path = temporary.0.join("run");
         let mut run = new_run();
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn links_folders_and_pipes_are_no_manifests_and_block_nobody() {
+    fn links_folders_and_pipes_are_refused_as_manifests() {
         let temporary = Temporary::new("types");
         let folder = RunFolder::open(&temporary.0).unwrap();
         let secret = temporary.0.join("secret");

@@ -80,13 +80,13 @@ pub(crate) fn start(
     range: Option<&str>,
     windows: Windows,
 ) -> Result<(), Error> {
-    let session = profiler.always_on(&of(settings))?;
+    let session = profiler.always_on(&from_settings(settings))?;
     let _ = SAMPLING.set(Sampling::new(session, range, windows));
     Ok(())
 }
 
 /// Converts the options to the settings of the session.
-fn of(settings: &Settings) -> AlwaysOn {
+fn from_settings(settings: &Settings) -> AlwaysOn {
     let Settings { budget, rate, slow, .. } = *settings;
     let all = match budget {
         Some(budget) => AlwaysOn::new().budget(budget.share()),

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn finishing_comes_first_and_is_waited_for() {
+    fn finish_runs_first_and_is_awaited() {
         let control = Control::default();
         control.plan(Task::Describe, Duration::ZERO);
         std::thread::scope(|scope| {

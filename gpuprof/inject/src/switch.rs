@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_lasts_while_anybody_wants_it() {
+    fn window_lasts_until_its_last_user_leaves() {
         let counted = Counted::default();
         let switch = Switch::new(true, Some("step"), None, &counted);
         switch.program_turns(true);

@@ -290,7 +290,7 @@ impl Live {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         output.read_line(&mut String::new()).unwrap();
-        let process = ProcessId::of(child.id()).unwrap();
+        let process = ProcessId::from_pid(child.id()).unwrap();
         let folder = (0..12_000).find_map(|_| {
             std::thread::sleep(Duration::from_millis(10));
             let folders = [Folder::open(&run.path.join("sockets/gpuprof")).ok()?];
@@ -300,7 +300,7 @@ impl Live {
     }
 
     fn ask(&self, request: Request) -> Result<(State, bool, Process), Error> {
-        let process = ProcessId::of(self.child.id())?;
+        let process = ProcessId::from_pid(self.child.id())?;
         let client = Client::find(&self.folders, process)?;
         let answer = client.ask(request, Duration::from_secs(120))?;
         Ok((answer.process.state, answer.changed, answer.process))
@@ -566,7 +566,7 @@ fn many_open_ranges_before_cuda_are_bounded() {
 }
 
 #[test]
-fn messages_go_to_standard_error_if_asked_for() {
+fn messages_go_to_standard_error_on_request() {
     let run = Run::new().option("log", "stderr").with("CUPTI_LIBRARY_PATH", "/nowhere/cupti");
     let output = run.command("init launch=axpy sync").output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -736,7 +736,7 @@ fn nonsense_of_nccl_is_counted_and_harmless() {
 }
 
 #[test]
-fn plugin_has_no_version_before_4_and_asks_for_nothing_without_a_recording() {
+fn plugin_without_a_recording_enables_nothing() {
     let outcome = Run::new().play("init communicator=3/1/0/2 launch=axpy sync");
     assert_eq!(outcome.stdout, "no plugin\n");
     let outcome = Run::new().play("communicator=5/1/0/2 unlaunched=AllReduce/1");
@@ -754,7 +754,7 @@ fn plugin_has_no_version_before_4_and_asks_for_nothing_without_a_recording() {
 /// `profiler_v4.h` and `profiler_v5.h`, as in `src/include/plugin/profiler` of NCCL.
 #[test]
 #[ignore = "needs NCCL's headers: NCCL_PROFILER_HEADERS names their folder"]
-fn layouts_are_those_of_nccls_headers() {
+fn layouts_match_nccls_headers() {
     let headers = env::var_os("NCCL_PROFILER_HEADERS").unwrap();
     let run = Run::new();
     for version in [4, 5] {
@@ -831,7 +831,7 @@ fn last_part_is_written_on_request_and_at_the_end() {
 }
 
 #[test]
-fn last_part_of_an_idle_process_stays_and_one_without_work_has_none() {
+fn last_part_of_an_idle_process_is_retained() {
     let outcome = keeping("seconds=0.2", "").play("init launch=axpy sync sleep=1500");
     let process = outcome.one(State::Finished);
     assert!(process.has_recording && process.reason.is_none(), "{process:?}");
@@ -946,7 +946,7 @@ fn calls_alone_are_recorded_where_no_window_may_open() {
 }
 
 #[test]
-fn settings_of_windows_are_those_of_the_variable() {
+fn settings_of_windows_match_the_variable() {
     let wait = |settings: &str| {
         let run = Run::new().option("start", "range=step");
         let run = run.option("always-on", settings);

@@ -12,7 +12,7 @@ from gpu import Module, OldModule
 
 
 class Calls:
-    """A stand-in for NVIDIA's package: the open ranges of each thread, and all that were opened."""
+    """A fake of NVIDIA's package: the open ranges of each thread, and all that were opened."""
 
     def __init__(self):
         self.opened, self.local = [], threading.local()

@@ -57,7 +57,7 @@ output_formats! {
     PageFormat: Text "For people", Json "For programs", Markdown "For a comment on a pull request";
     GateFormat: Text "For people", Json "For programs", Markdown "For a comment on a pull request",
         Junit "XML with a test case for each count that differs and each time",
-        Github "Annotations of GitHub Actions at the baseline, for what fails",
+        Github "Annotations of GitHub Actions at the baseline, for each failure",
         Bencher "Times as Bencher Metric Format", BenchmarkAction
         "Times for github-action-benchmark, tool customSmallerIsBetter";
     ReportFormat: Table "For people", Json "For programs",

@@ -89,7 +89,7 @@ pub(crate) enum Command {
     Open(OpenArgs),
     /// Draws GPU time by range and kernel, or idle time by cause, as a flame graph (SVG)
     Flamegraph(FlamegraphArgs),
-    /// Writes a profile for other tools, in the format that the file's extension says
+    /// Writes a profile for other tools, in the format of the file's extension
     #[command(alias = "export")]
     Convert(ConvertArgs),
     /// The reports of `nsys stats`, by nsys's names and with its columns
@@ -110,7 +110,7 @@ pub(crate) enum Command {
     CriticalPath(CriticalPathArgs),
     /// Idle times of the GPU by cause and range, and the system calls that the host waited in
     Gaps(GapsArgs),
-    /// Who waits for whom in the collectives of several ranks, stragglers, and exposed communication
+    /// Waits between ranks in collectives, stragglers, and exposed communication
     Ranks(RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
     Html(FileArgs),
@@ -147,7 +147,7 @@ pub(crate) enum Command {
     },
     /// Writes what has finished in a live process, or in all of a run, to its recording
     Snapshot {
-        /// Also print the report of what is recorded until now
+        /// Also print the report of the run until now
         #[arg(long)]
         report: bool,
         #[command(flatten)]
@@ -369,9 +369,10 @@ impl CompleteArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "gpuprof stats [OPTIONS] <NAME>... <FILE>\n       gpuprof stats [list] [FILE]",
-    after_help = "NAME may be several, also with commas between them, or `all`. As with nsys, `:base` or `:mangled` after \
-                  a name chooses the names of kernels, and `:nvtx-name` puts their range before them. Without a NAME: \
-                  the list of reports, and with a FILE how many rows each has."
+    after_help = "NAME may be several, also with commas between them, or `all`. As with nsys, \
+                  `:base` or `:mangled` after a name chooses the names of kernels, and \
+                  `:nvtx-name` puts their range before them. Without a NAME: the list of reports, \
+                  and with a FILE how many rows each has."
 )]
 pub(crate) struct StatsArgs {
     #[command(flatten)]
@@ -481,7 +482,7 @@ pub(crate) struct RanksArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit status: 0 whatever is found, unless --fail-above asks for 3; 1 if the file cannot be read."
+    after_help = "Exit status: 0 whatever is found, unless --fail-above sets 3; 1 if the file cannot be read."
 )]
 pub(crate) struct DiagnoseArgs {
     #[command(flatten)]
@@ -578,10 +579,9 @@ pub(crate) struct DiffArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Several runs of one program on one machine, all in one look. What is undecided fails, too (status 3). A \
-                  baseline is a file for version control: --update writes it, a review accepts it."
-)]
+#[command(after_help = "Several runs of one program on one machine, judged together. Undecided \
+                  quantities fail too (status 3). A baseline is a file for version control: \
+                  --update writes it, a review accepts it.")]
 pub(crate) struct GateArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs<GateFormat>,

@@ -10,7 +10,7 @@ use super::{FileArgs, FormatArgs, RooflineFormat, above_zero};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "WORK is any of flops=N, bytes=N, dtype=NAME, pipe=vector|tensor with commas between them, as in \
-                  --range 'step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16'. It is that of one range or launch."
+                  --range 'step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16'. It is the work of one range or launch."
 )]
 pub(crate) struct RooflineArgs {
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(crate) struct NamedWork {
 /// `f32=67`, `f64/tensor=67`.
 fn peak(text: &str) -> Result<Peak, String> {
     let (of, teraflops) =
-        text.split_once('=').ok_or("DTYPE[/PIPE]=TFLOPS is asked for, as f32=67")?;
+        text.split_once('=').ok_or("expected DTYPE[/PIPE]=TFLOPS, as in f32=67")?;
     let (name, units) = match of.split_once('/') {
         Some((name, units)) => (name, Some(units)),
         None => (of, None),
@@ -81,12 +81,12 @@ fn peak(text: &str) -> Result<Peak, String> {
 
 /// `step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16`. Only the pattern may contain colons.
 fn named_work(text: &str) -> Result<NamedWork, String> {
-    let (pattern, said) = text
+    let (pattern, work_text) = text
         .rsplit_once(':')
         .filter(|(pattern, _)| !pattern.is_empty())
-        .ok_or("a name, a colon and work are asked for, as step/gemm:flops=2e9,dtype=f32")?;
+        .ok_or("expected NAME:WORK, as in step/gemm:flops=2e9,dtype=f32")?;
     let mut work = Work::default();
-    for part in said.split(',') {
+    for part in work_text.split(',') {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         work = match key {
             "flops" => work.with_flops(amount(key, value)?),
@@ -101,7 +101,7 @@ fn named_work(text: &str) -> Result<NamedWork, String> {
         };
     }
     if work.flops().is_none() && work.bytes().is_none() {
-        return Err(format!("{said:?} says neither flops nor bytes"));
+        return Err(format!("{work_text:?} gives neither flops nor bytes"));
     }
     Ok(NamedWork { pattern: pattern.to_owned(), work })
 }

@@ -63,8 +63,8 @@ pub(crate) struct RunArgs {
     /// Record each launch of a CUDA graph as one interval instead of its kernels, which costs the graph nothing
     #[arg(long, conflicts_with_all = ["always_on", "start", "delay", "range", "duration"])]
     pub(crate) whole_graphs: bool,
-    /// Take the stack of a thread at each launch, copy or memset before which it launched nothing for this long, as 20us: what
-    /// the program did when the GPU ran out of work. See `gpuprof flamegraph --idle` [default: 20us]
+    /// Take the stack of a thread at each launch, copy or memset before which it launched nothing for this long, as 20us: the
+    /// code that ran when the GPU ran out of work. See `gpuprof flamegraph --idle` [default: 20us]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
           value_parser = humantime::parse_duration)]
     pub(crate) stacks: Option<Duration>,
@@ -84,7 +84,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "REPORT", num_args = 0..=1, require_equals = true,
           default_missing_value = DEFAULT_STATS)]
     pub(crate) stats: Option<String>,
-    /// Also print what `gpuprof diagnose` finds
+    /// Also print the findings of `gpuprof diagnose`
     #[arg(long)]
     pub(crate) diagnose: bool,
     /// Also write a page for a browser

@@ -9,7 +9,7 @@ use super::{FileArgs, FormatArgs, PageFormat};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit status: 0 whatever the flags are, unless --fail-on asks for 3; 1 if the file cannot be read."
+    after_help = "Exit status: 0 whatever the flags are, unless --fail-on sets 3; 1 if the file cannot be read."
 )]
 pub(crate) struct ScorecardArgs {
     #[command(flatten)]
@@ -35,13 +35,13 @@ pub(crate) struct ScorecardArgs {
 pub(crate) enum FailOn {
     /// Values far from their target
     Bad,
-    /// Also values worth a look
+    /// Also values to check
     Look,
 }
 
 /// `gpu_busy=0.95,0.7`.
 fn target(text: &str) -> Result<(ScoreKind, Target), String> {
-    let asked = || "NAME=GOOD,BAD is asked for, as gpu_busy=0.95,0.7".to_owned();
+    let asked = || "expected NAME=GOOD,BAD, as in gpu_busy=0.95,0.7".to_owned();
     let (name, values) = text.split_once('=').ok_or_else(asked)?;
     let kind = ScoreKind::named(name).ok_or_else(|| {
         let known = ScoreKind::ALL.map(ScoreKind::name).join(", ");
@@ -64,7 +64,7 @@ fn target(text: &str) -> Result<(ScoreKind, Target), String> {
     };
     match is_beyond {
         true => Err(format!(
-            "of {name} {} is better, so that what is bad cannot be beyond what is good",
+            "for {name}, {} is better, so the bad bound cannot be beyond the good one",
             if kind.more_is_better() { "more" } else { "less" }
         )),
         false => Ok((kind, target)),

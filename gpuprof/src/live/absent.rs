@@ -68,7 +68,7 @@ pub(super) fn reason(process: ProcessId) -> String {
     if let Some(found) = of(process) {
         return in_state(found);
     }
-    let parent = number_of(&status, "PPid:").and_then(|parent| ProcessId::of(parent).ok());
+    let parent = number_of(&status, "PPid:").and_then(|parent| ProcessId::from_pid(parent).ok());
     match parent.filter(|parent| of(*parent).is_some()) {
         Some(parent) => format!(
             "process {pid} is a fork of process {}: a forked child is not recorded, unless it starts a program",

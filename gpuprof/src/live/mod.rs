@@ -152,9 +152,9 @@ enum Target {
 }
 
 impl Target {
-    fn of(target: &Path, folders: &[Folder]) -> Result<Self, Failure> {
+    fn find(target: &Path, folders: &[Folder]) -> Result<Self, Failure> {
         if let Some(pid) = target.to_str().and_then(|text| text.parse().ok()) {
-            return Ok(Self::Process(ProcessId::of(pid)?));
+            return Ok(Self::Process(ProcessId::from_pid(pid)?));
         }
         if target.exists() {
             return Ok(Self::Run(RunFolder::open(target)?));
@@ -221,7 +221,7 @@ fn ask(
     // A day is long enough, and adding it to an instant cannot overflow.
     let timeout = timeout.min(Duration::from_hours(24));
     let mut folders = folders();
-    let target = Target::of(&args.target, &folders)?;
+    let target = Target::find(&args.target, &folders)?;
     if let Target::Process(process) = target {
         folders.extend(absent::folder_of(process));
     }
@@ -336,7 +336,7 @@ fn write_lines(lines: &[String]) -> Result<(), Failure> {
 /// Runs `gpuprof status`. For a run, processes that have ended are included.
 pub(crate) fn status(args: &LiveArgs, json: bool) -> Result<(), Failure> {
     let mut rows = Vec::new();
-    if let Ok(Target::Run(folder)) = Target::of(&args.target, &folders()) {
+    if let Ok(Target::Run(folder)) = Target::find(&args.target, &folders()) {
         let run = Some(folder.path().display().to_string());
         for process in folder.processes()?.found {
             let (id, run) = (process.id, run.clone());

@@ -176,16 +176,14 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
         (None, []) => {}
         (None, _) if options.keep_last.is_none() => {
             return usage(
-                "--slow has the last part written, or a window opened: give --keep-last or --always-on",
+                "--slow writes the last part or opens a window: add --keep-last or --always-on",
             );
         }
         (None, _) => options.triggers.slow = slow,
     }
     let is_by_program = matches!(options.start, Start::CudaProfilerApi | Start::Range(_));
     if options.keep_last.is_some() && is_by_program {
-        return usage(
-            "--keep-last keeps the last part of the whole run: leave out starts by the program",
-        );
+        return usage("--keep-last covers the whole run: leave out starts by the program");
     }
     Ok(options)
 }

@@ -59,7 +59,7 @@ fn not_found(name: &OsStr) -> Failure {
     let options = run.into_iter().flat_map(|run| run.get_opts()).filter_map(Arg::get_long);
     let known: Vec<String> = options.map(|known| format!("--{known}")).collect();
     let option = option.split('=').next().unwrap_or_default();
-    let meant = suggest::among(&format!("--{option}"), known.iter().map(String::as_str));
+    let meant = suggest::similar(&format!("--{option}"), known.iter().map(String::as_str));
     Failure::Usage(format!(
         "--{option} is no option of `gpuprof run` and no program: `gpuprof run --help` lists the options{meant}"
     ))
@@ -301,7 +301,7 @@ fn wait_for_children(signals: &Signals) {
             _ => {}
         }
     }
-    note("interrupted: the report is about what is recorded until now");
+    note("interrupted: the report covers the run until now");
 }
 
 /// Finds the file of a program as `execvp` does.

@@ -85,13 +85,14 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         let by_itself: Vec<_> = by_itself.map(process_label).collect();
         if !quiet && !by_itself.is_empty() {
             note(&format!(
-                "nothing is recorded here: process {} records itself with profiler-core, and has its work in a recording of its own",
+                "nothing is recorded here: process {} records itself with profiler-core and writes its own recording",
                 by_itself.join(", process ")
             ));
         } else if !quiet {
             note(match found.is_empty() {
                 true if processes.unreadable.is_empty() => {
-                    "no process called CUDA, so nothing is recorded (one that clears its environment or cannot write to the run folder is not followed: GPUPROF_OPTIONS=log=stderr prints the reason)"
+                    "no process called CUDA, so nothing is recorded (one that clears its environment or cannot \
+                     write to the run folder is not followed: GPUPROF_OPTIONS=log=stderr prints the reason)"
                 }
                 true => "nothing is recorded that can be read",
                 false if !cut.is_empty() => "nothing is recorded",
@@ -161,10 +162,10 @@ fn cut(process: &Process) -> Option<String> {
     } else if !process.has_recording && is_alive {
         Some(format!("process {label} still runs, and has written nothing yet"))
     } else if !process.has_recording {
-        Some(format!("process {label} was cut off before it wrote the last part that it kept"))
+        Some(format!("process {label} was cut off before it wrote its last part"))
     } else if is_alive {
         Some(format!(
-            "process {label} still runs: the report has what is recorded until now; --wait-children waits for it"
+            "process {label} still runs: the report covers the run until now; --wait-children waits for it"
         ))
     } else {
         Some(format!("process {label} was cut off, and its recording ends there"))
@@ -197,7 +198,7 @@ fn print_tables(profile: &Profile, outputs: &Outputs) -> Result<(), Failure> {
     if !outputs.stats.is_empty() {
         writeln!(out)?;
         let reports = outputs.stats.iter();
-        let reports = reports.map(|(name, report)| (name.clone(), report.of(profile), None));
+        let reports = reports.map(|(name, report)| (name.clone(), report.build(profile), None));
         reports::write(&mut out, TableFormat::Table, reports)?;
     }
     if outputs.diagnose {

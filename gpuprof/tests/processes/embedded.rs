@@ -12,7 +12,7 @@ use gpuprof_control::{RunFolder, ServedRecorder};
 use profiler_core::session::FlightRecorder;
 use profiler_core::{Profile, Profiler};
 
-use crate::support::{Folder, ran, until};
+use crate::support::{Folder, ran, wait_until};
 
 const PROGRAM: &str = "embedded::program_with_a_recorder";
 /// The variable with the run folder of the program, beside which its incidents go.
@@ -106,7 +106,7 @@ fn a_program_that_records_itself_is_listed_and_writes_its_last_part() {
         let rows: serde_json::Value = serde_json::from_str(&status).unwrap();
         rows[0]["process"]["counts"]["incidents"].as_u64()
     };
-    until("a file of the slow range", || incidents() == Some(1));
+    wait_until("a file of the slow range", || incidents() == Some(1));
     drop(program.child.stdin.take());
     assert!(program.child.wait().unwrap().success());
     assert!(!gpuprof(&["list"]).contains(&pid));

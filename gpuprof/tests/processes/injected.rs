@@ -12,7 +12,7 @@ use gpuprof_control::{ProcessId, RunFolder};
 use profiler_core::Profile;
 use serde_json::{Value, json};
 
-use crate::support::{Folder, Ran, ran, until};
+use crate::support::{Folder, Ran, ran, wait_until};
 
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fake_cuda/programs");
 pub(crate) const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes");
@@ -265,9 +265,9 @@ fn recording_is_limited_in_time() {
         serde_json::from_value(rows[0]["process"]["state"].clone()).unwrap()
     };
     assert_eq!(state(), State::Waiting);
-    until("recording", || state() == State::Recording);
+    wait_until("recording", || state() == State::Recording);
     program.does("launch 20");
-    until("the end of recording", || state() == State::Paused);
+    wait_until("the end of recording", || state() == State::Paused);
     program.does("launch 300");
     let run = program.end();
     assert_eq!((run.status, counted(&run.error, "step")), (Some(0), Some(20)), "{}", run.error);
@@ -295,7 +295,7 @@ fn the_last_part_is_written_by_a_snapshot_and_after_an_error() {
         let status: Value = serde_json::from_str(&gpuprof(&["status", "--json", "job"])).unwrap();
         status[0]["process"]["counts"]["incidents"].as_u64().unwrap()
     };
-    until("a file of the error", || counts() == 1);
+    wait_until("a file of the error", || counts() == 1);
     let shown = gpuprof(&["status", "job"]);
     assert!(shown.lines().next().unwrap().contains("incidents"), "{shown}");
     program.does("launch 5");
@@ -334,7 +334,7 @@ fn a_killed_process_that_kept_its_last_part_is_named() {
     program.send("raise 9");
     let run = program.end();
     assert_eq!((run.status, run.signal), (None, Some(9)), "{}", run.error);
-    assert!(run.error.contains("was cut off before it wrote the last part"), "{}", run.error);
+    assert!(run.error.contains("was cut off before it wrote its last part"), "{}", run.error);
     assert!(!run.error.contains("no process used the GPU"), "{}", run.error);
 }
 
@@ -353,5 +353,5 @@ fn processes_that_are_not_recorded_are_refused_with_the_reason() {
     let ended = process.id.pid.to_string();
     let refused = ran(&mut folder.gpuprof(["off", &ended]));
     assert!(refused.failure(1).starts_with("there is no process"));
-    assert!(ProcessId::of(process.id.pid).is_err());
+    assert!(ProcessId::from_pid(process.id.pid).is_err());
 }

@@ -11,7 +11,7 @@ use gpuprof_control::{Options, ProcessId, RunFolder};
 use serde_json::Value;
 
 use crate::screen;
-use crate::support::{Folder, Served, ran, until};
+use crate::support::{Folder, Served, ran, wait_until};
 
 fn new_run(folder: &Folder, name: &str) -> RunFolder {
     let run = Run::new("python".as_ref(), &Options::new("/run"));
@@ -168,7 +168,7 @@ fn two_live_runs_of_one_name_need_a_path() {
 }
 
 #[test]
-fn what_is_neither_a_pid_nor_a_run_is_refused() {
+fn target_that_is_no_pid_and_no_run_is_refused() {
     let folder = Folder::new();
     let error = |target: &str| {
         let refused = ran(&mut folder.gpuprof(["on", target]));
@@ -201,7 +201,7 @@ fn a_process_without_a_socket_is_refused_with_the_reason() {
     let reason = |child: &mut std::process::Child, name: &str| {
         let pid = child.id().to_string();
         // Until exec it is a fork of this process.
-        until("exec", || {
+        wait_until("exec", || {
             fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == format!("{name}\n")
         });
         let refused = ran(&mut folder.gpuprof(["on", &pid]));
@@ -223,8 +223,10 @@ fn a_process_without_a_socket_is_refused_with_the_reason() {
     assert!(reason(&mut silent, "cat").contains("has the library and no recording"));
     let mut failed = waiting(&loaded, &mut Command::new("cat"));
     let mut process = Process::current().unwrap();
-    until("exec", || fs::read_to_string(format!("/proc/{}/comm", failed.id())).unwrap() == "cat\n");
-    process.id = ProcessId::of(failed.id()).unwrap();
+    wait_until("exec", || {
+        fs::read_to_string(format!("/proc/{}/comm", failed.id())).unwrap() == "cat\n"
+    });
+    process.id = ProcessId::from_pid(failed.id()).unwrap();
     process.set_state(gpuprof_control::manifest::State::Failed, Some("no CUPTI was found"));
     run.write_process(&process).unwrap();
     assert!(reason(&mut failed, "cat").ends_with("is not recorded: no CUPTI was found\n"));
@@ -253,9 +255,9 @@ fn a_fork_of_a_recorded_process_is_refused_with_the_reason() {
     parent.args(["-c", script]).current_dir(&folder.0);
     let mut parent = waiting(&variables, &mut parent);
     let pid = || fs::read_to_string(folder.path("pid")).unwrap_or_default();
-    until("the fork", || pid().ends_with('\n'));
+    wait_until("the fork", || pid().ends_with('\n'));
     let mut process = Process::current().unwrap();
-    process.id = ProcessId::of(parent.id()).unwrap();
+    process.id = ProcessId::from_pid(parent.id()).unwrap();
     run.write_process(&process).unwrap();
     let refused = ran(&mut folder.gpuprof(["on", pid().trim()]));
     let error = refused.failure(1);
@@ -279,7 +281,7 @@ fn a_stopped_process_times_out() {
         let stat = fs::read_to_string(task.join("stat")).unwrap();
         stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
     };
-    until("the stop of all threads", || tasks().all(is_stopped));
+    wait_until("the stop of all threads", || tasks().all(is_stopped));
     let slow = ran(&mut folder.gpuprof(["status", &pid, "--timeout", "0.2"]));
     assert!(slow.failure(1).contains("did not answer in time"));
     let mut command = folder.gpuprof(["status", &pid, "--timeout", "1000"]);

@@ -21,7 +21,7 @@ use profiler_core::{Profile, Profiler};
 use serde_json::Value;
 
 use crate::screen;
-use crate::support::{Folder, Ran, ran, until};
+use crate::support::{Folder, Ran, ran, wait_until};
 
 /// The variable with what [`recorded_program`] does: `loop`, or `STEPS END` with an exit status or
 /// `kill` as the end, or `fail`.
@@ -258,7 +258,7 @@ fn a_killed_process_has_its_recording_in_the_report() {
 }
 
 #[test]
-fn a_process_that_still_runs_is_named_and_read_as_far_as_it_is() {
+fn recording_of_a_running_process_is_read_so_far() {
     let folder = Folder::new();
     let script = format!(
         "{PLAN}=loop PROGRAM 2>&1 < keep & until \"$TOOL\" snapshot \"$GPUPROF_RUN\" 2> error \
@@ -270,7 +270,7 @@ fn a_process_that_still_runs_is_named_and_read_as_far_as_it_is() {
     let writer = std::thread::spawn(move || fs::File::options().write(true).open(keep).unwrap());
     let ran = run(&folder, &[], &script);
     assert!(
-        ran.error.contains(" still runs: the report has what is recorded until now"),
+        ran.error.contains(" still runs: the report covers the run until now"),
         "{}",
         ran.error
     );
@@ -278,7 +278,7 @@ fn a_process_that_still_runs_is_named_and_read_as_far_as_it_is() {
     drop(writer.join().unwrap());
     let run = only_run(&folder);
     let run = RunFolder::open(&run).unwrap();
-    until("the end", || run.processes().unwrap().found[0].state == State::Finished);
+    wait_until("the end", || run.processes().unwrap().found[0].state == State::Finished);
 }
 
 #[test]
@@ -302,12 +302,12 @@ fn a_live_run_is_switched_marked_and_read() {
     let mut child =
         child.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let gpuprof = |args: &[&str]| ran(&mut folder.gpuprof(args));
-    until("the process", || gpuprof(&["on", "job"]).status == Some(0));
+    wait_until("the process", || gpuprof(&["on", "job"]).status == Some(0));
     let status =
         || -> Value { serde_json::from_str(&gpuprof(&["status", "--json", "job"]).out).unwrap() };
     let operations =
         |status: &Value| status[0]["process"]["counts"]["operations"].as_u64().unwrap();
-    until("an operation", || {
+    wait_until("an operation", || {
         gpuprof(&["snapshot", "job"]).status == Some(0) && operations(&status()) > 3
     });
     assert!(gpuprof(&["mark", "job", "epoch 3"]).out.ends_with(": marked\n"));

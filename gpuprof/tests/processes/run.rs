@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 
-use crate::support::{Folder, Ran, ran, until};
+use crate::support::{Folder, Ran, ran, wait_until};
 
 /// Stands for the injection library, which no program here loads.
 const LIBRARY: &str = env!("CARGO_BIN_EXE_gpuprof");
@@ -34,7 +34,7 @@ fn sh(folder: &Folder, options: &[&str], script: &str) -> Ran {
 }
 
 #[test]
-fn the_status_is_that_of_the_program() {
+fn the_status_matches_the_program() {
     let folder = Folder::new();
     for (script, status) in [("true", 0), ("false", 1), ("exit 3", 3), ("exit 255", 255)] {
         let ran = sh(&folder, &["--quiet"], script);
@@ -54,7 +54,7 @@ fn a_signal_that_ends_the_program_ends_gpuprof() {
 }
 
 #[test]
-fn input_output_and_error_are_those_of_the_program() {
+fn standard_streams_belong_to_the_program() {
     let folder = Folder::new();
     let mut child = command(&folder, &["-q"], &["sh", "-c", "cat; echo wrong >&2"]);
     child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -75,7 +75,7 @@ fn input_output_and_error_are_those_of_the_program() {
 }
 
 #[test]
-fn program_that_records_itself_is_not_said_to_use_no_gpu() {
+fn self_recording_program_is_not_reported_as_without_gpu_work() {
     let folder = Folder::new();
     let manifest = r#"{"version": 1, "gpuprof": "0.1.0", "pid": 41, "start": 5, "parent": 1, "program": "service",
         "began": {"wall_ns": 1, "monotonic_ns": 1}, "state": "yielded", "reason": "the program records itself", "has_recording": false}"#;
@@ -212,7 +212,7 @@ fn outputs_that_cannot_be_written_start_nothing() {
 }
 
 #[test]
-fn an_empty_folder_is_used_and_stays() {
+fn empty_folder_is_used_as_the_run_folder() {
     let folder = Folder::new();
     fs::create_dir(folder.path("run")).unwrap();
     assert_eq!(sh(&folder, &["-q", "-o", "run"], "kill -9 $$").signal, Some(9));
@@ -295,7 +295,7 @@ fn another_injected_tool_is_refused() {
 }
 
 #[test]
-fn nccl_plugin_of_the_user_stays() {
+fn nccl_plugin_of_the_user_is_retained() {
     let folder = Folder::new();
     let print = ["printenv", "NCCL_PROFILER_PLUGIN"];
     let ran = |plugin: &str, options: &[&str]| {
@@ -310,7 +310,7 @@ fn nccl_plugin_of_the_user_stays() {
 }
 
 #[test]
-fn the_library_is_looked_for_beside_the_program_and_in_lib() {
+fn library_is_searched_beside_the_program_and_in_lib() {
     let folder = Folder::new();
     let program = folder.path("bin/gpuprof");
     fs::create_dir_all(folder.path("bin")).unwrap();
@@ -357,7 +357,7 @@ fn start(folder: &Folder, options: &[&str], script: &str) -> (std::process::Chil
     // A group of its own, as a shell with job control gives it.
     let child = child.process_group(0).spawn().unwrap();
     let pid = || fs::read_to_string(folder.path("pid")).unwrap_or_default();
-    until("the start of the program", || pid().ends_with('\n'));
+    wait_until("the start of the program", || pid().ends_with('\n'));
     (child, pid().trim().parse().unwrap())
 }
 
@@ -378,7 +378,7 @@ fn signals_sent_to_gpuprof_reach_the_program_once() {
     ] {
         kill(gpuprof, signal).unwrap();
         expected += &format!("{}\n", signal.as_str().strip_prefix("SIG").unwrap());
-        until("the signal", || got() == expected);
+        wait_until("the signal", || got() == expected);
     }
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.status, Some(7), "{}", ran.error);
@@ -412,7 +412,7 @@ fn an_interrupt_of_the_terminal_reaches_the_program_once() {
     session.env_remove("CUDA_INJECTION64_PATH").env_remove("NVTX_INJECTION64_PATH");
     session.current_dir(&folder.0).env(COUNTED, "got").stdout(Stdio::null());
     let mut child = session.stdin(Stdio::from(terminal.slave)).spawn().unwrap();
-    until("the start", || folder.path("got").exists());
+    wait_until("the start", || folder.path("got").exists());
     fs::File::from(terminal.master).write_all(b"\x03").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(7));
     let of_kernel = format!("{} ", nix::libc::SI_KERNEL);
@@ -437,7 +437,7 @@ fn count_interrupts() {
 }
 
 #[test]
-fn signals_that_were_ignored_stay_ignored() {
+fn ignored_signals_remain_ignored() {
     let folder = Folder::new();
     // The trap makes the shell ignore them, and what it starts.
     let script = "trap '' INT HUP; exec \"$@\"";
@@ -462,7 +462,7 @@ fn processes_left_behind_are_waited_for_on_request_alone() {
     assert_eq!(sh(&folder, &["-q"], script).status, Some(5));
     assert!(!folder.path("late").exists());
     fs::write(folder.path("gate"), "go\n").unwrap();
-    until("the process left behind", || folder.path("late").exists());
+    wait_until("the process left behind", || folder.path("late").exists());
     let script = "(exec > /dev/null 2>&1; sleep 0.5; touch later) & (exit 0) & exit 5";
     assert_eq!(sh(&folder, &["-q", "--wait-children"], script).status, Some(5));
     assert!(folder.path("later").exists());
@@ -475,7 +475,7 @@ fn an_interrupt_ends_the_wait_for_processes_left_behind() {
     let (mut child, sleeper) = start(&folder, &["--wait-children"], script);
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let said = std::thread::spawn(move || lines.next().unwrap().unwrap());
-    until("the end", || {
+    wait_until("the end", || {
         // The first ones count as the program's own.
         let _ = kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT);
         said.is_finished()

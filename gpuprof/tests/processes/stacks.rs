@@ -36,7 +36,7 @@ fn run(folder: &Folder) -> String {
 
 /// Decompression and garbage collection are loops of a program, as the busy one; [`inside`](crate::inside) has them, and Python.
 #[test]
-fn gaps_name_the_function_that_they_are_of() {
+fn gaps_name_their_function() {
     let folder = Folder::new();
     compile(&folder, &format!("{OWN}/gaps.c"));
     run(&folder);
@@ -115,6 +115,6 @@ fn run_without_the_option_has_no_stacks() {
     let _ = fs::remove_file(format!("/tmp/perf-{}.map", run.out.lines().next().unwrap()));
     let profile = profile(&folder, "job");
     assert_eq!(profile.host_stacks().calls, 0);
-    // Causes are told all the same.
+    // Causes are reported nevertheless.
     assert!(!profile.idle_stacks(StackRoot::Ranges, SHORTEST).is_empty());
 }

@@ -91,7 +91,7 @@ pub(crate) fn ran(command: &mut Command) -> Ran {
 }
 
 #[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < Duration::from_secs(60), "not in a minute: {what}");
@@ -126,7 +126,7 @@ impl Served {
         // The rest of its output goes nowhere.
         std::thread::spawn(move || lines.for_each(drop));
         let stdin = child.stdin.take();
-        Self { id: ProcessId::of(child.id()).unwrap(), child, stdin }
+        Self { id: ProcessId::from_pid(child.id()).unwrap(), child, stdin }
     }
 
     pub(crate) fn pid(&self) -> String {

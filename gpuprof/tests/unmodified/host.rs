@@ -194,7 +194,7 @@ fn errors(output: &[u8]) -> Vec<String> {
 /// What programs say they did, by `kernel NAME`, `copies` and `range NAME`.
 type Work = BTreeMap<String, u64>;
 
-fn said(output: &[u8]) -> Work {
+fn parse_work(output: &[u8]) -> Work {
     let mut work = Work::new();
     for line in lines(output) {
         let Some((what, count)) = line.rsplit_once(' ') else { continue };
@@ -262,7 +262,7 @@ pub(crate) fn check(case: &Case) {
     assert_eq!(files, named, "recordings and what manifests say of them");
     let load = |name: &String| Profile::load(host.run.join(name)).unwrap();
     let profiles: Vec<Profile> = files.iter().map(load).collect();
-    compare(case, &profiles, &said(&alone.stdout));
+    compare(case, &profiles, &parse_work(&alone.stdout));
     // The folder is one profile for every other command.
     let mut report = Command::new(env!("CARGO_BIN_EXE_gpuprof"));
     let report = report.arg("report").arg(&host.run).output().unwrap();

@@ -39,7 +39,7 @@ use enabled::{Guard, ProcessGuard};
 /// ```
 #[inline]
 pub fn range(name: &str) -> Range {
-    if state::is_idle() { Range::NONE } else { Range::of(Guard::begin_plain(name)) }
+    if state::is_idle() { Range::NONE } else { Range::from_guard(Guard::begin_plain(name)) }
 }
 
 /// Starts a range of the process, which may overlap others and end on another thread.
@@ -117,34 +117,34 @@ pub struct Range {
 
 impl Range {
     /// A range that is not recorded.
-    pub(crate) const NONE: Range = Range::of(Guard::NONE);
+    pub(crate) const NONE: Range = Range::from_guard(Guard::NONE);
 
     #[inline]
-    const fn of(guard: Guard) -> Range {
+    const fn from_guard(guard: Guard) -> Range {
         Range { guard, not_send: PhantomData }
     }
 
     /// A range whose start the tool, the observer or both have recorded.
     pub(crate) fn from_parts(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Range {
-        Range::of(Guard::new(domain, pushed, token))
+        Range::from_guard(Guard::new(domain, pushed, token))
     }
 
     /// Starts a range of a call site's own name.
     #[inline]
     pub(crate) fn begin_site(site: &'static CallSite, name: &'static str) -> Range {
-        Range::of(Guard::begin_site(site, name))
+        Range::from_guard(Guard::begin_site(site, name))
     }
 
     #[cold]
     #[inline(never)]
     pub(crate) fn begin_event(event: Event<'_>) -> Range {
-        Range::of(Guard::begin(&event))
+        Range::from_guard(Guard::begin(&event))
     }
 
     #[cold]
     #[inline(never)]
     pub(crate) fn begin_named(domain: DomainRef<'_>, name: &str) -> Range {
-        Range::of(Guard::begin(&Event::in_domain(domain, name)))
+        Range::from_guard(Guard::begin(&Event::in_domain(domain, name)))
     }
 
     /// Adds named values that were unknown at the start, for the observer. A value replaces an

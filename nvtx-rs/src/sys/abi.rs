@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_tells_its_version() {
+    fn tool_reports_its_version() {
         let info = get_export_table(EXPORT_VERSION_INFO).cast::<VersionInfo>();
         // SAFETY: the id names this type, and the address is that of a static.
         let info = unsafe { &*info };

@@ -64,7 +64,7 @@ const TYPES: usize = 29;
 
 /// The sizes of C's types, by their numbers in schemas.
 pub static TYPE_INFO: [TypeInfo; TYPES] = {
-    const fn of<T>() -> TypeInfo {
+    const fn type_info<T>() -> TypeInfo {
         TypeInfo { size: size_of::<T>() as u16, align: align_of::<T>() as u16 }
     }
     use std::ffi::{c_char, c_int, c_long, c_longlong, c_short, c_uchar, c_uint, c_ulong};
@@ -72,34 +72,34 @@ pub static TYPE_INFO: [TypeInfo; TYPES] = {
     [
         // The first entry has the length of the array and the size of its entries.
         TypeInfo { size: TYPES as u16, align: size_of::<TypeInfo>() as u16 },
-        of::<c_char>(),
-        of::<c_uchar>(),
-        of::<c_short>(),
-        of::<c_ushort>(),
-        of::<c_int>(),
-        of::<c_uint>(),
-        of::<c_long>(),
-        of::<c_ulong>(),
-        of::<c_longlong>(),
-        of::<c_ulonglong>(),
-        of::<i8>(),
-        of::<u8>(),
-        of::<i16>(),
-        of::<u16>(),
-        of::<i32>(),
-        of::<u32>(),
-        of::<i64>(),
-        of::<u64>(),
-        of::<f32>(),
-        of::<f64>(),
+        type_info::<c_char>(),
+        type_info::<c_uchar>(),
+        type_info::<c_short>(),
+        type_info::<c_ushort>(),
+        type_info::<c_int>(),
+        type_info::<c_uint>(),
+        type_info::<c_long>(),
+        type_info::<c_ulong>(),
+        type_info::<c_longlong>(),
+        type_info::<c_ulonglong>(),
+        type_info::<i8>(),
+        type_info::<u8>(),
+        type_info::<i16>(),
+        type_info::<u16>(),
+        type_info::<i32>(),
+        type_info::<u32>(),
+        type_info::<i64>(),
+        type_info::<u64>(),
+        type_info::<f32>(),
+        type_info::<f64>(),
         // Rust has no `long double`, and no schema contains one.
         TypeInfo { size: 0, align: 0 },
-        of::<usize>(),
-        of::<*const c_void>(),
-        if cfg!(windows) { of::<u16>() } else { of::<u32>() },
-        of::<u8>(),
-        of::<u16>(),
-        of::<u32>(),
+        type_info::<usize>(),
+        type_info::<*const c_void>(),
+        if cfg!(windows) { type_info::<u16>() } else { type_info::<u32>() },
+        type_info::<u8>(),
+        type_info::<u16>(),
+        type_info::<u32>(),
         TypeInfo { size: 0, align: 0 },
     ]
 };

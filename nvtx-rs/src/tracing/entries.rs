@@ -105,7 +105,7 @@ pub(super) fn exit(layer: usize, span: &Id, late: impl FnOnce(&KeptFields) -> Ke
         {
             let late = late(&begun.described.fields);
             if !late.is_empty() {
-                late.with(|fields| begun.range.add_fields(fields));
+                late.with_fields(|fields| begun.range.add_fields(fields));
             }
         }
         // NVTX ends the innermost range, so the ranges within this one end and start again.

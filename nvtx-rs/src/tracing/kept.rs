@@ -92,7 +92,7 @@ impl KeptFields {
     }
 
     /// Returns the fields that `earlier` lacks or has with another value.
-    pub(super) fn since(&self, earlier: &KeptFields) -> KeptFields {
+    pub(super) fn changes_since(&self, earlier: &KeptFields) -> KeptFields {
         let is_same = match (&self.0, &earlier.0) {
             (Some(now), Some(then)) => Arc::ptr_eq(now, then),
             (None, _) => true,
@@ -113,7 +113,7 @@ impl KeptFields {
     }
 
     /// Calls `with` on the fields in the form that events accept.
-    pub(super) fn with<R>(&self, with: impl FnOnce(&[Field<'_>]) -> R) -> R {
+    pub(super) fn with_fields<R>(&self, with: impl FnOnce(&[Field<'_>]) -> R) -> R {
         let fields =
             self.iter().map(|(name, value)| Field { name, value: value.as_field(), unit: "" });
         let count = self.0.as_ref().map_or(0, |fields| fields.len());
@@ -151,17 +151,17 @@ mod tests {
     fn many_fields_are_described_like_few() {
         let mut fields = KeptFields::default();
         for (i, name) in ["a", "b", "c", "d", "e", "f", "g", "h", "i"].into_iter().enumerate() {
-            fields.with(|seen| assert_eq!(seen.len(), i));
+            fields.with_fields(|seen| assert_eq!(seen.len(), i));
             fields.set(name, KeptValue::U64(i as u64));
         }
         let earlier = fields.clone();
         fields.set("d", KeptValue::Bool(true));
-        fields.with(|seen| {
+        fields.with_fields(|seen| {
             assert_eq!((seen.len(), seen[8].name, seen[8].value), (9, "i", FieldValue::U64(8)));
         });
-        fields.since(&earlier).with(|late| {
+        fields.changes_since(&earlier).with_fields(|late| {
             assert_eq!((late.len(), late[0].name, late[0].value), (1, "d", FieldValue::Bool(true)));
         });
-        assert!(earlier.since(&earlier.clone()).is_empty());
+        assert!(earlier.changes_since(&earlier.clone()).is_empty());
     }
 }

@@ -43,7 +43,10 @@ thread_local! {
 impl Place {
     /// Returns the data from the thread's table or, at a thread's first visit, from the process's,
     /// which takes a lock.
-    pub(super) fn of(metadata: &'static Metadata<'static>, domains: bool) -> &'static Place {
+    pub(super) fn for_callsite(
+        metadata: &'static Metadata<'static>,
+        domains: bool,
+    ) -> &'static Place {
         let key = (std::ptr::from_ref(metadata).addr(), domains);
         let known = PLACES.try_with(|places| places.try_borrow().ok()?.get(&key).copied());
         if let Ok(Some(place)) = known {
@@ -110,7 +113,7 @@ impl Place {
             };
         }
         let details = details.unwrap_or_default();
-        fields.with(|fields| details.describe(self.site.event().fields(fields)).range())
+        fields.with_fields(|fields| details.describe(self.site.event().fields(fields)).range())
     }
 
     pub(super) fn process_range(
@@ -121,7 +124,9 @@ impl Place {
         if !is_active() {
             return ProcessRange::NONE;
         }
-        fields.with(|fields| details.describe(self.site.event().fields(fields)).process_range())
+        fields.with_fields(|fields| {
+            details.describe(self.site.event().fields(fields)).process_range()
+        })
     }
 
     /// Describes an event of this site with its own name.

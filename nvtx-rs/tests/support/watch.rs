@@ -28,15 +28,15 @@ pub(crate) fn watch() -> Watching {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     #[allow(clippy::unwrap_used, reason = "a test that cannot watch must fail")]
     let switch = observer::install(&WATCH).unwrap();
-    WATCH.seen().lines.clear();
+    WATCH.lock().lines.clear();
     switch.on();
     Watching { switch, _turn: turn }
 }
 
 impl Watching {
     /// What was seen since this was last asked.
-    pub(crate) fn seen(&self) -> Vec<String> {
-        std::mem::take(&mut WATCH.seen().lines)
+    pub(crate) fn take_lines(&self) -> Vec<String> {
+        std::mem::take(&mut WATCH.lock().lines)
     }
 }
 
@@ -55,7 +55,7 @@ impl Drop for Watching {
 }
 
 impl Watch {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,7 +63,7 @@ impl Watch {
         let thread = std::thread::current();
         let worker = thread.name().filter(|name| name.starts_with("worker"));
         let line = worker.map_or(line.clone(), |worker| format!("{worker}: {line}"));
-        self.seen().lines.push(line);
+        self.lock().lines.push(line);
     }
 
     fn start(&self, what: char, range: &RangeStart<'_>) -> Token {
@@ -82,13 +82,13 @@ impl Watch {
         }
         details += &listed(range.fields);
         self.note(format!("{what}{}{details}", range.name));
-        let mut seen = self.seen();
+        let mut seen = self.lock();
         seen.names.push(range.name.to_owned());
         Token::new(seen.names.len() as u64 - 1)
     }
 
     fn end(&self, what: char, token: Token) {
-        let name = self.seen().names[token.get() as usize].clone();
+        let name = self.lock().names[token.get() as usize].clone();
         self.note(format!("{what}{name}"));
     }
 }
@@ -106,7 +106,7 @@ impl Observer for Watch {
         self.end('-', token);
     }
     fn range_fields(&self, token: Token, fields: &[Field<'_>]) {
-        let name = self.seen().names[token.get() as usize].clone();
+        let name = self.lock().names[token.get() as usize].clone();
         self.note(format!("={name}{}", listed(fields)));
     }
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {

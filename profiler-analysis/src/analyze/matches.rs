@@ -97,13 +97,13 @@ pub(crate) struct Matches {
 
 impl Matches {
     /// Costs a sort of the collectives and a pass over operations; memory is proportional to both.
-    pub(crate) fn of(profile: &Profile) -> Self {
+    pub(crate) fn new(profile: &Profile) -> Self {
         let rows = profile.collective_rows();
         let mut keyed: Vec<(CollectiveKey, usize)> =
             (0..).zip(rows).filter_map(|(at, row)| Some((row.key()?, at))).collect();
         order::sort_by_key(&mut keyed, |keyed| *keyed);
         let mut matches = Self::default();
-        let sums = KernelSums::of(rows);
+        let sums = KernelSums::new(rows);
         let mut participants: FxHashMap<Participant, usize> = FxHashMap::default();
         let mut kernels: FxHashSet<OperationId> = FxHashSet::default();
         let mut matched = 0;
@@ -154,7 +154,7 @@ impl Matches {
                 let Interval { start_ns, end_ns } = member.time;
                 let wait = Interval { start_ns, end_ns: end_ns.min(latest_ns).max(start_ns) };
                 let device = self.participants[member.participant].device;
-                let hidden_ns = kernels.get(&device).map_or(0, |covered| covered.within(wait));
+                let hidden_ns = kernels.get(&device).map_or(0, |covered| covered.time_within(wait));
                 let before = before.entry((matched.communicator, member.participant)).or_default();
                 member.added_wait_ns = wait.ns().saturating_sub(before.ahead_ns);
                 // Queued behind the previous collective, it starts with it in all ranks, even in
@@ -190,15 +190,15 @@ pub(crate) struct Covered {
 impl Covered {
     /// The times of operations besides collectives, by device.
     pub(crate) fn by_device(profile: &Profile) -> BTreeMap<u32, Self> {
-        Self::those(profile, |_| true)
+        Self::matching(profile, |_| true)
     }
 
     /// The times of kernels besides collectives, by device.
     fn kernels_by_device(profile: &Profile) -> BTreeMap<u32, Self> {
-        Self::those(profile, |what| matches!(what, What::Kernel { .. }))
+        Self::matching(profile, |what| matches!(what, What::Kernel { .. }))
     }
 
-    fn those(profile: &Profile, are_meant: impl Fn(&What) -> bool) -> BTreeMap<u32, Self> {
+    fn matching(profile: &Profile, are_meant: impl Fn(&What) -> bool) -> BTreeMap<u32, Self> {
         let store = &profile.tables();
         let kernels = profile.collective_kernels();
         let mut others: BTreeMap<u32, Vec<Interval>> = BTreeMap::new();
@@ -222,7 +222,7 @@ impl Covered {
     }
 
     /// The covered time before a moment.
-    fn until(&self, ns: u64) -> u64 {
+    fn time_before(&self, ns: u64) -> u64 {
         let next = self.times.partition_point(|time| time.start_ns < ns);
         let Some(last) = next.checked_sub(1) else { return 0 };
         let time = self.times[last];
@@ -230,8 +230,8 @@ impl Covered {
     }
 
     /// The covered part of a time.
-    pub(crate) fn within(&self, time: Interval) -> u64 {
-        self.until(time.end_ns).saturating_sub(self.until(time.start_ns))
+    pub(crate) fn time_within(&self, time: Interval) -> u64 {
+        self.time_before(time.end_ns).saturating_sub(self.time_before(time.start_ns))
     }
 }
 
@@ -239,7 +239,7 @@ impl Covered {
 struct KernelSums(FxHashMap<OperationId, (u64, f64, Option<f64>)>);
 
 impl KernelSums {
-    fn of(rows: &[CollectiveRow]) -> Self {
+    fn new(rows: &[CollectiveRow]) -> Self {
         let mut sums: FxHashMap<OperationId, (u64, f64, Option<f64>)> = FxHashMap::default();
         for row in rows {
             let Some(operation) = row.operation else { continue };

@@ -251,7 +251,7 @@ impl Table {
         columns: &[Column<'_>],
         path: &Path,
     ) -> Result<Self, ParquetError> {
-        let Target::File(to) = Target::of(path)? else {
+        let Target::File(to) = Target::from_path(path)? else {
             let why = "it is a device, a pipe or a socket, and a table needs a file of its own";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
         };

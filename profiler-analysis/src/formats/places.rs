@@ -17,7 +17,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn of(operation: &GpuOperation<'_>) -> Self {
+    pub(crate) fn from_operation(operation: &GpuOperation<'_>) -> Self {
         Self {
             device: operation.device(),
             process: operation.process_id(),
@@ -36,7 +36,7 @@ pub(crate) struct StreamNames {
 
 impl StreamNames {
     /// The names of these streams, distinct within the set.
-    pub(crate) fn of(places: impl Iterator<Item = Place>) -> Self {
+    pub(crate) fn from_places(places: impl Iterator<Item = Place>) -> Self {
         let mut names = Self::default();
         for place in places {
             let contexts = names.contexts.entry((place.device, place.stream)).or_default();

@@ -101,7 +101,7 @@ impl StackWeights {
         self.gaps = self.gaps.saturating_add(other.gaps);
     }
 
-    fn of(operation: &GpuOperation<'_>) -> Self {
+    fn from_operation(operation: &GpuOperation<'_>) -> Self {
         let copied = operation.as_copy().map(|copy| copy.bytes());
         let bytes = copied.or_else(|| operation.as_memset().map(|memset| memset.bytes()));
         let gpu_time = operation.gpu_time().unwrap_or_default();
@@ -212,7 +212,7 @@ pub(crate) fn stacks(profile: &Profile, root: StackRoot) -> Stacks<'_> {
     let root_of = Roots::new(profile, root);
     for operation in profile.operations() {
         let node = operation.range().map(|range| range.node().id());
-        let weights = StackWeights::of(&operation);
+        let weights = StackWeights::from_operation(&operation);
         // Ranges that ended before the launch are left out of its stack.
         let late = operation.late_chain();
         let late = late.map(|chain| chain.map(|range| range.node().id()).collect());
@@ -394,9 +394,9 @@ impl<'a> Roots<'a> {
         let named = threads
             .filter_map(|thread| Some(((thread.process, thread.id), thread.name.as_deref()?)));
         let streams = match by {
-            StackRoot::Streams => {
-                StreamNames::of(profile.operations().map(|operation| Place::of(&operation)))
-            }
+            StackRoot::Streams => StreamNames::from_places(
+                profile.operations().map(|operation| Place::from_operation(&operation)),
+            ),
             _ => StreamNames::default(),
         };
         let process = Box::new(profile.processes_by_id());
@@ -411,7 +411,7 @@ impl<'a> Roots<'a> {
                 Root::Thread(operation.process_id(), thread)
             }
             StackRoot::Streams => {
-                let place = Place::of(operation);
+                let place = Place::from_operation(operation);
                 Root::Stream { process: place.process, place }
             }
         }

@@ -30,7 +30,7 @@ pub(crate) enum OperationCategory {
 
 impl OperationCategory {
     /// `None` for graphs traced as one interval.
-    fn of(what: &What) -> Option<Self> {
+    fn from_kind(what: &What) -> Option<Self> {
         match what {
             What::Kernel { .. } => Some(Self::CudaKernel),
             What::Copy(_) | What::Memset(_) => Some(Self::MemoryOper),
@@ -135,7 +135,7 @@ impl<'a> Reports<'a> {
         let mut groups = Groups::new();
         for operation in self.operations() {
             if let Some(key) = key(&self.store().work(operation).what) {
-                groups.add_time(operation.time(), || (key, texts.of(operation)));
+                groups.add_time(operation.time(), || (key, texts.index(operation)));
             }
         }
         (groups, texts)
@@ -201,7 +201,7 @@ impl<'a> Reports<'a> {
                 What::Copy(copy) => copy.bytes,
                 What::Memset(memset) => memset.bytes,
             };
-            groups.add(texts.of(operation), bytes);
+            groups.add(texts.index(operation), bytes);
         }
         groups.report(NO_COPIES, |group| {
             let operation = texts.get(group.key);
@@ -212,7 +212,7 @@ impl<'a> Reports<'a> {
 
     /// Returns kernels, copies and memsets by name, sorted by total (longest first), then by name.
     pub(crate) fn cuda_gpu_sum(self) -> Report<CudaGpuSum> {
-        let (groups, texts) = self.grouped(OperationCategory::of);
+        let (groups, texts) = self.grouped(OperationCategory::from_kind);
         let report = groups.report("no kernel, copy or memset was recorded", |group| {
             let (category, operation) = (group.key.0, texts.get(group.key.1));
             ((operation.clone(), category), CudaGpuSum::new(group, category, operation))
@@ -223,7 +223,7 @@ impl<'a> Reports<'a> {
     /// Returns calls, kernels, copies and memsets by name, sorted by total (longest first), then by
     /// name.
     pub(crate) fn cuda_api_gpu_sum(self) -> Report<CudaApiGpuSum> {
-        let (mut groups, mut texts) = self.grouped(OperationCategory::of);
+        let (mut groups, mut texts) = self.grouped(OperationCategory::from_kind);
         let functions: Vec<u32> =
             functions(self).iter().map(|name| texts.texts.intern(name)).collect();
         for call in self.calls() {

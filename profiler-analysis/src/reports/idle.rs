@@ -89,7 +89,7 @@ impl Rules<'_> {
             if is_imported(store) && self.reports().at(time.start_ns) <= 0 {
                 continue;
             }
-            let Some(scope) = scopes.of_operation(operation) else { continue };
+            let Some(scope) = scopes.scope_of_operation(operation) else { continue };
             let work = store.work(operation);
             let key = (scope, work.process, work.place.device);
             busy.entry(key).or_default().push((time, work.place.context));

@@ -145,7 +145,7 @@ impl<'a> Reports<'a> {
         for launch in launches {
             let device = store.work(launch.operation).place.device;
             let function = functions[launch.call.kind.at()];
-            let key = (launch.call.thread, device, function, texts.of(launch.operation));
+            let key = (launch.call.thread, device, function, texts.index(launch.operation));
             let times = groups.entry(key).or_default();
             times.total.push(launch.total_ns());
             times.api.push(launch.call.time.ns());
@@ -190,7 +190,7 @@ impl<'a> Reports<'a> {
             .map(|launch| {
                 let Launch { operation, details, call, time } = launch;
                 let thread = self.thread(call.thread);
-                let kernel = texts.of(operation);
+                let kernel = texts.index(operation);
                 let queue_ns = launch.queue_ns();
                 CudaKernExecTrace {
                     api_start_ns: self.at(call.time.start_ns),

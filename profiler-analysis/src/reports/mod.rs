@@ -510,7 +510,7 @@ impl Ends {
         Self { open_ns: ranges.chain(process).max() }
     }
 
-    fn of(self, range: &Range) -> Interval {
+    fn interval(self, range: &Range) -> Interval {
         self.time(range.time, range.is_open)
     }
 

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_say_what_the_values_say() {
+    fn both_overlays_match_the_values() {
         for seed in 0..300 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let most = *rng.choice(&[3, 50, 1_000_000_000]).unwrap();

@@ -14,7 +14,7 @@ use super::{Report, Reports};
 use profiler_core::tables::range_tree::Tree;
 use profiler_core::tables::{Call, CallId, Interval, RangeId, Tables, ThreadId};
 
-const NO_WORK: &str = "no GPU operation was recorded that was asked for in a range";
+const NO_WORK: &str = "no GPU operation was submitted in a range";
 
 row! {
     /// All ranges of one name and style with GPU work: a row of `nvtx_gpu_proj_sum`.
@@ -124,7 +124,7 @@ impl Projected {
         self.time.end_ns = self.time.end_ns.max(time.end_ns);
     }
 
-    fn with(mut self, other: Self) -> Self {
+    fn merged(mut self, other: Self) -> Self {
         self.add(other.time);
         self.calls += other.calls;
         self
@@ -132,7 +132,7 @@ impl Projected {
 }
 
 fn merge(into: &mut Option<Projected>, other: Projected) {
-    *into = Some(into.map_or(other, |into| into.with(other)));
+    *into = Some(into.map_or(other, |into| into.merged(other)));
 }
 
 /// A kernel in a thread range: the range's position, the kernel's time, the range, the row.
@@ -224,10 +224,10 @@ impl Reports<'_> {
                     calls.pop_if(|(call, _)| call.start_ns >= time.start_ns)
                 {
                     let place = ends.partition_point(|&end| end < call.end_ns);
-                    begun.add(place, of, Projected::with);
+                    begun.add(place, of, Projected::merged);
                 }
                 let until = ends.partition_point(|&end| end <= time.end_ns);
-                of_spans[*span as usize] = begun.up_to(until, Projected::with);
+                of_spans[*span as usize] = begun.up_to(until, Projected::merged);
             }
         }
         let mut order: Vec<RangeId> = (0..store.ranges.len() as u32).map(RangeId).collect();
@@ -364,7 +364,7 @@ impl Reports<'_> {
                 found.left_out += 1;
                 continue;
             };
-            let kernel = kernels.of(operation);
+            let kernel = kernels.index(operation);
             let mut add = |thread: Option<ThreadId>, span: Option<u32>| {
                 let name = span.map(|span| &spans.all[span as usize]);
                 let name = name.map(|span| (names[span.label as usize], span.style));
@@ -563,7 +563,7 @@ impl Outer {
     }
 
     /// The innermost range around a position, among a range and its ancestors.
-    fn around(&self, tree: &Tree, range: RangeId, place: usize) -> Option<RangeId> {
+    fn innermost(&self, tree: &Tree, range: RangeId, place: usize) -> Option<RangeId> {
         let is_around =
             |range: Option<RangeId>| range.is_none_or(|range| tree.places(range).contains(&place));
         let mut at = Some(range);
@@ -583,7 +583,7 @@ impl Outer {
                 inner.push(Some(range));
                 continue;
             };
-            let common = last.and_then(|last| self.around(tree, last, place));
+            let common = last.and_then(|last| self.innermost(tree, last, place));
             let depth = self.depth(common);
             while let Some(last) = inner.pop_if(|last| self.depth(*last) > depth) {
                 let end = inner.last().map_or(0, |outer| self.depth(*outer)).max(depth);

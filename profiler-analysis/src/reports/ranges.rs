@@ -124,7 +124,7 @@ impl Reports<'_> {
         let mut groups = Groups::new();
         if styles.contains(&Style::PushPop) {
             for range in &store.ranges {
-                groups.add((names[range.label.at()], Style::PushPop), ends.of(range).ns());
+                groups.add((names[range.label.at()], Style::PushPop), ends.interval(range).ns());
             }
         }
         if styles.contains(&Style::StartEnd) {

@@ -40,7 +40,7 @@ impl Rule {
             }
             Self::CudaMemsetSync => "the host waits for the memset: take the asynchronous call",
             Self::GpuGaps => {
-                "look at what the host did in the gap: a wait, work between two launches, or input that came late"
+                "check the host activity in the gap: a wait, work between two launches, or late input"
             }
             Self::GpuTimeUtil => {
                 "launch more work at once: larger batches, several streams, a CUDA graph, or fewer waits of the host"
@@ -198,7 +198,7 @@ pub(super) struct Scopes<'a> {
 impl Scopes<'_> {
     /// The number of the instance around a call; 0 without a restriction, `None` outside all
     /// instances.
-    pub(super) fn of(&self, call: &Call) -> Option<u32> {
+    pub(super) fn scope(&self, call: &Call) -> Option<u32> {
         let Some(instances) = &self.instances else { return Some(0) };
         match self.profile.range_tree().late_chain(self.profile.tables(), call) {
             None => instances[call.range.get()?.at()],
@@ -206,10 +206,10 @@ impl Scopes<'_> {
         }
     }
 
-    /// Applies [`of`](Self::of) to the call of an operation.
-    pub(super) fn of_operation(&self, operation: &Operation) -> Option<u32> {
+    /// Applies [`scope`](Self::scope) to the call of an operation.
+    pub(super) fn scope_of_operation(&self, operation: &Operation) -> Option<u32> {
         match operation.call.get() {
-            Some(call) => self.of(&self.profile.tables().calls[call.at()]),
+            Some(call) => self.scope(&self.profile.tables().calls[call.at()]),
             None => self.instances.is_none().then_some(0),
         }
     }
@@ -258,7 +258,7 @@ impl<'a> Rules<'a> {
     pub(super) fn without_time(&self, is_meant: impl Fn(&What) -> bool) -> u64 {
         let (store, scopes) = (self.store(), self.scopes());
         self.reports().without_time(|row| {
-            is_meant(&store.work(row).what) && scopes.of_operation(row).is_some()
+            is_meant(&store.work(row).what) && scopes.scope_of_operation(row).is_some()
         })
     }
 
@@ -278,7 +278,7 @@ impl<'a> Rules<'a> {
         instances.sort_by_key(|&range| store.order(range));
         for (scope, &instance) in (0..).zip(&instances) {
             if of[instance.at()].is_none() {
-                tree.within(instance).for_each(|range| of[range.at()] = Some(scope));
+                tree.subtree(instance).for_each(|range| of[range.at()] = Some(scope));
             }
         }
         scopes.own = instances.into_iter().zip(0..).collect();
@@ -302,7 +302,7 @@ impl<'a> Rules<'a> {
     }
 
     /// The operations submitted by calls of matching names, longest first.
-    fn found(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Found<'a>> {
+    fn find(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Found<'a>> {
         let store = self.store();
         let scopes = self.scopes();
         let process = |call: &Call| store.threads[call.thread.at()].process;
@@ -321,7 +321,7 @@ impl<'a> Rules<'a> {
                 }
                 let time = operation.time().filter(|time| self.is_between(*time))?;
                 let call = &store.calls[operation.call.get()?.at()];
-                scopes.of(call)?;
+                scopes.scope(call)?;
                 let is_meant = |call: &&Call| self.verb(call).is_some_and(&is_meant);
                 let mut calls: Vec<&Call> =
                     store.calls_of(operation).iter().filter(is_meant).collect();
@@ -353,7 +353,7 @@ impl<'a> Rules<'a> {
                 _ => None,
             }
         };
-        self.found(is_meant).into_iter().filter_map(copy).collect()
+        self.find(is_meant).into_iter().filter_map(copy).collect()
     }
 
     /// Asynchronous copies from or to pageable memory, the longest first.
@@ -395,7 +395,7 @@ impl<'a> Rules<'a> {
     pub(crate) fn cuda_memset_sync(self) -> Report<CudaMemsetSync> {
         let store = self.store();
         let is_meant = |verb: &str| verb.starts_with("Memset") && !verb.contains("Async");
-        let rows = self.found(is_meant).into_iter().filter_map(|found| {
+        let rows = self.find(is_meant).into_iter().filter_map(|found| {
             let work = store.work(found.operation);
             let What::Memset(memset) = &work.what else { return None };
             let waits = [cupti::MemoryKind::PINNED, cupti::MemoryKind::MANAGED];
@@ -426,7 +426,7 @@ impl<'a> Rules<'a> {
                 if !self.verb(call).is_some_and(waits) || !store.call_kind(call).has_returned {
                     return None;
                 }
-                scopes.of(call)?;
+                scopes.scope(call)?;
                 let thread = &store.threads[call.thread.at()];
                 let name = texts.intern(recorded_function(store, call));
                 self.is_between(call.time).then(|| CudaApiSync {

@@ -81,7 +81,7 @@ impl Overlaps {
     }
 
     /// The spans around a time, latest start first.
-    fn around(&self, time: Interval) -> impl Iterator<Item = (Interval, u32)> {
+    fn enclosing(&self, time: Interval) -> impl Iterator<Item = (Interval, u32)> {
         let until = self.spans.partition_point(|(span, _)| span.start_ns <= time.start_ns);
         let leaves = self.last_end_ns.len() / 2;
         // A node with its first leaf and size; the next node is last.
@@ -149,7 +149,7 @@ impl Spans {
                 style: Style::PushPop,
                 label: range.label.0,
                 thread: range.thread,
-                time: ends.of(range),
+                time: ends.interval(range),
                 number: known.get(row).copied().unwrap_or(0),
                 parent: range.parent.get().map(|parent| parent.0),
                 level: 0,
@@ -335,7 +335,7 @@ impl Spans {
     /// The process ranges around a call, latest start first.
     pub(super) fn process_around(&self, call: &Call) -> impl Iterator<Item = u32> {
         let (process, time) = (self.process.get(&call.thread), call.time);
-        process.into_iter().flat_map(move |process| process.around(time).map(|(_, id)| id))
+        process.into_iter().flat_map(move |process| process.enclosing(time).map(|(_, id)| id))
     }
 
     /// The span around a call with the latest start.
@@ -371,20 +371,20 @@ impl Levels {
     fn new(spans: &[Span]) -> Self {
         let outermost = |(id, span): (usize, &Span)| {
             let Span { number, parent, .. } = *span;
-            Numbered { number, parent, level: Level::of(id, None) }
+            Numbered { number, parent, level: Level::new(id, None) }
         };
         let mut all: Vec<Numbered> = spans.iter().enumerate().map(outermost).collect();
         let mut order: Vec<u32> = (0..all.len() as u32).collect();
         order.sort_by_key(|id| spans[*id as usize].level);
         for id in order.into_iter().map(|id| id as usize) {
             let around = all[id].parent.map(|parent| all[parent as usize].level);
-            all[id].level = Level::of(id, around);
+            all[id].level = Level::new(id, around);
         }
         Self(all)
     }
 
     /// A span's own number and those around it, innermost first.
-    fn around(&self, id: u32) -> impl Iterator<Item = u64> {
+    fn ancestors(&self, id: u32) -> impl Iterator<Item = u64> {
         let parent = |id: &u32| self.0[*id as usize].parent;
         let ids = std::iter::successors(Some(id), parent).take(self.0.len());
         ids.map(|id| self.0[id as usize].number)
@@ -429,7 +429,7 @@ impl RangeStack {
 
     /// All numbers, its own first.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
-        self.spans.around(self.id)
+        self.spans.ancestors(self.id)
     }
 
     /// Writes the text with this many numbers at either end, at most [`KEPT`]. The cost does not
@@ -443,7 +443,7 @@ impl RangeStack {
                 // CAST: spans are counted in 32 bits.
                 false => (level.head() as u32, KEPT.min(level.depth() + 1) - levels.end),
             };
-            let around = self.spans.around(from).skip(skipped).take(levels.len());
+            let around = self.spans.ancestors(from).skip(skipped).take(levels.len());
             let numbers: Vec<u64> = around.collect();
             numbers.iter().rev().try_for_each(|number| write!(out, ":{number}"))
         })
@@ -500,7 +500,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_are_what_stands_before_each_place() {
+    fn prefixes_are_sums_before_each_index() {
         let mut rng = fastrand::Rng::with_seed(4);
         for places in 0..40 {
             let (mut prefixes, mut plain) = (Prefixes::new(places), vec![None; places]);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_around_a_time_is_found_among_many() {
+    fn intervals_around_a_time_are_found_among_many() {
         let mut rng = fastrand::Rng::with_seed(3);
         for count in 0..40 {
             let mut overlaps = Overlaps::default();
@@ -533,7 +533,7 @@ mod tests {
                     span.start_ns <= time.start_ns && span.end_ns >= time.end_ns
                 };
                 let expected: Vec<_> = overlaps.spans.iter().rev().filter(is_around).collect();
-                let found: Vec<_> = overlaps.around(time).collect();
+                let found: Vec<_> = overlaps.enclosing(time).collect();
                 assert_eq!(found.iter().collect::<Vec<_>>(), expected);
             }
         }

@@ -78,7 +78,7 @@ impl<'a> OperationTexts<'a> {
     }
 
     #[inline]
-    pub(super) fn of(&mut self, operation: &Operation) -> u32 {
+    pub(super) fn index(&mut self, operation: &Operation) -> u32 {
         let id = self.ids[operation.work.at()];
         let (Some(spans), store) = (&self.spans, self.reports.store()) else { return id };
         let is_kernel = matches!(store.work(operation).what, What::Kernel { .. });

@@ -131,7 +131,7 @@ impl Reports<'_> {
                 continue;
             };
             let work = store.work(operation);
-            let name = texts.of(operation);
+            let name = texts.index(operation);
             // Contexts are numbered from 1.
             let is_placed = !(work.is_migration() && work.place.context == 0);
             let mut row = CudaGpuTrace {

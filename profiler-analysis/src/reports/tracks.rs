@@ -69,7 +69,7 @@ impl TrackSum {
     }
 
     /// `None` without known values.
-    pub(crate) fn of(track: &Track<'_>) -> Option<Self> {
+    pub(crate) fn from_track(track: &Track<'_>) -> Option<Self> {
         let rates = || track.rates().filter(|sample| sample.value.is_finite());
         let mut values: Vec<(f64, u64)> = rates()
             .map(|sample| (sample.value, ns(sample.end.saturating_sub(sample.start))))
@@ -164,13 +164,16 @@ row! {
 
 /// [`ProfileExt::track_sums`](crate::prelude::ProfileExt::track_sums).
 pub(crate) fn track_sums(profile: &Profile) -> Report<TrackSum> {
-    Report::new(profile.tracks().filter_map(|track| TrackSum::of(&track)).collect(), NO_TRACKS)
+    Report::new(
+        profile.tracks().filter_map(|track| TrackSum::from_track(&track)).collect(),
+        NO_TRACKS,
+    )
 }
 
 /// [`ProfileExt::range_track_sums`](crate::prelude::ProfileExt::range_track_sums).
 pub(crate) fn range_track_sums(profile: &Profile) -> Report<RangeTrackSum> {
     let tracks: Vec<Track<'_>> = profile.tracks().collect();
-    let times = NodeTimes::of(profile, &tracks);
+    let times = NodeTimes::new(profile, &tracks);
     let mut rows = Vec::new();
     for (_, node) in profile.walk() {
         let path = node.cut_path();
@@ -202,7 +205,7 @@ pub(crate) struct NodeTimes(FxHashMap<(usize, u32), Vec<Interval>>);
 
 impl NodeTimes {
     /// The times on the devices of tracks with samples.
-    pub(crate) fn of(profile: &Profile, tracks: &[Track<'_>]) -> Self {
+    pub(crate) fn new(profile: &Profile, tracks: &[Track<'_>]) -> Self {
         let sampled = tracks.iter().filter(|track| !track.is_empty());
         let mut of_devices: FxHashMap<u32, Vec<(usize, Interval)>> =
             sampled.map(|track| (track.device(), Vec::new())).collect();
@@ -292,12 +295,12 @@ mod tests {
         let file = include_bytes!("../../../tests/recordings/samples-h200.gpuprof");
         let profile = Profile::from_bytes(file).unwrap();
         let tracks: Vec<Track<'_>> = profile.tracks().collect();
-        let times = NodeTimes::of(&profile, &tracks);
+        let times = NodeTimes::new(&profile, &tracks);
         let of = |name: &str| {
             let node = profile.nodes().find(|node| node.name() == name).unwrap();
             times.0.get(&(node.id().at(), 0)).map(Vec::len)
         };
         assert_eq!((of("copy"), of("copies"), of("idle")), (Some(200), Some(1), None));
-        assert!(NodeTimes::of(&profile, &[]).0.is_empty());
+        assert!(NodeTimes::new(&profile, &[]).0.is_empty());
     }
 }

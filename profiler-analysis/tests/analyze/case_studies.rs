@@ -47,7 +47,7 @@ fn counted([before, after]: &[Profile; 2], quantity: Quantity) -> [u64; 2] {
 }
 
 #[test]
-fn eight_loaders_bring_what_was_said() {
+fn eight_loaders_reach_the_predicted_gain() {
     let pair = pair("loader");
     let said = pair[0].diagnose();
     let cause = said.verdict().cause().unwrap();

@@ -42,7 +42,7 @@ fn leaders(of: &Comparison) -> Vec<Value> {
     json["bottlenecks"].as_array().unwrap().clone()
 }
 
-fn found<'c>(
+fn find_change<'c>(
     of: &'c Comparison,
     kernel: Option<&str>,
     path: &str,
@@ -63,7 +63,7 @@ fn found<'c>(
 }
 
 #[test]
-fn what_is_compared_with_itself_is_the_same() {
+fn profile_compared_with_itself_is_unchanged() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     let same = Compare::new().by_range(true).between(&profile, &profile);
     assert!(!same.counts_differ() && same.is_complete());
@@ -74,7 +74,7 @@ fn what_is_compared_with_itself_is_the_same() {
     assert!(leaders(&same).iter().all(|of| of["moved"] == false && of["before"] == of["after"]));
     let text = same.to_string();
     assert!(
-        text.contains("Every count is the same") && text.contains("Every time on the GPU"),
+        text.contains("Every count is the same") && text.contains("Every GPU time present in both"),
         "{text}"
     );
     let kernels: u64 = same
@@ -106,7 +106,7 @@ fn of_a_program_that_did_not_change_nothing_is_clear() {
 fn a_slower_kernel_has_a_factor_with_bounds() {
     let (before, after) = (steps(40, 50_000, 1), steps(40, 51_500, 2));
     let comparison = compare(&before, &after);
-    let times = found(&comparison, Some("gemm<float>"), "", Quantity::GpuNs).times.unwrap();
+    let times = find_change(&comparison, Some("gemm<float>"), "", Quantity::GpuNs).times.unwrap();
     let high = times.high.unwrap();
     assert!(times.low < 1.03 && 1.03 < high && times.low > 1.02 && high < 1.04, "{times:?}");
     assert!(times.is_clear && !times.by_run);
@@ -119,30 +119,31 @@ fn a_slower_kernel_has_a_factor_with_bounds() {
         (Duration::from_nanos(100)..Duration::from_nanos(400)).contains(&times.before.deviation()),
         "of 0 to 1000 evenly, 250: {times:?}"
     );
-    let relu = found(&comparison, Some("relu"), "", Quantity::GpuNs).times.unwrap();
+    let relu = find_change(&comparison, Some("relu"), "", Quantity::GpuNs).times.unwrap();
     assert!(!relu.is_clear, "{relu:?}");
-    let step = found(&comparison, None, "step", Quantity::GpuNs).times.unwrap();
+    let step = find_change(&comparison, None, "step", Quantity::GpuNs).times.unwrap();
     assert!(step.is_clear && step.ratio < times.ratio, "instance by instance: {step:?}");
     let text = comparison.to_string();
-    assert!(text.contains("what differs between runs is not in them"), "{text}");
+    assert!(text.contains("without differences between runs"), "{text}");
     let wide = Compare::new().margin(0.03).between(&before, &after);
-    let times = found(&wide, Some("gemm<float>"), "", Quantity::GpuNs).times.unwrap();
+    let times = find_change(&wide, Some("gemm<float>"), "", Quantity::GpuNs).times.unwrap();
     assert!(!times.is_clear && times.low > 1.02, "surely not by 3 %: {times:?}");
     // Fewer than two of each have no bounds at such a confidence.
     let few = compare(&steps(1, 50_000, 1), &steps(1, 90_000, 2));
-    let times = found(&few, Some("gemm<float>"), "", Quantity::GpuNs).times.unwrap();
+    let times = find_change(&few, Some("gemm<float>"), "", Quantity::GpuNs).times.unwrap();
     assert!(times.high.is_none() && !times.is_clear && times.ratio > 1.7, "{times:?}");
     assert!(few.to_string().contains("(no bounds)"), "{few}");
 }
 
 /// Of the same program at most as many are called different as the confidence says.
 #[test]
-fn what_did_not_change_is_seldom_said_to() {
+fn unchanged_time_is_seldom_reported_as_changed() {
     let runs: Vec<Profile> = (0..40).map(|seed| steps(20, 50_000, seed)).collect();
     let mut clear = 0;
     for pair in runs.windows(2) {
         let comparison = Compare::new().confidence(0.9).margin(0.0).between(&pair[0], &pair[1]);
-        let times = found(&comparison, Some("gemm<float>"), "", Quantity::GpuNs).times.unwrap();
+        let times =
+            find_change(&comparison, Some("gemm<float>"), "", Quantity::GpuNs).times.unwrap();
         clear += u32::from(times.is_clear);
     }
     assert!(clear <= 10, "{clear} of 39 at 90 %");
@@ -155,17 +156,17 @@ fn of_several_runs_each_is_one_value() {
     };
     let (before, after) = (runs(50_000, 1), runs(55_000, 10));
     let comparison = Compare::new().confidence(0.95).between(&before, &after);
-    let row = found(&comparison, Some("gemm<float>"), "", Quantity::GpuNs);
+    let row = find_change(&comparison, Some("gemm<float>"), "", Quantity::GpuNs);
     let times = row.times.unwrap();
     assert!(times.by_run && times.is_clear && row.varies, "{row:?}");
     assert_eq!((times.before.count, comparison.runs()[0]), (24, 6));
-    let kernels = found(&comparison, Some("gemm<float>"), "", Quantity::Kernels);
+    let kernels = find_change(&comparison, Some("gemm<float>"), "", Quantity::Kernels);
     assert_eq!((kernels.before, kernels.after, kernels.varies), (4, 4, false), "of a run");
     assert!(comparison.to_string().contains("from run to run"), "{comparison}");
-    // Runs that do not do the same are told by their median.
+    // Runs with different work are shown by their median.
     let mixed = [steps(4, 50_000, 1), steps(4, 50_000, 2), steps(5, 50_000, 3)];
     let comparison = compare(&mixed[..], &mixed[2]);
-    let kernels = found(&comparison, Some("relu"), "", Quantity::Kernels);
+    let kernels = find_change(&comparison, Some("relu"), "", Quantity::Kernels);
     assert_eq!((kernels.before, kernels.after, kernels.varies), (4, 5, true));
     // Medians that agree are not said to be counts that do.
     let same = compare(&mixed[..], &mixed[0]);
@@ -232,11 +233,11 @@ fn kernels_are_matched_by_name_and_shape() {
     // As many kernels as before, but not the same ones.
     assert!(comparison.counts_differ());
     let by_range = Compare::new().by_range(true).between(&before, &after);
-    assert!(found(&by_range, Some("old"), "step", Quantity::Kernels).is_gone());
+    assert!(find_change(&by_range, Some("old"), "step", Quantity::Kernels).is_gone());
 }
 
 #[test]
-fn what_leads_is_told_when_it_moved() {
+fn moved_leader_is_reported() {
     let program = |gemm_ns: u64, copy_ns: u64| {
         record(|fake| {
             let _step = range("step");
@@ -322,7 +323,7 @@ fn a_comparison_is_read_by_machines() {
 }
 
 #[test]
-fn what_is_incomplete_says_so() {
+fn incomplete_profile_is_reported() {
     let open = {
         let fake = Fake::new();
         let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();

@@ -94,13 +94,13 @@ fn gemm() -> Vec<(&'static str, f64)> {
 }
 
 #[track_caller]
-fn near(value: Option<f64>, expected: f64) {
+fn assert_near(value: Option<f64>, expected: f64) {
     let value = value.unwrap();
     assert!((value / expected - 1.0).abs() < 1e-6, "{value} is not {expected}");
 }
 
 #[test]
-fn ranges_may_lie_as_deep_as_a_file_says() {
+fn ranges_may_nest_as_deep_as_a_file_states() {
     let place = |at: usize| at.checked_sub(1);
     let counted: [(&str, f64); 1] = [(TIME, 1e3)];
     let names: Vec<String> = (0..20_000).map(|at| format!("level_{at}")).collect();
@@ -119,7 +119,7 @@ fn ranges_may_lie_as_deep_as_a_file_says() {
         "metrics": [TIME], "ranges": ranges,
     }))
     .unwrap();
-    let roofline = CountedRoofline::of(&measured, &h200());
+    let roofline = CountedRoofline::from_measured(&measured, &h200());
     assert_eq!(roofline.points.len(), 10_000);
     let deepest = &roofline.points[0];
     assert_eq!((deepest.instances, deepest.gpu_time.as_nanos()), (2, 1_500));
@@ -139,7 +139,7 @@ fn counts_lie_at_every_level_under_the_roofs() {
         ("gemm", Some(0), &gemm),
         ("axpy", Some(0), &axpy),
     ]);
-    let roofline = CountedRoofline::of(&measured, &h200());
+    let roofline = CountedRoofline::from_measured(&measured, &h200());
     let names: Vec<_> = roofline.points.iter().map(|point| &*point.name).collect();
     assert_eq!(names, ["step", "step/axpy", "step/gemm"]);
     let [step, axpy, gemm] = &roofline.points[..] else { panic!("{roofline}") };
@@ -148,10 +148,10 @@ fn counts_lie_at_every_level_under_the_roofs() {
     assert_eq!(axpy.total_flops(), 4.0 * 67_108_864.0);
     let dram = 2.0 * (536_914_688.0 + 275_898_112.0);
     assert_eq!(axpy.bytes_at(MemoryLevel::Dram), Some(dram));
-    near(axpy.intensity_at(MemoryLevel::Dram), 4.0 * 67_108_864.0 / dram);
-    near(axpy.intensity_at(MemoryLevel::L2), 2.0 * 67_108_864.0 / 1_211_384_960.0);
-    near(axpy.intensity_at(MemoryLevel::L1), 1.0 / 6.0);
-    near(axpy.achieved(), 2.0 * 67_108_864.0 / 332_768e-9);
+    assert_near(axpy.intensity_at(MemoryLevel::Dram), 4.0 * 67_108_864.0 / dram);
+    assert_near(axpy.intensity_at(MemoryLevel::L2), 2.0 * 67_108_864.0 / 1_211_384_960.0);
+    assert_near(axpy.intensity_at(MemoryLevel::L1), 1.0 / 6.0);
+    assert_near(axpy.achieved(), 2.0 * 67_108_864.0 / 332_768e-9);
     assert_eq!(axpy.main_type(), Some((Dtype::F32, Pipe::Vector)));
     // DRAM's roof is the device's, L2's that of the counters; there is none for L1.
     let l2 = roofline.peaks.level(MemoryLevel::L2);
@@ -166,15 +166,15 @@ fn counts_lie_at_every_level_under_the_roofs() {
         Limit::Compute(Dtype::F32, Pipe::Vector),
     ];
     assert_eq!(limits, expected);
-    near(Some(shares[0].1), dram / 665_536e-9 / 4.8e12);
-    near(Some(shares[1].1), 1_211_384_960.0 / 332_768e-9 / (6144.0 * 1.6e9));
+    assert_near(Some(shares[0].1), dram / 665_536e-9 / 4.8e12);
+    assert_near(Some(shares[1].1), 1_211_384_960.0 / 332_768e-9 / (6144.0 * 1.6e9));
 
     // Whole numbers are no floating-point operations; their own roof is not known.
     assert_eq!(gemm.total_flops(), 137_438_953_472.0 + 1e6);
     assert_eq!(gemm.main_type(), Some((Dtype::I8, Pipe::Tensor)));
     let (limit, share) = gemm.of_roof().unwrap();
     assert_eq!(limit, Limit::Compute(Dtype::Bf16, Pipe::Tensor));
-    near(Some(share), 137_438_953_472.0 / 327_168e-9 / 989.4e12);
+    assert_near(Some(share), 137_438_953_472.0 / 327_168e-9 / 989.4e12);
     assert_eq!(gemm.bytes_at(MemoryLevel::L2), None);
 
     // What was not counted is not there, and not nothing.
@@ -184,21 +184,21 @@ fn counts_lie_at_every_level_under_the_roofs() {
 
     // What is given stays.
     let given = h200().with_level(MemoryLevel::L2, 5e12);
-    let given = CountedRoofline::of(&measured, &given).peaks;
+    let given = CountedRoofline::from_measured(&measured, &given).peaks;
     assert_eq!(given.level(MemoryLevel::L2).origin, Origin::Given);
     assert_eq!(Peaks::from_json(&given.to_json()).unwrap(), given);
-    let unknown = CountedRoofline::of(&measured, &Peaks::new("unknown")).peaks;
+    let unknown = CountedRoofline::from_measured(&measured, &Peaks::new("unknown")).peaks;
     assert_eq!(unknown.bandwidth().peak, Some(1536.0 * 3.1e9));
 }
 
 #[test]
-fn what_is_not_counted_is_in_no_sum_of_bytes() {
+fn uncounted_work_is_in_no_sum_of_bytes() {
     let (whole, mut part) = (axpy(), axpy());
     part.retain(|(metric, _)| *metric != "lts__t_bytes.sum");
     let untimed = [(FFMA, 1.0)];
     let whole = ("a", None, &whole[..]);
     let counts = measured(&[whole, ("a", None, &part), whole, ("b", None, &untimed)]);
-    let roofline = CountedRoofline::of(&counts, &h200());
+    let roofline = CountedRoofline::from_measured(&counts, &h200());
     assert_eq!((roofline.points.len(), roofline.without_time), (1, 1));
     let point = &roofline.points[0];
     assert_eq!((point.instances, point.bytes_at(MemoryLevel::L2)), (3, None));
@@ -310,7 +310,7 @@ fn recorded(names: &[&'static std::ffi::CStr]) -> Profile {
 }
 
 #[test]
-fn tensor_pipes_say_where_names_are_wrong() {
+fn tensor_pipes_correct_wrong_names() {
     let profile = recorded(&[
         c"sm90_xmma_gemm_bf16bf16_bf16f32_f32_nn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
         c"ampere_sgemm_128x64_nn",
@@ -351,7 +351,10 @@ fn tensor_pipes_say_where_names_are_wrong() {
     );
     assert_eq!(pipes.settled().count(), 1);
     let text = pipes.to_string();
-    assert!(text.contains("differ on 2 of 5 kernels; 1 that no name told"), "{text}");
+    assert!(
+        text.contains("differ on 2 of 5 kernels; counters classify 1 that names do not"),
+        "{text}"
+    );
     let json = serde_json::to_value(&pipes).unwrap();
     assert_eq!(json["kernels"][0]["operations"][0], json!(["bf16", 1e12]));
 
@@ -362,7 +365,7 @@ fn tensor_pipes_say_where_names_are_wrong() {
 }
 
 #[test]
-fn a_type_that_is_not_that_of_the_name_is_told() {
+fn type_that_differs_from_the_name_is_reported() {
     let profile = recorded(&[c"ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_nn"]);
     let fp16 = "sm__ops_path_tensor_src_fp16.sum";
     let counts = [(TIME, 10.0), (fp16, 5.0), (BF16, 0.0)];
@@ -382,7 +385,7 @@ fn runs_with_other_kernels_are_refused() {
     let error = CountedKernels::new(&profile, counts).unwrap_err().to_string();
     assert!(error.contains("1 kernels were counted") && error.contains("has 2"), "{error}");
 
-    // Recorded and counted in turn, never beside each other; the stand-in has no counters of kernels.
+    // Recorded and counted in turn, never beside each other; the fake has no counters of kernels.
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let counters = RangeProfiler::builder(&library).metric("fake__0.sum").build().unwrap();
@@ -419,7 +422,7 @@ fn a_busy_pipe_without_operations_is_no_tensor_core() {
 
 /// Kernels whose work is known to the last operation, recorded and counted on an H200.
 #[test]
-fn a_card_counted_what_was_declared() {
+fn counts_of_a_gpu_match_the_declared_work() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/counted");
     let profile = Profile::load(format!("{folder}/bound.gpuprof")).unwrap();
     let text = std::fs::read_to_string(format!("{folder}/bound.json")).unwrap();

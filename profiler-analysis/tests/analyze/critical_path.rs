@@ -329,7 +329,7 @@ fn recorded_events_of_a_gpu_are_matched_with_their_waits() {
 /// beside a longer kernel nothing.
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
-fn inserted_delays_show_what_the_model_predicts() {
+fn inserted_delays_match_the_prediction() {
     let fake = Fake::new();
     let program = |intervention: &Intervention, is_on_gpu: bool, beside_ms: u64| {
         for number in 0..30 {

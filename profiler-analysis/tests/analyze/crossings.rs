@@ -103,7 +103,7 @@ fn phases() -> Profile {
 }
 
 #[test]
-fn range_counts_what_is_submitted_while_it_is_open_across_domains() {
+fn open_range_counts_submissions_across_domains() {
     let profile = phases();
     assert!(profile.health().is_complete());
     let sums = |name: &str| {
@@ -318,7 +318,7 @@ fn check_projections(profile: &Profile, spans: &[Span], within: &dyn Fn(&Span) -
 }
 
 #[test]
-fn random_crossings_of_three_domains_sum_as_their_times_say() {
+fn random_crossings_of_three_domains_match_their_times() {
     let crossed = (0..150).filter(|seed| check(*seed)).count();
     assert!(crossed > 50, "{crossed}");
 }

@@ -26,7 +26,7 @@ fn pair(name: &str) -> [Profile; 2] {
 }
 
 #[test]
-fn every_disease_is_named_first_and_gone_when_cured() {
+fn every_anti_pattern_ranks_first_before_and_is_absent_after() {
     let mut wrong = Vec::new();
     for (name, _) in DISEASES {
         let [ill, cured] = pair(name);
@@ -43,7 +43,7 @@ fn every_disease_is_named_first_and_gone_when_cured() {
 
 /// The right answer is not luck: a twin in the place of the patient is no patient.
 #[test]
-fn a_cured_program_is_not_taken_for_an_ill_one() {
+fn fixed_program_has_no_finding() {
     for (name, _) in DISEASES {
         let [ill, cured] = pair(name);
         assert!(judge(name, &cured, &ill, NOISE).is_err(), "{name}");
@@ -80,7 +80,7 @@ fn names_do_not_hang_on_a_threshold() {
 }
 
 #[test]
-fn steps_and_ranges_say_the_same_as_the_run() {
+fn steps_and_ranges_match_the_run() {
     for (name, bottleneck) in [
         ("launch-bound", Bottleneck::Launch),
         ("sync-every-kernel", Bottleneck::Synchronization),
@@ -119,7 +119,7 @@ fn evidence_leads_to_the_operations_and_calls() {
 }
 
 #[test]
-fn the_report_shows_a_diagnosis_where_it_is_asked_for() {
+fn report_shows_a_requested_diagnosis() {
     let [ill, _] = pair("slow-loader");
     let (plain, more) = (ill.to_string(), ill.report_with_findings().to_string());
     let said: Vec<&str> = more.lines().filter(|line| !plain.lines().any(|l| l == *line)).collect();
@@ -139,7 +139,7 @@ fn the_report_shows_a_diagnosis_where_it_is_asked_for() {
 /// `cargo test --release -p profiler-core --features analysis --test analyze -- diagnosis:: --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
-fn what_a_diagnosis_takes() {
+fn diagnosis_time_is_bounded() {
     for launches in [10_000, 100_000] {
         let fake = cupti::fake::Fake::new();
         let profiler = profiler_core::Profiler::builder().library(fake.library().unwrap());

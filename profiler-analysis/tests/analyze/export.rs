@@ -66,7 +66,7 @@ complete
 }
 
 #[test]
-fn a_snapshot_is_the_same_whatever_came_first_and_however_long_it_took() {
+fn snapshot_is_independent_of_order_and_duration() {
     let both = |first: fn(&Fake), second: fn(&Fake)| {
         record(|fake| {
             std::thread::scope(|scope| scope.spawn(|| first(fake)).join().unwrap());
@@ -80,7 +80,7 @@ fn a_snapshot_is_the_same_whatever_came_first_and_however_long_it_took() {
 }
 
 #[test]
-fn json_lines_say_what_the_queries_say() {
+fn json_lines_match_the_queries() {
     let profile = record(|fake| {
         let _step = range("a \"step\"");
         load(fake);
@@ -164,11 +164,11 @@ fn deep_ranges_need_little_text(name: impl Fn(usize) -> String + Copy) {
 }
 
 #[test]
-fn ranges_of_many_names_6_000_deep_are_told_in_no_more_text_than_they_need() {
+fn deep_ranges_of_many_names_export_compactly() {
     deep_ranges_need_little_text(|depth| format!("range {depth}"));
 }
 
 #[test]
-fn ranges_of_one_name_6_000_deep_are_told_in_no_more_text_than_they_need() {
+fn deep_ranges_of_one_name_export_compactly() {
     deep_ranges_need_little_text(|_| "again".to_owned());
 }

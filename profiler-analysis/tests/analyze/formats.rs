@@ -123,7 +123,7 @@ fn perfetto_shows_every_slice_and_arrow_once() {
 }
 
 #[test]
-fn perfetto_says_what_is_known_of_a_slice() {
+fn perfetto_slice_has_all_known_fields() {
     let profile = everything();
     let trace = perfetto::read(&export(&profile, Format::Perfetto));
     let of = |name: &str| -> Vec<&Slice> {
@@ -271,7 +271,7 @@ fn kineto_shows_every_slice_and_arrow_once() {
 }
 
 #[test]
-fn kineto_is_what_its_readers_look_for() {
+fn kineto_export_suits_its_readers() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     let trace = json(&profile, Export::new(Format::Kineto).rank(3, 8));
     assert_eq!(trace["distributedInfo"], serde_json::json!({"rank": 3, "world_size": 8}));
@@ -316,7 +316,7 @@ fn kineto_is_what_its_readers_look_for() {
 /// Counts and nanoseconds of the leaves, by path.
 /// The recordings are older than what says when a session began, to the nanosecond, and which process it was.
 #[test]
-fn traces_say_when_they_began_and_whose_they_are() {
+fn traces_contain_start_time_and_process() {
     let live = record(&fake(), || drop(range("step")));
     let id = u64::from(std::process::id());
     let began = live.started_at().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -432,7 +432,7 @@ fn counters_follow_the_work() {
     let values = |name: &str| named(name).iter().map(|(_, value)| *value).collect::<Vec<_>>();
     assert_eq!(values("device memory allocated since the start"), [4096, 4196, 100, 93]);
     assert_eq!(values("copy bandwidth"), [2_000_000_000, 0]);
-    let queued = named("stream 7: operations asked for and not finished");
+    let queued = named("stream 7: operations submitted and not finished");
     let calls: Vec<u64> = profile.calls().map(|call| ns(call.start())).collect();
     let ends: Vec<u64> =
         profile.operations().map(|o| ns(o.start().unwrap() + o.gpu_time().unwrap())).collect();
@@ -457,7 +457,7 @@ fn counters_follow_the_work() {
 }
 
 #[test]
-fn hostile_names_come_back_as_they_were() {
+fn hostile_names_round_trip() {
     let names = [
         "\"quoted\" \\ back\\\\slash",
         "\u{0}\u{1}\u{1f}\u{7f}\u{85} controls",
@@ -511,7 +511,7 @@ fn hostile_names_come_back_as_they_were() {
 }
 
 #[test]
-fn a_name_of_a_megabyte_is_written_where_it_is_needed_and_no_more() {
+fn long_name_is_written_once_per_use() {
     let long = "n".repeat(1 << 20);
     let (fake, kernel) = (fake(), name(&long));
     let profile = record(&fake, || {
@@ -536,7 +536,7 @@ fn a_name_of_a_megabyte_is_written_where_it_is_needed_and_no_more() {
 }
 
 #[test]
-fn ten_thousand_ranges_in_each_other_are_all_there() {
+fn ten_thousand_nested_ranges_are_recorded() {
     const DEPTH: usize = 10_000;
     let fake = fake();
     let profile = record(&fake, || {
@@ -581,7 +581,7 @@ impl io::Write for Full {
 }
 
 #[test]
-fn a_full_disk_is_an_error_that_says_so() {
+fn full_disk_is_an_error() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     for format in Format::ALL {
         for room in [0, 400] {

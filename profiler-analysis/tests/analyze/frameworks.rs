@@ -26,7 +26,7 @@ fn kernels(profile: &Profile, path: &str) -> [u64; 3] {
 }
 
 #[test]
-fn every_module_of_burn_has_the_kernels_that_it_has_alone() {
+fn modules_of_burn_have_the_kernels_of_a_separate_run() {
     let profile = profile("burn");
     assert_eq!((profile.totals().kernels, profile.outside_ranges().kernels), (208, 0));
     // Kernels of this first step, and of 20 steps alone, whose other 19 are equal to each other.
@@ -61,7 +61,7 @@ fn every_fused_kernel_of_burn_has_a_range() {
 }
 
 #[test]
-fn every_module_of_tch_has_the_kernels_that_it_has_alone() {
+fn modules_of_tch_have_the_kernels_of_a_separate_run() {
     let profile = profile("tch");
     // Of 20 steps alone; the optimizer's first step makes its state.
     for (path, alone) in [

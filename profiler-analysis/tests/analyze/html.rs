@@ -114,7 +114,7 @@ fn the_columns_of_a_real_recording_are_its_ranges_calls_and_operations() {
 }
 
 #[test]
-fn tables_and_summary_are_those_of_the_report() {
+fn tables_and_summary_match_the_report() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     let data = data_of(&profile);
     let totals = profile.totals();
@@ -160,7 +160,7 @@ fn tables_and_summary_are_those_of_the_report() {
         "The steady phase of batch is copy bound: 847.2 us (32.6 %, 38.0 % with the idle time around it), about 1.61x faster without it"
     );
     let copies =
-        "34 asynchronous copies of pageable memory, 10.62 MiB in all, in batch/copy to device";
+        "34 asynchronous copies of pageable memory, 10.62 MiB in total, in batch/copy to device";
     assert!(titles[1].starts_with(copies), "{}", titles[1]);
     let evidence = data["findings"][1]["evidence"].as_array().unwrap();
     assert_eq!((&data["findings"][1]["count"], evidence.len()), (&34.into(), 34));
@@ -183,7 +183,7 @@ fn tables_and_summary_are_those_of_the_report() {
 
 /// Pieces, their gaps and the time of kernels are each device's clock, as the diagnosis divides it.
 #[test]
-fn the_clock_of_the_page_is_that_of_the_diagnosis() {
+fn the_clock_of_the_page_matches_the_diagnosis() {
     for bytes in [RECORDING, SERIAL] {
         let profile = Profile::from_bytes(bytes).unwrap();
         let data = data_of(&profile);
@@ -320,7 +320,7 @@ fn operations_without_timestamps_are_in_the_tables_and_not_in_the_timeline() {
 }
 
 #[test]
-fn what_a_program_says_of_ranges_is_on_the_page() {
+fn range_labels_are_on_the_page() {
     let fake = Fake::new();
     let profile = record(&fake, || {
         let _range = nvtx::event("said").color(nvtx::Color::RED).payload(17u64).range();
@@ -397,7 +397,7 @@ impl io::Write for Full {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_is_an_error_that_says_why() {
+fn unwritable_page_is_an_error_with_its_reason() {
     let profile = Profile::from_bytes(RECORDING).unwrap();
     let page = profile.to_html();
     for room in [0, 10, page.len() / 2, page.len() - 1] {

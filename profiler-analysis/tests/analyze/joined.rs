@@ -1,4 +1,4 @@
-//! Work of several ranges counts for the first one, and the others are told of it.
+//! Work of several ranges counts for the first one and is linked to the others.
 
 use std::cell::Cell;
 use std::sync::mpsc;
@@ -185,7 +185,7 @@ fn a_launch_counts_for_the_first_and_is_shared_with_the_other() {
 }
 
 #[test]
-fn each_path_and_each_pattern_has_it_once() {
+fn shared_work_counts_once_per_path_and_pattern() {
     let fake = Fake::new();
     let (profiles, _) = record(&fake, || {
         let mut contexts = Vec::new();
@@ -335,7 +335,7 @@ fn contexts_of_another_session_are_left_out() {
 }
 
 #[test]
-fn a_session_that_keeps_the_last_part_knows_one_from_before_it() {
+fn last_part_has_links_from_before_it() {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap());
     let profiler = profiler.keep_last(Duration::from_millis(200)).period(Duration::from_millis(5));
@@ -367,7 +367,7 @@ fn a_session_that_keeps_the_last_part_knows_one_from_before_it() {
 }
 
 #[test]
-fn a_snapshot_and_a_session_that_begins_later_know_them() {
+fn snapshot_and_later_session_have_the_links() {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap());
     let profiler = profiler.build().unwrap();
@@ -400,7 +400,7 @@ fn a_snapshot_and_a_session_that_begins_later_know_them() {
 thread_local!(static ISSUER: Cell<u64> = const { Cell::new(0) });
 
 #[test]
-fn work_of_several_issuers_belongs_to_all_of_them() {
+fn work_of_several_issuers_belongs_to_each() {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let context = |name: &str| {

@@ -207,7 +207,7 @@ fn names_that_libraries_give_their_kernels_are_known() {
 }
 
 #[test]
-fn no_rule_stands_behind_one_that_takes_all_of_its_names() {
+fn no_rule_is_shadowed_by_an_earlier_one() {
     let classifier = Classifier::new();
     let rules: Vec<&Rule> = classifier.rules().collect();
     let mut hidden = Vec::new();
@@ -267,7 +267,7 @@ fn classes_of_a_profile_add_up_to_its_kernels() {
 
 #[cfg(feature = "nsys")]
 #[test]
-fn a_training_run_of_pytorch_is_told_apart() {
+fn kernels_of_a_pytorch_run_are_classified() {
     let file = "/../tests/captures/train-h200.sqlite";
     let profile =
         profiler_analysis::nsys::read(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();

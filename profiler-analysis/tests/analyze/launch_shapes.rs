@@ -31,7 +31,7 @@ fn every_kernel_has_its_shape() {
     let counted: u64 = shapes.rows().iter().map(|row| row.instances).sum();
     assert_eq!((counted, shapes.unknown()), (kernels.count(), 0));
     assert_eq!(shapes.gpu_time(), kernels.gpu_time());
-    assert_eq!(profile.sm_limits(0), SmLimits::of((9, 0)));
+    assert_eq!(profile.sm_limits(0), SmLimits::from_compute_capability((9, 0)));
 
     // 1024 threads of 64 warps are two blocks at once; two of 264 places have one.
     let col_sum = row(&shapes, "col_sum", [2, 1, 1]);
@@ -62,7 +62,7 @@ fn every_kernel_has_its_shape() {
 
 const VERSION: Version = Version(130_001);
 
-/// A session in which CUPTI told of this device, and of these kernels: name, carveout and setting in KiB.
+/// A session in which CUPTI reported this device, and of these kernels: name, carveout and setting in KiB.
 fn with_device(capability: (u32, u32), kernels: &[(&'static CStr, Option<u8>, u32)]) -> Profile {
     let fake = Fake::new();
     let config = Config::new().add_kind(ActivityKind::DEVICE);
@@ -108,7 +108,7 @@ fn with_device(capability: (u32, u32), kernels: &[(&'static CStr, Option<u8>, u3
 }
 
 #[test]
-fn what_a_source_says_of_a_device_counts_before_the_table() {
+fn recorded_device_facts_override_the_table() {
     let profile = with_device((13, 0), &[(c"k", None, 0)]);
     let limits = profile.sm_limits(0).unwrap();
     assert_eq!((limits.warps, limits.blocks, limits.registers), (96, 40, 131_072));
@@ -128,7 +128,7 @@ fn what_a_source_says_of_a_device_counts_before_the_table() {
 }
 
 #[test]
-fn how_multiprocessors_were_set_tells_launches_apart() {
+fn cache_configuration_distinguishes_launches() {
     let launches: [(&'static CStr, Option<u8>, u32); 5] = [
         (c"k", None, 228),
         (c"k", Some(30), 100),
@@ -165,12 +165,12 @@ fn how_multiprocessors_were_set_tells_launches_apart() {
 }
 
 #[test]
-fn a_gpu_says_of_itself_what_the_table_says() {
+fn limits_of_a_gpu_match_the_table() {
     for version in ["26", "28", "130001", "130500"] {
         let file =
             format!("{}/../tests/recordings/kinds-{version}.gpuprof", env!("CARGO_MANIFEST_DIR"));
         let profile = Profile::load(file).unwrap();
-        assert_eq!(profile.sm_limits(0), SmLimits::of((9, 0)), "{version}");
+        assert_eq!(profile.sm_limits(0), SmLimits::from_compute_capability((9, 0)), "{version}");
         assert_eq!(profile.launch_shapes().unknown(), 0);
     }
 }
@@ -193,7 +193,7 @@ fn commands_name_the_launch_by_how_many_came_before() {
 }
 
 #[test]
-fn text_and_files_say_the_same() {
+fn text_and_files_agree() {
     let shapes = quickstart().launch_shapes();
     let text = shapes.to_string();
     for part in
@@ -226,14 +226,14 @@ mod nsys {
     }
 
     #[test]
-    fn a_capture_says_what_fits_on_its_device() {
-        assert_eq!(train().sm_limits(0), SmLimits::of((9, 0)));
+    fn capture_has_the_limits_of_its_device() {
+        assert_eq!(train().sm_limits(0), SmLimits::from_compute_capability((9, 0)));
         assert_eq!(train().sm_limits(7), None);
     }
 
     /// Worked out by hand, from the table of compute capabilities and what nsys recorded.
     #[test]
-    fn a_training_run_has_the_shapes_that_it_has() {
+    fn training_run_has_the_expected_shapes() {
         let shapes = train().launch_shapes();
         // 202 registers are 208 x 32 a warp: 2 to a partition. 8 warps a block: one block.
         let large = row(&shapes, "_256x128_8x4", [64, 2, 1]);

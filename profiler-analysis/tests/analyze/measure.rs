@@ -64,7 +64,7 @@ fn planted_times_are_measured() {
     assert!(text.contains("1 kernel and 2 operations in all; L2 warm"), "{text}");
     assert!(text.contains("GPU time    15.00 us"), "{text}");
     assert!(
-        text.contains("then steady; stopped at the wanted precision\nclocks: not known ("),
+        text.contains("then steady; stopped at the requested precision\nclocks: not known ("),
         "{text}"
     );
     let json = serde_json::to_value(&measurement).unwrap();

@@ -125,7 +125,7 @@ fn traces_of_events_have_a_process_for_each_process_and_each_device() {
 }
 
 #[test]
-fn streams_of_two_processes_on_one_device_are_told_apart() {
+fn streams_of_two_processes_on_one_device_are_distinct() {
     let profile = on_one();
     for format in [Format::Chrome, Format::Kineto] {
         let trace: Value = serde_json::from_slice(&exported(&profile, format)).unwrap();
@@ -230,7 +230,7 @@ fn clock_of_a_diagnosis_counts_no_time_of_other_processes() {
 }
 
 #[test]
-fn period_of_a_step_is_that_of_its_process() {
+fn period_of_a_step_matches_its_process() {
     let profile = on_one();
     let steps = profile.steps("step");
     let ends =

@@ -38,7 +38,7 @@ fn error(path: impl AsRef<Path>) -> Error {
 }
 
 #[test]
-fn a_training_run_is_what_nsys_says_of_it() {
+fn training_run_matches_nsys() {
     let profile = profiler_analysis::nsys::read(train()).unwrap();
     profile.health().assert_complete();
     let info = profile.recording_info();
@@ -80,7 +80,7 @@ fn a_training_run_is_what_nsys_says_of_it() {
 }
 
 /// The names of the ranges around an operation, outermost first, as nsys prints them.
-fn around(operation: GpuOperation<'_>) -> Vec<String> {
+fn range_names(operation: GpuOperation<'_>) -> Vec<String> {
     let named = |range: Range<'_>| match range.domain() {
         Some(domain) => format!("{domain}:{}", range.name()),
         None => range.name().to_owned(),
@@ -102,7 +102,7 @@ fn check_random(profile: &Profile, truth: &capture::Truth) {
         let call = operation.call().unwrap();
         assert_eq!(call.process_id(), operation.process_id());
         assert_eq!(call.correlation_id(), operation.correlation_id());
-        ((operation.process_id(), operation.correlation_id()), around(operation))
+        ((operation.process_id(), operation.correlation_id()), range_names(operation))
     });
     assert_eq!(places.collect::<BTreeMap<_, _>>(), truth.places);
     let mut kernels = Sums::new();
@@ -186,7 +186,7 @@ const KEPT: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn what_is_read_is_written_as_it_was() {
+fn capture_round_trips() {
     let folder = Folder::new();
     let mut files = vec![train()];
     for seed in 100..110 {
@@ -220,7 +220,7 @@ fn what_is_read_is_written_as_it_was() {
 }
 
 #[test]
-fn random_captures_of_several_processes_come_back_as_they_were_made() {
+fn random_captures_of_several_processes_round_trip() {
     let folder = Folder::new();
     for seed in 0..60 {
         let path = folder.file(&format!("{seed}.sqlite"));
@@ -249,7 +249,7 @@ fn summary(profile: &Profile) -> Vec<(String, u64, u128, Totals)> {
 }
 
 #[test]
-fn a_live_profile_is_the_same_when_it_was_a_capture() {
+fn live_profile_round_trips_through_a_capture() {
     let fake = Fake::new();
     let [profile, _] = support::record(&fake, || {
         for step in 0..3_u32 {
@@ -276,9 +276,9 @@ fn a_live_profile_is_the_same_when_it_was_a_capture() {
     });
     let folder = Folder::new();
     let path = folder.file("live.sqlite");
-    let mut told = Vec::new();
-    profile.write_nsys(&path, |rows, total| told.push((rows, total))).unwrap();
-    let (rows, total) = told.last().unwrap();
+    let mut reported = Vec::new();
+    profile.write_nsys(&path, |rows, total| reported.push((rows, total))).unwrap();
+    let (rows, total) = reported.last().unwrap();
     assert_eq!(rows, total);
     let again = profiler_analysis::nsys::read(&path).unwrap();
     again.health().assert_complete();
@@ -318,7 +318,7 @@ fn a_live_profile_is_the_same_when_it_was_a_capture() {
 
 /// What a real recording knows beyond what the store keeps, and its process and calendar time, of which older ones know nothing.
 #[test]
-fn what_records_say_of_kernels_and_versions_is_written() {
+fn kernel_and_version_facts_are_written() {
     let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = Folder::new();
     let path = folder.file("quickstart.sqlite");
@@ -362,21 +362,21 @@ fn what_records_say_of_kernels_and_versions_is_written() {
     assert_eq!(versions(&again), versions(&profile));
     assert!(versions(&again).0 > 0);
 
-    // CUPTI told of cuMemAlloc and cuMemFree twice.
+    // CUPTI reported cuMemAlloc and cuMemFree twice.
     let path = folder.file("kinds.sqlite");
     let profile = Profile::load(recordings.join("tests/recordings/kinds-130001.gpuprof")).unwrap();
     profile.write_nsys(&path, |_, _| ()).unwrap();
     let memory = profile.memory();
     let sum =
         |of: fn(&profiler_core::query::DeviceMemory<'_>) -> u64| memory.iter().map(of).sum::<u64>();
-    let told = sum(|memory| memory.allocations + memory.frees);
-    assert!(told > 3 && sum(|memory| memory.repeated_records) > 3, "{memory:?}");
-    assert_eq!(number(&path, "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS"), told as i64);
-    assert_eq!(profile.memory_events().count() as u64, told);
+    let reported = sum(|memory| memory.allocations + memory.frees);
+    assert!(reported > 3 && sum(|memory| memory.repeated_records) > 3, "{memory:?}");
+    assert_eq!(number(&path, "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS"), reported as i64);
+    assert_eq!(profile.memory_events().count() as u64, reported);
 }
 
 #[test]
-fn a_capture_says_which_process_it_was_and_when_it_began() {
+fn capture_contains_process_and_start_time() {
     let fake = Fake::new();
     let before = std::time::SystemTime::now();
     let [profile, _] = support::record(&fake, || {
@@ -411,7 +411,7 @@ fn a_capture_says_which_process_it_was_and_when_it_began() {
 }
 
 #[test]
-fn a_call_of_the_runtime_api_stands_for_the_driver_call_it_makes() {
+fn runtime_call_replaces_its_driver_call() {
     let fake = Fake::new();
     let config = cupti::Config::new().runtime_calls(true).add_kind(cupti::ActivityKind::MEMORY2);
     let profiler =
@@ -439,7 +439,7 @@ fn a_call_of_the_runtime_api_stands_for_the_driver_call_it_makes() {
 }
 
 #[test]
-fn what_is_no_capture_is_said() {
+fn file_that_is_no_capture_is_an_error() {
     let folder = Folder::new();
     let missing = error(folder.file("missing"));
     assert!(!missing.is_format() && missing.to_string().contains("No such file"), "{missing}");
@@ -495,7 +495,7 @@ fn a_damaged_capture_is_an_error_or_counted() {
 }
 
 #[test]
-fn processes_of_several_machines_are_told_apart() {
+fn processes_of_several_machines_are_distinct() {
     let folder = Folder::new();
     // The same process, thread and correlation id on three machines.
     let machine = |machine: i64| (machine << 48) + (global(9, 9) - (1 << 48));
@@ -558,7 +558,7 @@ fn a_million_operations_are_written_in_three_seconds() {
 
 /// Three processes that see one GPU as device 0 are one GPU; if one of them sees another as its device 0 they are two.
 #[test]
-fn an_ordinal_that_is_two_gpus_gives_no_verdict() {
+fn ordinal_of_two_gpus_gives_no_verdict() {
     use profiler_analysis::diagnosis::Inconclusive;
     let folder = Folder::new();
     let family = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures/family-h200.sqlite");
@@ -647,7 +647,7 @@ fn tables_and_columns_that_are_not_there_are_empty() {
 }
 
 #[test]
-fn graphs_managed_memory_and_diagnostics_are_told() {
+fn graphs_managed_memory_and_diagnostics_are_read() {
     let folder = Folder::new();
     let (pid, tid) = (global(9, 0), global(9, 9));
     let profile = read(&folder, &format!(

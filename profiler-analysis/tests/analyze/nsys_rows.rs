@@ -99,7 +99,7 @@ fn cells(profile: &Profile, report: StatsReport) -> Vec<String> {
 }
 
 #[test]
-fn negative_times_are_kept_as_nsys_keeps_them() {
+fn negative_times_match_nsys() {
     let rows = Rows::new()
         .range(-100, "100", "b")
         .call(-20, -10, 1, 1)
@@ -144,7 +144,7 @@ fn negative_times_are_kept_as_nsys_keeps_them() {
 }
 
 #[test]
-fn the_clock_of_a_capture_with_negative_times_stays_right() {
+fn clock_of_a_capture_with_negative_times_is_right() {
     let epoch = "CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs);
                  INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (1700000000000000000);";
     let at = |rows: Rows| {
@@ -381,7 +381,7 @@ fn shuffled(from: &Path, to: &Path, seed: u64) {
 }
 
 #[test]
-fn the_order_of_rows_means_nothing() {
+fn row_order_is_irrelevant() {
     let folder = Folder::new();
     let mut files: Vec<PathBuf> =
         ["one-h200", "family-h200", "managed-h200", "whole-graphs-h200", "train-h200"]
@@ -424,7 +424,7 @@ fn the_order_of_rows_means_nothing() {
 }
 
 #[test]
-fn of_several_names_the_first_by_time_counts_in_whatever_order_they_stand() {
+fn earliest_of_several_names_counts_in_any_row_order() {
     let tid = global(9, 9);
     let domain = |start: i64, name: &str| {
         format!(

@@ -137,7 +137,7 @@ fn comparison_matches_outermost_ranges_with_other_numbers() {
 }
 
 #[test]
-fn numbers_of_a_single_step_stay_apart_in_comparisons() {
+fn numbers_of_a_single_step_remain_distinct_in_comparisons() {
     let one_step = || {
         record(|fake| {
             let _step = range("step");
@@ -165,7 +165,7 @@ fn numbers_of_a_single_step_stay_apart_in_comparisons() {
 }
 
 #[test]
-fn ranges_of_one_worker_each_stay_apart_in_comparisons() {
+fn ranges_of_one_worker_each_remain_distinct_in_comparisons() {
     let workers = || {
         record(|fake| {
             std::thread::scope(|scope| {

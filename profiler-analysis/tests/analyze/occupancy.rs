@@ -33,13 +33,13 @@ fn answers() -> Vec<Answer> {
 }
 
 #[test]
-fn occupancy_is_what_cuda_says() {
+fn occupancy_matches_cuda() {
     let answers = answers();
     assert!(answers.len() >= 1000, "{} answers", answers.len());
     let mut limiters = BTreeSet::new();
     let mut differences = Vec::new();
     for (capability, needs, by_cuda) in &answers {
-        let ours = Occupancy::new(&SmLimits::of(*capability).unwrap(), needs);
+        let ours = Occupancy::new(&SmLimits::from_compute_capability(*capability).unwrap(), needs);
         limiters.extend(ours.limiters());
         if ours.blocks != *by_cuda {
             differences.push(format!("CUDA {by_cuda}: {needs:?}: {ours:?}"));
@@ -56,7 +56,7 @@ fn occupancy_is_what_cuda_says() {
 fn limits_that_are_a_little_off_are_noticed() {
     let wrong = |change: fn(&mut SmLimits)| {
         let differs = |(capability, needs, by_cuda): &&Answer| {
-            let mut limits = SmLimits::of(*capability).unwrap();
+            let mut limits = SmLimits::from_compute_capability(*capability).unwrap();
             change(&mut limits);
             Occupancy::new(&limits, needs).blocks != *by_cuda
         };

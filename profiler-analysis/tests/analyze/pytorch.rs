@@ -50,7 +50,7 @@ fn nsys(scene: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn kernels_by_name_shape_and_range_are_those_of_nsys() {
+fn kernels_by_name_shape_and_range_match_nsys() {
     for (scene, kernels) in
         [("train", 680), ("single_threaded_backward", 680), ("decode", 1_654), ("triton", 102)]
     {
@@ -62,7 +62,7 @@ fn kernels_by_name_shape_and_range_are_those_of_nsys() {
 
 /// What is inferred for work of autograd's thread is what a run without that thread attributes exactly.
 #[test]
-fn inferred_ranges_are_those_of_single_threaded_autograd() {
+fn inferred_ranges_match_single_threaded_autograd() {
     let by_name = |profile: &Profile, inferred: bool| {
         let mut counts = BTreeMap::<_, u64>::new();
         for kernel in profile.kernels() {

@@ -39,7 +39,7 @@ fn planted_straggler_is_named_with_its_kernel() {
 
 /// The file of a killed rank ends early: here with the ranges of 62 collectives, whose kernels would have come later.
 #[test]
-fn rank_whose_file_was_cut_is_compared_with_nobody() {
+fn rank_with_a_truncated_file_is_not_compared() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/nccl-2xh100");
     let bytes = std::fs::read(folder.join("rank-1.gpuprof")).unwrap();
     let cut = Recording::from_bytes(&bytes[..bytes.len() * 2 / 3]).unwrap();
@@ -81,7 +81,7 @@ fn clocks_of_hosts_are_aligned_by_the_ends_of_real_collectives() {
 
 /// The skew of each late collective is that of the kernels before it on both GPUs, which the ranks' recordings time alone.
 #[test]
-fn skew_is_that_of_the_kernels_before() {
+fn skew_matches_the_kernels_before() {
     let profile = job();
     let ends = |process: u32| -> Vec<Duration> {
         let spins = profile.kernels().filter(|kernel| {

@@ -52,7 +52,7 @@ fn differences(ours: &str, theirs: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_report_is_that_of_nsys_in_every_cell() {
+fn every_report_matches_nsys_in_every_cell() {
     let mut found = Vec::new();
     for (name, without) in CAPTURES.into_iter().zip(WITHOUT_FILE) {
         let profile = capture(name);
@@ -72,7 +72,7 @@ fn every_report_is_that_of_nsys_in_every_cell() {
 }
 
 #[test]
-fn every_rule_is_that_of_nsys_in_every_cell() {
+fn every_rule_matches_nsys_in_every_cell() {
     let mut found = Vec::new();
     for name in CAPTURES {
         let profile = capture(name);
@@ -126,7 +126,7 @@ fn a_capture_that_we_wrote_has_the_same_reports() {
 }
 
 #[test]
-fn a_recording_has_the_same_reports_when_it_was_a_capture() {
+fn reports_of_a_recording_match_those_of_its_capture() {
     let path =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
     let recorded = Profile::load(path).unwrap();

@@ -51,7 +51,7 @@ fn number(row: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn kernels_are_named_as_asked_and_summed_by_name() {
+fn kernels_have_the_requested_naming_and_are_summed_by_name() {
     let fake = Fake::new();
     let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));
     let of = |reports: Reports<'_>| {
@@ -110,7 +110,7 @@ fn launches_that_did_not_wait_have_a_deviation_of_zero_alone() {
 }
 
 #[test]
-fn ranges_on_the_gpu_are_those_of_their_launches() {
+fn ranges_on_the_gpu_match_their_launches() {
     let fake = Fake::new();
     let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));
     let projected = rows(&profile.stats(StatsReport::NvtxGpuProjSum));
@@ -183,7 +183,7 @@ fn ranges_of_the_process_count_by_time_on_their_thread() {
 }
 
 #[test]
-fn gaps_and_use_scale_with_what_is_looked_at() {
+fn gaps_and_use_scale_with_the_window() {
     let profile = quickstart();
     let all = profile.rules().get(Rule::GpuGaps);
     assert!(!all.is_empty(), "a hundredth of the time, where half a second is all of it");
@@ -211,7 +211,7 @@ fn gaps_and_use_scale_with_what_is_looked_at() {
 }
 
 #[test]
-fn an_empty_profile_has_empty_reports_that_say_why() {
+fn empty_profile_has_empty_reports_with_a_reason() {
     let profile = record(&Fake::new(), || {});
     for &report in StatsReport::ALL {
         let report = profile.stats(report);
@@ -347,7 +347,7 @@ fn managed_memory_of_a_session_is_summed_by_address() {
 }
 
 #[test]
-fn what_has_no_timestamps_is_counted_by_every_report_that_means_it() {
+fn work_without_timestamps_is_counted_by_its_reports() {
     let fake = Fake::new();
     let profile = record(&fake, || {
         step(&fake);

@@ -23,14 +23,14 @@ fn six_tera() -> Peaks {
     Peaks::new("a GPU of 6 TFLOP/s").with_flops(Dtype::F32, Pipe::Vector, 6e12)
 }
 
-fn one(roofline: &Roofline) -> &RooflinePoint {
+fn only_point(roofline: &Roofline) -> &RooflinePoint {
     assert_eq!(roofline.points.len(), 1, "{roofline}");
     &roofline.points[0]
 }
 
 /// But for the nanosecond by which a time may be off when clocks are converted.
 #[track_caller]
-fn near(value: Option<f64>, expected: f64) {
+fn assert_near(value: Option<f64>, expected: f64) {
     let value = value.unwrap();
     assert!((value / expected - 1.0).abs() < 1e-3, "{value} is not {expected}");
 }
@@ -54,13 +54,13 @@ fn a_small_product_is_far_off_the_peak() {
         }
     }) {
         let roofline = profile.roofline(&six_tera());
-        let point = one(&roofline);
+        let point = only_point(&roofline);
         assert_eq!((point.flops, point.instances), (Some(8.0 * 33_554_432.0), 8));
         took(point, 8 * 71_964);
         // 5.6 us each at the peak; 7.8 % of it.
         assert_eq!(point.ideal().unwrap() / 8, Duration::from_nanos(5_592));
-        near(point.achieved(), 33_554_432.0 / 71.964e-6);
-        near(point.of_roof(), 33_554_432.0 / 71.964e-6 / 6e12);
+        assert_near(point.achieved(), 33_554_432.0 / 71.964e-6);
+        assert_near(point.of_roof(), 33_554_432.0 / 71.964e-6 / 6e12);
         // Whether memory is the limit is not known, and not said.
         assert_eq!((point.intensity(), point.bound(), point.of_measured()), (None, None, None));
         let text = roofline.to_string();
@@ -102,17 +102,17 @@ fn a_point_is_under_the_lower_roof() {
         let [gemm, axpy] = &roofline.points[..] else { panic!("{roofline}") };
         assert_eq!((&*gemm.name, gemm.bound()), ("product", Some(Bound::Compute)));
         let flops = 2.0 * 1024f64.powi(3);
-        near(gemm.intensity(), flops / (12.0 * 1024.0 * 1024.0));
-        near(gemm.attainable(), 10e12);
-        near(gemm.of_roof(), flops / 2e-3 / 10e12);
+        assert_near(gemm.intensity(), flops / (12.0 * 1024.0 * 1024.0));
+        assert_near(gemm.attainable(), 10e12);
+        assert_near(gemm.of_roof(), flops / 2e-3 / 10e12);
         assert_eq!((&*axpy.name, axpy.bound()), ("axpy", Some(Bound::Memory)));
         assert_eq!((axpy.dtype, axpy.pipe), (Some(Dtype::F32), Some(Pipe::Vector)));
-        near(axpy.intensity(), 1.0 / 6.0);
-        near(axpy.attainable(), 1e12 / 6.0);
-        near(axpy.ridge(), 10.0);
-        near(axpy.of_roof(), 0.5);
-        near(axpy.distance(), 2.0);
-        near(axpy.achieved_bandwidth(), 0.5e12);
+        assert_near(axpy.intensity(), 1.0 / 6.0);
+        assert_near(axpy.attainable(), 1e12 / 6.0);
+        assert_near(axpy.ridge(), 10.0);
+        assert_near(axpy.of_roof(), 0.5);
+        assert_near(axpy.distance(), 2.0);
+        assert_near(axpy.achieved_bandwidth(), 0.5e12);
     }
 }
 
@@ -158,7 +158,7 @@ fn work_of_a_captured_range_counts_for_every_launch() {
         fake.destroy_exec(exec);
     }) {
         let roofline = profile.roofline(&ten());
-        let point = one(&roofline);
+        let point = only_point(&roofline);
         assert_eq!((point.instances, point.kernels), (4, 8));
         assert_eq!((point.flops, point.bytes), (Some(12_000.0), Some(2_400.0)));
         took(point, 4 * 3_000);
@@ -190,7 +190,7 @@ fn the_work_of_a_future_is_held_against_all_its_polls() {
         assert!(future.as_mut().poll(context).is_ready());
     }) {
         let roofline = profile.roofline(&ten());
-        let point = one(&roofline);
+        let point = only_point(&roofline);
         assert_eq!((&*point.name, point.instances, point.kernels), ("around/future", 1, 2));
         assert_eq!(point.flops, Some(5_000.0));
         took(point, 4_000);
@@ -199,7 +199,7 @@ fn the_work_of_a_future_is_held_against_all_its_polls() {
 }
 
 #[test]
-fn what_is_left_out_is_counted() {
+fn omitted_work_is_counted() {
     let fake = Fake::new();
     for profile in record(&fake, || {
         drop(nvtx::event("nothing ran").flops(1u64).range());
@@ -218,10 +218,10 @@ fn what_is_left_out_is_counted() {
         let roofline = profile.roofline(&ten());
         assert_eq!(roofline.trust.without_kernels, 1);
         assert_eq!(roofline.trust.unreadable_fields, 2 + 3);
-        let point = one(&roofline);
+        let point = only_point(&roofline);
         assert_eq!((&*point.name, point.flops, point.bytes), ("units", None, Some(100.0)));
         assert_eq!((point.bound(), point.pipe), (Some(Bound::Memory), Some(Pipe::Tensor)));
-        near(point.of_roof(), 100.0 / 1e12 / 1e-6);
+        assert_near(point.of_roof(), 100.0 / 1e12 / 1e-6);
         let text = roofline.to_string();
         assert!(
             text.contains("trust: 1 ranges with declared work and no kernel, 5 fields"),
@@ -249,7 +249,7 @@ fn one_path_has_a_point_for_each_type() {
 }
 
 #[test]
-fn work_can_be_said_afterwards() {
+fn work_can_be_declared_afterwards() {
     let profile = Profile::load(BUNDLED).unwrap();
     let peaks = profile.peaks(None).unwrap();
     assert_eq!(peaks.device(), "NVIDIA H200");
@@ -273,7 +273,7 @@ fn work_can_be_said_afterwards() {
 }
 
 #[test]
-fn ceilings_are_those_of_the_records() {
+fn ceilings_match_the_records() {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let mut peaks = ten();
@@ -287,7 +287,7 @@ fn ceilings_are_those_of_the_records() {
         })
         .unwrap();
     // Read and written.
-    near(Some(copied), 2.0 * 500_000.0 / 2e-6);
+    assert_near(Some(copied), 2.0 * 500_000.0 / 2e-6);
     assert_eq!(peaks.bandwidth().measured, Some(copied));
     assert_eq!(peaks.bandwidth().peak, Some(1e12));
     let work = Work::gemm(1024, 1024, 1024, Dtype::F32);
@@ -296,7 +296,7 @@ fn ceilings_are_those_of_the_records() {
             fake.launch(Gpu::kernel(c"gemm").taking_ns(500_000));
         })
         .unwrap();
-    near(Some(computed), 2.0 * 1024f64.powi(3) / 500e-6);
+    assert_near(Some(computed), 2.0 * 1024f64.powi(3) / 500e-6);
     let roof = peaks.flops(Dtype::F32, None).unwrap().roof;
     assert_eq!((roof.peak, roof.measured), (Some(10e12), Some(computed)));
     // A kernel of its own may move the bytes.
@@ -304,7 +304,7 @@ fn ceilings_are_those_of_the_records() {
     let moved = peaks.measure_work(&profiler, bytes, || {
         fake.launch(Gpu::kernel(c"copy").taking_ns(1_000_000));
     });
-    near(moved.ok(), (1 << 20) as f64 / 1e-3);
+    assert_near(moved.ok(), (1 << 20) as f64 / 1e-3);
 
     let none = peaks.measure_bandwidth(&profiler, || {
         fake.launch(Gpu::host_to_device(500_000));
@@ -318,7 +318,7 @@ fn ceilings_are_those_of_the_records() {
 }
 
 #[test]
-fn points_know_their_share_of_what_was_measured() {
+fn points_have_their_share_of_the_measured_peak() {
     let fake = Fake::new();
     let peaks =
         ten().with_measured_bandwidth(0.8e12).with_measured_flops(Dtype::F32, Pipe::Vector, 5e12);
@@ -328,15 +328,15 @@ fn points_know_their_share_of_what_was_measured() {
         let _range = nvtx::event("r").work(work).range();
         fake.launch(Gpu::kernel(c"k").taking_ns(2_000));
     }) {
-        near(one(&profile.roofline(&peaks)).of_measured(), 1e6 / 0.8e12 / 2e-6);
-        near(one(&profile.roofline(&peaks)).of_roof(), 0.5);
+        assert_near(only_point(&profile.roofline(&peaks)).of_measured(), 1e6 / 0.8e12 / 2e-6);
+        assert_near(only_point(&profile.roofline(&peaks)).of_roof(), 0.5);
         // One roof of two was measured: the other may be the lower.
-        assert_eq!(one(&profile.roofline(&half)).of_measured(), None);
+        assert_eq!(only_point(&profile.roofline(&half)).of_measured(), None);
     }
 }
 
 #[test]
-fn json_has_what_the_table_has() {
+fn json_matches_the_table() {
     let fake = Fake::new();
     for profile in record(&fake, || {
         let work = Work::new(1_000_000, 1_000_000).with_dtype(Dtype::F32);
@@ -347,8 +347,8 @@ fn json_has_what_the_table_has() {
         let point = &json["points"][0];
         assert_eq!((&point["name"], &point["dtype"]), (&"r".into(), &"f32".into()));
         assert_eq!((&point["flops"], &point["bound"]), (&1e6.into(), &"memory".into()));
-        near(point["of_roof"].as_f64(), 0.5);
-        near(point["gpu_time_ns"].as_f64(), 2_000.0);
+        assert_near(point["of_roof"].as_f64(), 0.5);
+        assert_near(point["gpu_time_ns"].as_f64(), 2_000.0);
         assert_eq!(json["peaks"]["bandwidth"]["peak"], 1e12);
         assert_eq!(json["trust"]["without_kernels"], 0);
     }
@@ -395,7 +395,7 @@ fn names_are_text_in_pictures_and_pages() {
 
 /// Elements that are opened are closed, in order.
 #[test]
-fn pictures_are_whole_whatever_the_numbers() {
+fn plots_are_complete_for_any_numbers() {
     let fake = Fake::new();
     for profile in record(&fake, || {
         for (flops, bytes) in
@@ -439,7 +439,7 @@ fn balanced(page: &str) {
 /// What a capture holds of fields is enough.
 #[cfg(feature = "nsys")]
 #[test]
-fn a_capture_gives_the_same() {
+fn capture_gives_the_same_result() {
     let fake = Fake::new();
     let file = std::env::temp_dir().join(format!("roofline-{}.sqlite", std::process::id()));
     for profile in record(&fake, || {
@@ -460,13 +460,13 @@ fn a_capture_gives_the_same() {
 /// What `examples/roofline.rs --times 10` saved on an H200. `ncu` counted the same operations there for every launch, and bytes
 /// within 1.1 % of those declared.
 #[test]
-fn a_recording_of_counted_kernels_lies_where_it_lay() {
+fn counted_kernels_of_a_recording_keep_their_position() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/roofline-h200.gpuprof");
     let profile = Profile::load(file).unwrap();
     profile.health().assert_complete();
     let peaks = profile.peaks(None).unwrap();
     assert_eq!(peaks.bandwidth().peak, Some(4_814_304_000_000.0));
-    near(peaks.flops(Dtype::Bf16, None).unwrap().roof.peak, 989.4e12);
+    assert_near(peaks.flops(Dtype::Bf16, None).unwrap().roof.peak, 989.4e12);
     let roofline = profile.roofline(&peaks);
     assert!(roofline.trust.is_complete() && roofline.points.len() == 3, "{roofline}");
     for (point, (name, flops, share, bound)) in roofline.points.iter().zip([

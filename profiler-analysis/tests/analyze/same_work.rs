@@ -153,7 +153,7 @@ fn recordings_of_training_and_decoding_are_other_work() {
 }
 
 #[test]
-fn optimised_runs_stay_comparable() {
+fn optimised_runs_remain_comparable() {
     let before = steps("step", 20, &KERNELS);
     // Fused, all kernels others, fewer launches.
     assert_eq!(reason(&before, &steps("step", 20, &[c"fused"])), None);

@@ -15,7 +15,7 @@ use samples::{COUNTED, LONG, counted, sampled};
 use serde_json::Value;
 
 type Values = Vec<(u64, f64)>;
-type Stretches = Vec<(u64, u64, f64)>;
+type Segments = Vec<(u64, u64, f64)>;
 
 fn export(profile: &Profile, export: impl Into<Export>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -129,11 +129,11 @@ fn chrome_and_kineto_have_every_sample_at_its_time() {
 }
 
 #[test]
-fn a_trace_says_what_was_not_sampled() {
+fn trace_names_missing_samples() {
     let profile = sampled();
     let chrome: Value = serde_json::from_slice(&export(&profile, Format::Chrome)).unwrap();
     let said = &chrome["otherData"];
-    assert_eq!(said["not sampled of GPU 0 (hardware counters)"], "1 gaps, 7.000 us in all");
+    assert_eq!(said["not sampled of GPU 0 (hardware counters)"], "1 gaps, 7.000 us in total");
     let failed = "counters are for administrators: ask yours";
     assert_eq!(said["not sampled of GPU 2 (hardware counters)"], failed);
     assert!(said.get("not sampled of GPU 0 (NVML)").is_none());
@@ -196,7 +196,7 @@ fn lines_of_json_have_the_sums() {
 }
 
 /// The columns of a track on the page, as start, end and value.
-fn on_page(profile: &Profile) -> (Value, Vec<Stretches>, usize) {
+fn on_page(profile: &Profile) -> (Value, Vec<Segments>, usize) {
     let page = profile.to_html();
     let (_, rest) = page.split_once(r#"<script type="application/json" id="data">"#).unwrap();
     let data: Value = serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap();
@@ -319,7 +319,7 @@ fn second(device: u32, metric: Metric, value: f64) -> Series {
 }
 
 #[test]
-fn the_report_has_a_line_of_each_series_whatever_its_names_are() {
+fn report_has_a_line_per_series_for_any_name() {
     let hostile =
         Metric::new("name", format!("\x1b[31m\nred{}", "x".repeat(100)), Unit::Count, Kind::Mean);
     let failure = Failure::new(FailureCause::Ended, "ended\r\x07early");
@@ -348,7 +348,7 @@ fn the_report_has_a_line_of_each_series_whatever_its_names_are() {
             && first.contains("xx 1.500 k; ended \u{fffd}early; not to be had: m issing; "),
         "{first}"
     );
-    let lost = "7 gaps, 8.000 us in all; 5 samples went for newer ones; the device had no room for samples 6 times";
+    let lost = "7 gaps, 8.000 us in total; 5 samples went for newer ones; the device had no room for samples 6 times";
     assert!(first.ends_with(lost), "{first}");
     assert_eq!(second, "samples of GPU 3 (hardware counters): 1 of 1.000 s, used 1.956 GiB");
 }
@@ -421,25 +421,25 @@ fn rows_as_long_as_time_are_added_up() {
 
 #[cfg(feature = "nsys")]
 #[test]
-fn what_counters_said_goes_to_a_capture_and_back() {
+fn counter_values_round_trip_through_a_capture() {
     let path = std::env::temp_dir().join(format!("counters-{}.sqlite", std::process::id()));
     let profile = sampled();
     profile.write_nsys(&path, |_, _| ()).unwrap();
     let back = profiler_analysis::nsys::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(back.health().losses.unknown_records, 0);
-    let told = |profile: &Profile| -> Vec<_> {
+    let values = |profile: &Profile| -> Vec<_> {
         let counted = profile.tracks().filter(|track| track.source() == Source::Counters);
-        let told = counted.map(|track| {
+        let values = counted.map(|track| {
             let known = track.samples().filter(|sample| !sample.value.is_nan());
             let samples: Vec<_> = known.map(|sample| (sample.start, sample.value)).collect();
             (track.device(), track.label().to_owned(), track.unit(), track.kind(), samples)
         });
-        told.collect()
+        values.collect()
     };
-    let all = told(&profile);
+    let all = values(&profile);
     assert!(all.iter().any(|(.., samples)| samples.len() > 50));
-    assert_eq!(told(&back), all);
+    assert_eq!(values(&back), all);
     assert!(
         back.tracks().all(|track| track.source() == Source::Counters),
         "NVML has no place there"

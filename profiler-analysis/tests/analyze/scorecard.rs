@@ -65,7 +65,7 @@ const DISEASES: [(&str, &[ScoreKind]); 9] = [
 ];
 
 #[test]
-fn every_disease_is_marked_and_its_cured_twin_is_not() {
+fn every_anti_pattern_is_flagged_and_its_fix_is_not() {
     for (name, own) in DISEASES {
         let [ill, cured] = ["ill", "cured"]
             .map(|state| load(&format!("../tests/recordings/diseases/{name}-{state}.gpuprof")))
@@ -90,7 +90,7 @@ fn every_disease_is_marked_and_its_cured_twin_is_not() {
 
 /// Shares of the clock that a disease is not made of stay good: a mark is no accident.
 #[test]
-fn a_disease_is_marked_for_itself_alone() {
+fn anti_pattern_flags_only_its_own_value() {
     use ScoreKind::{Communication, Copy, Host, Launch, Loading, Synchronization};
     for (name, own) in DISEASES {
         let ill = load(&format!("../tests/recordings/diseases/{name}-ill.gpuprof")).scorecard();
@@ -102,7 +102,7 @@ fn a_disease_is_marked_for_itself_alone() {
 }
 
 #[test]
-fn values_are_those_of_the_diagnosis_and_the_tables() {
+fn values_match_the_diagnosis_and_the_tables() {
     let profile = load("../examples/recordings/quickstart-h200.gpuprof");
     let card = profile.scorecard();
     check(&card);
@@ -182,7 +182,10 @@ fn collectives_alone_are_not_busy() {
     let busy = card.score(ScoreKind::GpuBusy).unwrap();
     assert!((0.05..0.11).contains(&busy.value.unwrap()) && busy.flag == Flag::Bad, "{card}");
     assert_eq!(card.flag(ScoreKind::Communication), Flag::Bad, "{card}");
-    assert!(card.verdict.contains("waits for other ranks and transfers are told apart"), "{card}");
+    assert!(
+        card.verdict.contains("waits for other ranks and transfers are distinguished"),
+        "{card}"
+    );
     let devices = profile.query().devices();
     // The fake's operations may overlap at their ends, and are busy there.
     assert_eq!(devices[0].busy.as_micros(), 2_000);
@@ -204,7 +207,7 @@ fn hidden_copies_of_no_weight_are_unknown_with_the_reason() {
 }
 
 #[test]
-fn of_nothing_nothing_is_known() {
+fn empty_profile_has_unknown_values() {
     let profile = record(|_| ());
     let card = profile.scorecard();
     check(&card);
@@ -237,7 +240,7 @@ fn a_few_operations_are_no_verdict() {
 
 /// What is missing looks like an idle GPU: nothing that is of the clock is marked.
 #[test]
-fn of_an_incomplete_recording_the_clock_says_nothing() {
+fn incomplete_recording_has_no_clock_value() {
     let path = "../tests/recordings/diseases/launch-bound-ill.gpuprof";
     let mut bytes = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let needle = b"\"dropped_by_cupti\":0";
@@ -260,7 +263,7 @@ fn targets_can_be_set() {
     let profile = load("../examples/recordings/quickstart-h200.gpuprof");
     let flag = |target| {
         profile
-            .scorecard_with(&Targets::new().with(ScoreKind::GpuBusy, target))
+            .scorecard_with(&Targets::new().with_target(ScoreKind::GpuBusy, target))
             .flag(ScoreKind::GpuBusy)
     };
     // It is 0.490.

@@ -315,7 +315,7 @@ fn start_end_ranges_have_the_work_of_their_thread_by_time() {
 }
 
 #[test]
-fn start_end_ranges_overlap_end_elsewhere_and_stay_open() {
+fn start_end_ranges_overlap_end_on_other_threads_or_remain_open() {
     let mut capture = Capture::new().gpu();
     let launch = |capture: &mut Capture, thread, at: i64| {
         capture.launch_of(thread, ("k", "k"), at * MS, (at * MS + 10 * US, at * MS + 110 * US));
@@ -364,7 +364,7 @@ fn thread_ranges_keep_their_work_beside_start_end_ranges() {
 // --- sums and labels of kernels ---
 
 #[test]
-fn mean_is_that_of_kernels_with_times() {
+fn mean_covers_kernels_with_times() {
     let mut capture = Capture::new().gpu();
     for row in 1..=10 {
         let at = row * MS;

@@ -39,7 +39,7 @@ fn weights(operations: &[GpuOperation<'_>]) -> (u64, u64, u64) {
     (operations.iter().map(ns).sum(), count, operations.iter().map(bytes).sum())
 }
 
-fn of(weights: StackWeights) -> (u64, u64, u64) {
+fn weights_of(weights: StackWeights) -> (u64, u64, u64) {
     (weights.gpu_time.as_nanos() as u64, weights.operations, weights.bytes)
 }
 
@@ -53,7 +53,7 @@ fn by_kind(stacks: &Stacks<'_>, kinds: &[FrameKind]) -> BTreeMap<Vec<String>, (u
     for stack in stacks.iter() {
         let frames = stack.frames.iter().filter(|frame| kinds.contains(&frame.kind));
         let sum = sums.entry(frames.map(|frame| frame.name.to_string()).collect()).or_default();
-        let (ns, operations, bytes) = of(stack.weights);
+        let (ns, operations, bytes) = weights_of(stack.weights);
         *sum = (sum.0 + ns, sum.1 + operations, sum.2 + bytes);
     }
     sums
@@ -70,7 +70,7 @@ fn stacks_add_up_to_the_totals_by_every_root() {
         );
         for root in StackRoot::ALL {
             let stacks = profile.stacks(root);
-            assert_eq!(of(stacks.total()), total, "{root}");
+            assert_eq!(weights_of(stacks.total()), total, "{root}");
             assert_eq!(stacks.iter().count(), stacks.len());
             let [whole] = &by_kind(&stacks, &[]).into_values().collect::<Vec<_>>()[..] else {
                 panic!("no stacks")
@@ -191,5 +191,5 @@ fn empty_profile_has_no_stacks() {
     let profile = record(&fake(), || drop(range("idle")));
     let stacks = profile.stacks(StackRoot::Threads);
     assert!(stacks.is_empty() && stacks.iter().next().is_none());
-    assert_eq!(of(stacks.total()), (0, 0, 0));
+    assert_eq!(weights_of(stacks.total()), (0, 0, 0));
 }

@@ -1,4 +1,4 @@
-//! Tensor cores by operation, kernel and scope: of the stand-in, whose work is known, and of what was recorded on a GPU.
+//! Tensor cores by operation, kernel and scope: of the fake, whose work is known, and of what was recorded on a GPU.
 
 use std::time::Duration;
 
@@ -67,24 +67,24 @@ const NAMES: &[(&str, TcUse, Confidence)] = &[
 ];
 
 #[test]
-fn names_say_whether_a_kernel_uses_tensor_cores() {
+fn names_reveal_tensor_core_use() {
     let classifier = Classifier::new();
     for (name, tensor_cores, confidence) in NAMES {
-        let of = TensorCoreUse::of(name, &classifier);
+        let of = TensorCoreUse::from_kernel(name, &classifier);
         assert_eq!(
             (of.tensor_cores, of.confidence),
             (*tensor_cores, *confidence),
             "{name}: {of:?}"
         );
     }
-    let of = TensorCoreUse::of("elementwise_s884", &classifier);
+    let of = TensorCoreUse::from_kernel("elementwise_s884", &classifier);
     assert_eq!((of.tensor_cores, of.because), (TcUse::NotUsing, "elementwise"));
 
-    let told = classifier.tensor_cores("STEP_*", true).tensor_cores("step_17", false);
-    let of = TensorCoreUse::of("step_17", &told);
-    assert_eq!((of.tensor_cores, of.because), (TcUse::Using, "the program says so"));
+    let declared = classifier.tensor_cores("STEP_*", true).tensor_cores("step_17", false);
+    let of = TensorCoreUse::from_kernel("step_17", &declared);
+    assert_eq!((of.tensor_cores, of.because), (TcUse::Using, "declared by the program"));
     let plain = Classifier::new().rule("k", KernelClass::Gemm).tensor_cores("k", false);
-    assert!(TensorCoreUse::of("k", &plain).is_plain_product);
+    assert!(TensorCoreUse::from_kernel("k", &plain).is_plain_product);
 }
 
 /// What cuBLAS ran on an H200: `tests/gpu_tensor_cores.rs` wrote it, and saw that what is said there agrees with the rates.
@@ -97,7 +97,7 @@ fn names_of_cublas_on_hopper_are_known() {
         let (cells, name) = row.split_once('"').unwrap();
         let (dtype, is_using) =
             (cells.split(',').next().unwrap(), cells.split(',').nth(4).unwrap());
-        let of = TensorCoreUse::of(name.trim_end_matches('"'), &classifier);
+        let of = TensorCoreUse::from_kernel(name.trim_end_matches('"'), &classifier);
         assert_eq!(of.tensor_cores.to_string(), is_using, "{row}");
         if name.starts_with("nvjet") || name.starts_with("sm90_xmma") {
             assert_eq!(of.data_type.map(Dtype::name), Some(dtype), "{row}");
@@ -155,12 +155,12 @@ fn modelled() -> TensorCores {
     let ((), profile) = profiler.record(|| model(&fake)).unwrap();
     profile.health().assert_complete();
     let capability = profile.recording_info().devices[0].compute_capability;
-    assert!(capability >= (8, 0), "the stand-in has tensor cores: {capability:?}");
+    assert!(capability >= (8, 0), "the fake has tensor cores: {capability:?}");
     profile.tensor_cores()
 }
 
 #[test]
-fn operations_fare_as_their_ranges_and_kernels_say() {
+fn operations_are_classified_by_ranges_and_kernels() {
     use TcRemedy::{AllowTf32, PadShape};
     let tensor_cores = modelled();
     let op = |path: &str| -> &TcOp {

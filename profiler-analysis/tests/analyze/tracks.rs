@@ -13,7 +13,7 @@ use profiler_core::profile::Track;
 use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, ProfilerBuilder, Range, Recording, Sampling};
 
-/// The stand-in's collection is the process's, too.
+/// The fake's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> impl Drop {
@@ -109,7 +109,7 @@ fn a_damaged_series_is_an_error() {
 }
 
 #[test]
-fn what_a_newer_version_sampled_is_read_as_far_as_it_is_known() {
+fn unknown_series_of_a_newer_version_are_skipped() {
     let failure = Failure::new(FailureCause::Permission, "counters are for administrators");
     let bytes = recorded().with_series(
         Series::new(1, Source::Nvml, Duration::from_nanos(7), vec![]).with_failure(failure),
@@ -213,7 +213,7 @@ fn projection(range: &Range<'_>) -> (u64, u64) {
 }
 
 #[test]
-fn ranges_have_what_was_sampled_while_the_gpu_worked_for_them() {
+fn ranges_have_the_samples_of_their_gpu_time() {
     let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     fake.stop_clock();
@@ -321,7 +321,7 @@ fn sampled(fake: &Fake) -> ProfilerBuilder {
 /// So many samples of 10 us, one after the other, from a time of ours on; the last of them ends now.
 fn sample(fake: &Fake, count: u64, events: u64) -> u64 {
     let from = cupti::clock::now_ns();
-    // The stand-in has them when their time has passed.
+    // The fake has them when their time has passed.
     let until = Instant::now() + Duration::from_micros(10 * count);
     while Instant::now() < until {}
     for at in 0..count {
@@ -352,7 +352,7 @@ fn finished_file_has_the_samples_of_its_session() {
 }
 
 #[test]
-fn a_session_samples_while_it_is_on() {
+fn session_samples_while_recording() {
     let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let profiler = sampled(&fake).build().unwrap();
     // CUPTI's first one is none; what is before the session is left out.
@@ -387,7 +387,7 @@ fn a_session_samples_while_it_is_on() {
 }
 
 #[test]
-fn a_session_goes_on_without_samples_and_says_why() {
+fn session_without_a_sampler_continues_with_a_reason() {
     let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let launch = || {
         fake.launch(Work::kernel(c"kernel"));
@@ -503,7 +503,7 @@ fn samples_of_a_session_are_bounded() {
 }
 
 #[test]
-fn what_a_profile_is_asked_to_restart_forgets_its_samples() {
+fn restart_discards_samples() {
     let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let profiler = sampled(&fake).build().unwrap();
     profiler.start().unwrap();
@@ -541,7 +541,7 @@ fn a_session_that_keeps_the_last_part_keeps_its_samples_alone() {
 }
 
 #[test]
-fn a_sampler_that_gave_up_is_told_by_each_of_its_sessions_and_joined_by_none() {
+fn failed_sampler_is_reported_by_each_session() {
     let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let [first, second, third] = [(); 3].map(|()| sampled(&fake).build().unwrap());
     let ended = |profile: &Profile| {
@@ -577,7 +577,7 @@ fn a_sampler_that_gave_up_is_told_by_each_of_its_sessions_and_joined_by_none() {
 
 #[cfg(not(feature = "nvml"))]
 #[test]
-fn without_the_feature_nvml_says_so() {
+fn nvml_without_the_feature_is_an_error() {
     let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let builder = Profiler::builder().library(fake.library().unwrap()).sample(Sampling::nvml());
     let ((), profile) = builder.build().unwrap().record(|| ()).unwrap();
@@ -588,16 +588,16 @@ fn without_the_feature_nvml_says_so() {
 
 #[cfg(feature = "nvml")]
 #[test]
-fn without_nvml_the_series_says_so() {
+fn series_without_nvml_has_a_reason() {
     let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
     let builder = Profiler::builder().library(fake.library().unwrap()).sample(Sampling::nvml());
     let ((), profile) = builder.build().unwrap().record(|| ()).unwrap();
-    // Where there is an NVML, it does not know the stand-in's device.
+    // Where there is an NVML, it does not know the fake's device.
     let failure = profile.series().next().unwrap().failure().unwrap();
     assert!(failure.to_string().contains("clocks and power are not sampled"), "{failure}");
 }
 
-/// A run whose GPU works 10 times for 100 us, while its clocks are as told; in the pauses they are low.
+/// A run whose GPU works 10 times for 100 us, while its clocks are as given; in the pauses they are low.
 fn run_at(sm_mhz: f64, reasons: f64) -> Profile {
     let fake = Fake::builder().clock_offset(AHEAD.cast_signed()).build();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
@@ -639,7 +639,7 @@ fn run_at(sm_mhz: f64, reasons: f64) -> Profile {
 
 /// What NVML was seen to say while a run went on is known without asking it beside the run.
 #[test]
-fn a_gate_sets_runs_aside_whose_samples_say_that_they_were_throttled() {
+fn gate_excludes_throttled_runs() {
     let _turn = turn();
     let folder = std::env::temp_dir().join(format!("gate-of-sampled-{}", std::process::id()));
     let gate = profiler_analysis::gate::Gate::new(folder.join("sampled.json")).runs(4, 4);
@@ -660,7 +660,7 @@ fn a_gate_sets_runs_aside_whose_samples_say_that_they_were_throttled() {
 }
 
 #[test]
-fn a_comparison_says_where_clocks_were_not_the_same() {
+fn comparison_reports_different_clocks() {
     let _turn = turn();
     let (even, slower, hot) = (run_at(1980.0, 0.0), run_at(1755.0, 0.0), run_at(1980.0, 68.0));
     let [clocks] = &even.device_clocks()[..] else { panic!("not one device") };
@@ -712,7 +712,7 @@ fn recorded_without() -> Recording {
 
 /// What an H200 gave: 200 copies of 1 GiB, 100 ms of nothing, 80 multiplications of bf16 matrices of 8192.
 #[test]
-fn samples_of_an_h200_are_those_of_its_work() {
+fn samples_of_an_h200_match_its_work() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/samples-h200.gpuprof");
     let profile = Profile::load(file).unwrap();
     profile.health().assert_complete();

@@ -71,7 +71,7 @@ fn runs(base_ns: u64, count: u64) -> Vec<Profile> {
 }
 
 #[test]
-fn one_run_a_side_decides_what_exceeds_the_assumed_variation() {
+fn single_runs_decide_beyond_the_assumed_variation() {
     let second = 1_000_000_000;
     let slower = compare(&run(second), &run(4 * second));
     let wall = slower.wall();
@@ -121,7 +121,7 @@ fn several_runs_measure_their_variation() {
 }
 
 #[test]
-fn a_process_is_one_value_whatever_the_number_of_its_runs() {
+fn process_is_one_value_for_any_number_of_runs() {
     let second = 1_000_000_000;
     let in_process = |runs: &[Profile], id: u32| -> Vec<Profile> {
         let moved = runs.iter().map(|run| {
@@ -156,7 +156,7 @@ fn a_process_is_one_value_whatever_the_number_of_its_runs() {
 }
 
 #[test]
-fn pairs_leave_out_what_drifts() {
+fn paired_comparison_cancels_drift() {
     let second = 1_000_000_000;
     // The machine gets slower from pair to pair, the program by 3 % within each.
     let drifting = |factor: u64| -> Vec<Profile> {
@@ -269,7 +269,7 @@ fn empty_cut_off_and_missing_runs_are_undecided() {
 }
 
 #[test]
-fn idle_time_is_told_by_cause_and_times_of_ranges_come_first() {
+fn idle_time_is_split_by_cause_after_range_times() {
     let [ill, cured] =
         ["ill", "cured"].map(|state| load(&format!("diseases/slow-loader-{state}.gpuprof")));
     let comparison = compare(&ill, &cured);

@@ -135,7 +135,7 @@ fn graphs_are_in_every_export_and_in_a_rewritten_capture() {
 
 /// Reports that have nsys's names leave graphs out as nsys does, and say so.
 #[test]
-fn reports_of_nsys_leave_graphs_out_and_say_so() {
+fn reports_of_nsys_omit_graphs_with_a_note() {
     let profile = profiler_analysis::nsys::read(captured()).unwrap();
     profile.health().assert_complete();
     assert_eq!((profile.health().facts.whole_graphs, profile.totals().graphs), (15, 15));
@@ -175,7 +175,7 @@ fn launch(fake: &Fake, ns: u64) {
 }
 
 #[test]
-fn graphs_of_a_session_are_those_of_a_capture() {
+fn graphs_of_a_session_match_a_capture() {
     let fake = Fake::builder().version(VERSION.0).clock_offset(0).build();
     let config = Config::new().add_kind(ActivityKind::GRAPH_TRACE);
     let profiler =

@@ -323,7 +323,7 @@ export const draws_what_was_sampled = async () => {
     assert.match(rows[1], /DRAM read\s+0\s+49.50 GB\/s\s+0 B\/s\s+99.00 GB\/s\s+4\.7\d+ MiB\s+100/);
     assert.match(rows[2], /SM clock\s+0\s+1.512 GHz\s+1.200 GHz\s+1.980 GHz\s+10/);
     assert.match(rows.find((row) => row.startsWith("energy")), /energy\s+0\s+450\.0 W\s+4\.500 mJ\s+45\.00 mJ\s+45\.00 mJ\s+10/);
-    assert.match(await page.locator("#panel-sampled ul").innerText(), /GPU 0, hardware counters: 1 gaps, 7.000 us in all[\s\S]*GPU 2, hardware counters: counters are for administrators/);
+    assert.match(await page.locator("#panel-sampled ul").innerText(), /GPU 0, hardware counters: 1 gaps, 7.000 us in total[\s\S]*GPU 2, hardware counters: counters are for administrators/);
     await picture(page, `sampled-${size.width}-${size.scheme}`);
     await sampledHeights(page, found.find(({ label, device }) => label === "SM active" && device === 1).index);
     await sampledValues(page, found);

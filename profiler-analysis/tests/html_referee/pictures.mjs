@@ -115,7 +115,7 @@ export const compares = async () => {
     assert.match(await headline.innerText(), /^28\.9 % less wall time[\s\S]*6\.815 ms to 4\.843 ms/);
     assert.ok(await headline.evaluate((element) => element.classList.contains("better")));
     const tables = await page.locator("h2").allInnerTexts();
-    assert.deepEqual(tables.slice(0, 1), ["What explains it"], String(tables));
+    assert.deepEqual(tables.slice(0, 1), ["Explanation"], String(tables));
     const first = await page.locator("table").first().locator("tbody tr").allInnerTexts();
     assert.match(first[0], /idle for waits and small copies[\s\S]*step[\s\S]*-2\.113 ms/);
     assert.ok(await page.locator("tr.better").count() > 0);

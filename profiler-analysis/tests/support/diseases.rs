@@ -58,9 +58,10 @@ pub(crate) fn judge(
     let (said, twin) = (ill.diagnose(), cured.diagnose());
     let mut estimate = f64::INFINITY;
     for &named in named {
-        let told = is_first(&said, named);
-        let told = told.ok_or_else(|| format!("{name} is not named {named:?} first:\n{said}"))?;
-        estimate = estimate.min(told);
+        let estimated = is_first(&said, named);
+        let estimated =
+            estimated.ok_or_else(|| format!("{name} is not named {named:?} first:\n{said}"))?;
+        estimate = estimate.min(estimated);
         if is_named(&twin, named) {
             return Err(format!("{name} is cured and still named {named:?}:\n{twin}"));
         }

@@ -63,7 +63,7 @@ pub(crate) fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     fields
 }
 
-fn one(fields: &[(u64, Field<'_>)], number: u64) -> Option<u64> {
+fn first_number(fields: &[(u64, Field<'_>)], number: u64) -> Option<u64> {
     fields.iter().find(|(n, _)| *n == number).map(|(_, field)| field.number())
 }
 
@@ -148,9 +148,9 @@ struct GpuData {
 
 impl GpuData {
     fn add(&mut self, number: u64, entry: &[(u64, Field<'_>)]) {
-        let id = one(entry, 1).unwrap();
+        let id = first_number(entry, 1).unwrap();
         let is_new = match number {
-            23 => self.processes.insert(id, one(entry, 2).unwrap()).is_none(),
+            23 => self.processes.insert(id, first_number(entry, 2).unwrap()).is_none(),
             24 => self.specifications.insert(id, text_of(entry, 2).unwrap()).is_none(),
             1000 => {
                 let shown = text_of(entry, 3).unwrap();
@@ -170,25 +170,26 @@ impl GpuData {
             [1, 2].map(|number| {
                 let sizes = launch.iter().find(|(n, _)| *n == number).unwrap().1;
                 let sizes = fields(sizes.bytes());
-                [1, 2, 3].map(|axis| one(&sizes, axis).unwrap())
+                [1, 2, 3].map(|axis| first_number(&sizes, axis).unwrap())
             })
         });
         let args = launch.iter().flatten().filter(|(number, _)| *number == 3).map(|(_, arg)| {
             let arg = fields(arg.bytes());
-            let number = one(&arg, 4).map(|value| value.to_string());
-            let value = number.or_else(|| one(&arg, 7).map(|text| texts[&text].clone()));
-            (self.arguments[&one(&arg, 1).unwrap()].clone(), value.unwrap())
+            let number = first_number(&arg, 4).map(|value| value.to_string());
+            let value = number.or_else(|| first_number(&arg, 7).map(|text| texts[&text].clone()));
+            (self.arguments[&first_number(&arg, 1).unwrap()].clone(), value.unwrap())
         });
-        let specification = |number| self.specifications[&one(event, number).unwrap()].clone();
+        let specification =
+            |number| self.specifications[&first_number(event, number).unwrap()].clone();
         Stage {
             stage: specification(14),
             queue: specification(13),
-            name: names[&one(event, 20).unwrap()].clone(),
-            kernel: one(event, 19).map(|kernel| self.kernels[&kernel].clone()),
+            name: names[&first_number(event, 20).unwrap()].clone(),
+            kernel: first_number(event, 19).map(|kernel| self.kernels[&kernel].clone()),
             start: at,
-            end: at + one(event, 2).unwrap(),
-            device: one(event, 11).unwrap(),
-            pid: self.processes[&one(event, 5).unwrap()],
+            end: at + first_number(event, 2).unwrap(),
+            device: first_number(event, 11).unwrap(),
+            pid: self.processes[&first_number(event, 5).unwrap()],
             launch: sizes,
             args: args.collect(),
         }
@@ -204,7 +205,7 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
     for (number, packet) in fields(bytes) {
         assert_eq!(number, 1, "only packets");
         let packet = fields(packet.bytes());
-        assert_eq!(one(&packet, 10), Some(1), "all are of one sequence");
+        assert_eq!(first_number(&packet, 10), Some(1), "all are of one sequence");
         // What a packet interns is known to the packet itself.
         let mut in_order: Vec<_> = packet.iter().collect();
         in_order.sort_by_key(|(number, _)| *number != 12);
@@ -224,21 +225,24 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                         };
                         let entry = fields(entry.bytes());
                         let text = entry.iter().find(|(number, _)| *number == 2).unwrap().1.text();
-                        assert!(table.insert(one(&entry, 1).unwrap(), text).is_none());
+                        assert!(table.insert(first_number(&entry, 1).unwrap(), text).is_none());
                     }
                 }
                 6 => {
                     for (number, clock) in fields(field.bytes()) {
                         assert_eq!(number, 1, "clocks alone");
                         let clock = fields(clock.bytes());
-                        trace.clocks.push((one(&clock, 1).unwrap(), one(&clock, 2).unwrap()));
+                        trace.clocks.push((
+                            first_number(&clock, 1).unwrap(),
+                            first_number(&clock, 2).unwrap(),
+                        ));
                     }
                 }
                 53 => {
                     let event = fields(field.bytes());
-                    let at = one(&packet, 8).unwrap();
+                    let at = first_number(&packet, 8).unwrap();
                     let stage = gpu.stage(at, &event, &names, &texts);
-                    assert!(trace.stages.insert(one(&event, 1).unwrap(), stage).is_none());
+                    assert!(trace.stages.insert(first_number(&event, 1).unwrap(), stage).is_none());
                 }
                 128 => {
                     let gpus = fields(field.bytes());
@@ -248,7 +252,8 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                 60 => track(&mut trace, &fields(field.bytes())),
                 11 => {
                     let fields = fields(field.bytes());
-                    let (at, track) = (one(&packet, 8).unwrap(), one(&fields, 11).unwrap());
+                    let (at, track) =
+                        (first_number(&packet, 8).unwrap(), first_number(&fields, 11).unwrap());
                     assert!(trace.tracks.contains_key(&track), "track {track} is not described");
                     events.push(Event { at, track, fields });
                 }
@@ -262,7 +267,7 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
     let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for event in &events {
         let stack = open.entry(event.track).or_default();
-        match one(&event.fields, 9).unwrap() {
+        match first_number(&event.fields, 9).unwrap() {
             kind @ (1 | 3) => {
                 assert!(stack.len() < 512, "too deep");
                 let mut args = BTreeMap::new();
@@ -272,7 +277,7 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                         .iter()
                         .map(|(number, field)| match number {
                             17 => texts[&field.number()].clone(),
-                            12 => one(&fields(field.bytes()), 3).unwrap().to_string(),
+                            12 => first_number(&fields(field.bytes()), 3).unwrap().to_string(),
                             4 => field.number().cast_signed().to_string(),
                             5 => f64::from_bits(field.number()).to_string(),
                             _ => field.number().to_string(),
@@ -280,7 +285,7 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                         .collect();
                     args.insert(arg_names[&arg[0].1.number()].clone(), value.join(" "));
                 }
-                let category = categories[&one(&event.fields, 3).unwrap()].clone();
+                let category = categories[&first_number(&event.fields, 3).unwrap()].clone();
                 for (_, submitted) in event.fields.iter().filter(|(number, _)| *number == 3000) {
                     let ids = fields(submitted.bytes());
                     trace.submitted.extend(ids.iter().map(|(_, id)| id.number()));
@@ -293,7 +298,7 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                 }
                 trace.slices.push(Slice {
                     category,
-                    name: names[&one(&event.fields, 10).unwrap()].clone(),
+                    name: names[&first_number(&event.fields, 10).unwrap()].clone(),
                     start: event.at,
                     end: event.at,
                     track: event.track,
@@ -305,7 +310,7 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                 let track = &trace.tracks[&event.track];
                 let parent = &trace.tracks[&track.parent.unwrap()];
                 let name = format!("{} / {}", parent.name, track.name);
-                match (one(&event.fields, 30), one(&event.fields, 44)) {
+                match (first_number(&event.fields, 30), first_number(&event.fields, 44)) {
                     (Some(value), None) => {
                         let counter = trace.counters.entry(name).or_default();
                         counter.push((event.at, value.cast_signed()));
@@ -336,12 +341,12 @@ fn track(trace: &mut Trace, track: &[(u64, Field<'_>)]) {
         _ => None,
     });
     for (_, process) in track.iter().filter(|(number, _)| *number == 3) {
-        trace.processes.extend(one(&fields(process.bytes()), 1));
+        trace.processes.extend(first_number(&fields(process.bytes()), 1));
     }
-    let (id, parent) = (one(track, 1).unwrap(), one(track, 5));
+    let (id, parent) = (first_number(track, 1).unwrap(), first_number(track, 5));
     if let Some((_, counter)) = track.iter().find(|(number, _)| *number == 8) {
         let parent = &trace.tracks[&parent.unwrap()];
-        let unit = match one(&fields(counter.bytes()), 3) {
+        let unit = match first_number(&fields(counter.bytes()), 3) {
             Some(known) => format!("unit {known}"),
             None => inner(*counter, 6),
         };

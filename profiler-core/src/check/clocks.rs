@@ -65,7 +65,7 @@ mod known {
 
     fn reasons(gpu: &Gpu) -> Result<u64, String> {
         let reasons = gpu.device().and_then(|device| device.current_throttle_reasons());
-        reasons.map(|reasons| reasons.bits()).map_err(|error| format!("NVML says {error}"))
+        reasons.map(|reasons| reasons.bits()).map_err(|error| format!("NVML reports {error}"))
     }
 }
 

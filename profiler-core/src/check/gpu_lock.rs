@@ -90,9 +90,9 @@ fn locked(path: &Path) -> Result<File, String> {
         }
     }
     let number = std::process::id().to_string();
-    let said = file.set_len(0).and_then(|()| io::Seek::rewind(&mut file));
+    let emptied = file.set_len(0).and_then(|()| io::Seek::rewind(&mut file));
     // A failure only shortens the message of waiting processes.
-    let _: io::Result<()> = said.and_then(|()| file.write_all(number.as_bytes()));
+    let _: io::Result<()> = emptied.and_then(|()| file.write_all(number.as_bytes()));
     Ok(file)
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_file_that_cannot_be_had_says_why() {
+    fn unavailable_lock_file_has_a_reason() {
         let missing = Path::new("/no/such/folder/x.lock");
         let why = locked(missing).unwrap_err();
         assert!(why.contains("/no/such/folder/x.lock: No such file"), "{why}");

@@ -132,7 +132,7 @@ impl FileQueue {
     }
 
     /// The contents of the file.
-    pub(crate) fn held(&self) -> Appended {
+    pub(crate) fn contents(&self) -> Appended {
         self.state.lock().held
     }
 
@@ -206,11 +206,11 @@ impl FileSink {
     }
 
     /// The contents of the file. If writing failed, all entries missing from it are unwritten.
-    pub(crate) fn held(&self) -> Appended {
+    pub(crate) fn contents(&self) -> Appended {
         let Some(appended) = self.appender.as_ref().map(Appender::appended) else {
             return Appended::default();
         };
-        let (held, has_failed) = (self.queue.held(), self.queue.error().is_some());
+        let (held, has_failed) = (self.queue.contents(), self.queue.error().is_some());
         let lost = if has_failed { appended.entries - held.entries } else { 0 };
         Appended { unwritten: appended.unwritten + lost, is_full: appended.is_full, ..held }
     }
@@ -279,7 +279,7 @@ mod tests {
         queue.append(vec![1; 10], Appended::default());
         queue.close();
         assert_eq!(queue.wait(LIMIT).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        assert_eq!(queue.held(), Appended::default());
+        assert_eq!(queue.contents(), Appended::default());
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
         let null = File::options().write(true).open("/dev/null").unwrap();
         queue.write_to(KeptFile::new(null, "/dev/null".into()).unwrap(), 0).unwrap();
         queue.wait(LIMIT).unwrap();
-        assert!(queue.has_room() && queue.held().entries == 7);
+        assert!(queue.has_room() && queue.contents().entries == 7);
         queue.close();
         queue.wait(LIMIT).unwrap();
     }
@@ -343,7 +343,7 @@ mod tests {
                 let written = fails_at.unwrap_or(CHUNKS);
                 let bytes = written * (written + 1) / 2;
                 assert_eq!(file, whole[..bytes], "{order:b} {fails_at:?}");
-                assert_eq!(queue.held().entries, written as u64, "{order:b} {fails_at:?}");
+                assert_eq!(queue.contents().entries, written as u64, "{order:b} {fails_at:?}");
                 assert_eq!(queue.error().is_some(), fails_at.is_some());
                 let state = queue.state.lock();
                 assert!(state.chunks.is_empty() && state.is_closed);
@@ -518,7 +518,7 @@ mod tests {
     /// session's: a segment, the reading of the clock for a stop, its signal, a segment of another thread, and the segments that the
     /// stop takes. 420 orders; within a step nothing else can happen, as all are under the collection's lock, or one store.
     #[test]
-    fn file_has_what_came_before_the_stop_in_every_order() {
+    fn file_has_the_work_before_the_stop_in_every_order() {
         const GAPS: usize = 7;
         let mut orders = Vec::new();
         for number in 0..GAPS.pow(4) {

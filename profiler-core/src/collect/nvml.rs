@@ -50,7 +50,7 @@ mod known {
     impl Gpu {
         /// Finds the GPU with this CUDA ordinal.
         pub(crate) fn find(info: &RecordingInfo, ordinal: u32) -> Result<Self, String> {
-            let nvml = Nvml::init().map_err(|error| format!("NVML says {error}"))?;
+            let nvml = Nvml::init().map_err(|error| format!("NVML reports {error}"))?;
             // CUDA and NVML number GPUs differently: match by PCI address.
             let info_of = |device: &&DeviceInfo| device.id == ordinal;
             let bus_id = info.devices.iter().find(info_of).and_then(|of| of.pci_bus_id.as_deref());
@@ -226,14 +226,14 @@ mod known {
             Ok(Self { shared, thread: Some(thread), process_id: std::process::id() })
         }
 
-        pub(crate) fn with<R>(&self, with: impl FnOnce(&mut Kept) -> R) -> R {
+        pub(crate) fn with_kept<R>(&self, with: impl FnOnce(&mut Kept) -> R) -> R {
             with(&mut self.shared.kept.lock())
         }
 
         /// Adds a last row, ends the thread and returns the samples within a window.
         pub(crate) fn stop(mut self, window_ns: (u64, u64)) -> Series {
             self.end();
-            self.with(|kept| kept.take_within(window_ns, Lost::default()))
+            self.with_kept(|kept| kept.take_within(window_ns, Lost::default()))
         }
 
         fn end(&mut self) {
@@ -306,7 +306,7 @@ mod known {
             let ended = |error: NvmlError| {
                 Failure::new(
                     FailureCause::Ended,
-                    format!("NVML no longer tells of the device: {error}"),
+                    format!("NVML no longer reports the device: {error}"),
                 )
             };
             let device = self.gpu.device().map_err(ended)?;
@@ -343,7 +343,7 @@ mod known {
         use nvml_wrapper::bitmasks::device::ThrottleReasons;
 
         #[test]
-        fn the_bits_are_those_of_nvml() {
+        fn the_bits_match_nvml() {
             let bits = [
                 ThrottleReasons::HW_THERMAL_SLOWDOWN,
                 ThrottleReasons::SW_THERMAL_SLOWDOWN,
@@ -375,7 +375,7 @@ mod unknown {
             Err(Failure::new(FailureCause::Unsupported, message))
         }
 
-        pub(crate) fn with<R>(&self, _: impl FnOnce(&mut Kept) -> R) -> R {
+        pub(crate) fn with_kept<R>(&self, _: impl FnOnce(&mut Kept) -> R) -> R {
             match *self {}
         }
 

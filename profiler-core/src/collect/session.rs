@@ -134,27 +134,32 @@ impl Session {
         if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
     }
 
-    fn with<R>(&self, with: impl FnOnce(&mut Collection) -> Result<R, Error>) -> Result<R, Error> {
+    fn with_collection<R>(
+        &self,
+        with: impl FnOnce(&mut Collection) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         self.check_process()?;
         with(COLLECTION.lock().as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?)
     }
 
     /// Flushes CUPTI, up to [`LONGEST_WAIT`]. Does not block threads that take segments.
     fn flush(&self) -> Result<(), Error> {
-        let flush = self.with(|running| Ok(running.collector.flusher().request()?))?;
+        let flush = self.with_collection(|running| Ok(running.collector.flusher().request()?))?;
         flush.wait(LONGEST_WAIT)?;
         Ok(())
     }
 
     pub(crate) fn pause(&self) -> Result<(), Error> {
-        let Some(waiter) = self.with(|running| running.turn_off(self.id))? else { return Ok(()) };
+        let Some(waiter) = self.with_collection(|running| running.turn_off(self.id))? else {
+            return Ok(());
+        };
         let waited = waiter.wait();
-        self.with(Collection::pause)?;
+        self.with_collection(Collection::pause)?;
         waited.map(drop)
     }
 
     pub(crate) fn resume(&self) -> Result<(), Error> {
-        self.with(|running| running.resume(self.id))
+        self.with_collection(|running| running.resume(self.id))
     }
 
     pub(crate) fn is_paused(&self) -> bool {
@@ -163,7 +168,7 @@ impl Session {
             view.see_signals();
             Ok(!view.is_on())
         };
-        self.with(paused).unwrap_or(false)
+        self.with_collection(paused).unwrap_or(false)
     }
 
     /// Begins a window now. While CUPTI collects, it takes no lock that is held for long. Otherwise
@@ -192,15 +197,15 @@ impl Session {
             let is_done = running.is_on() || running.collector.is_paused();
             Ok((!is_done).then(|| running.waiter()))
         };
-        let Some(waiter) = self.with(waiter)? else { return Ok(()) };
+        let Some(waiter) = self.with_collection(waiter)? else { return Ok(()) };
         let waited = waiter.wait();
-        self.with(Collection::pause)?;
+        self.with_collection(Collection::pause)?;
         waited.map(drop)
     }
 
     /// Discards its data so far.
     pub(crate) fn restart(&self) -> Result<(), Error> {
-        self.with(|running| {
+        self.with_collection(|running| {
             running.take()?;
             running.restart(self.id)
         })?;
@@ -211,7 +216,7 @@ impl Session {
     /// Returns its recording so far.
     pub(crate) fn snapshot(&self) -> Result<Recording, Error> {
         self.flush()?;
-        let mut recording = self.with(|running| {
+        let mut recording = self.with_collection(|running| {
             running.take()?;
             running.recording(self.id, Some(running.settled_ns))
         })?;
@@ -223,7 +228,7 @@ impl Session {
     /// Brings its sink up to date without waiting for the GPU.
     pub(crate) fn catch_up(&self) -> Result<SoFar, Error> {
         self.flush()?;
-        self.with(|running| {
+        self.with_collection(|running| {
             running.take()?;
             let info = running.info.clone();
             let start_ns = running.view(self.id)?.start_ns;
@@ -235,8 +240,8 @@ impl Session {
     /// Waits for the GPU and brings its sink up to date.
     #[cfg(feature = "tracing")]
     pub(crate) fn settle(&self) -> Result<(), Error> {
-        self.with(|running| Ok(running.waiter()))?.wait()?;
-        self.with(Collection::take)
+        self.with_collection(|running| Ok(running.waiter()))?.wait()?;
+        self.with_collection(Collection::take)
     }
 
     /// Ends the session with the work submitted before `called_ns`, the time of the stop call.
@@ -301,7 +306,7 @@ impl Session {
     fn wait_for_calls(&self) {
         let begun = Instant::now();
         while begun.elapsed() < CALLS_RETURN
-            && self.with(|running| running.has_calls_under_way(self.id)).unwrap_or(false)
+            && self.with_collection(|running| running.has_calls_under_way(self.id)).unwrap_or(false)
         {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -534,13 +539,13 @@ mod tests {
             session.pause().unwrap();
             fake.launch(Work::kernel(c"does not"));
             session.resume().unwrap();
-            session.with(Collection::take).unwrap();
+            session.with_collection(Collection::take).unwrap();
         }
         let windows = |running: &mut Collection| {
             let of_views: usize = running.views.iter().map(|view| view.windows_ns.len()).sum();
             Ok((running.windows_ns.len(), of_views))
         };
-        let (of_collection, of_view) = session.with(windows).unwrap();
+        let (of_collection, of_view) = session.with_collection(windows).unwrap();
         assert!(
             of_collection <= 2 * WINDOWS && of_view <= 2 * WINDOWS,
             "{of_collection}, {of_view}"
@@ -574,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_segment_has_the_collection_while_it_runs() {
+    fn work_after_a_segment_keeps_the_collection() {
         let fake = Fake::new();
         let (has_begun, begun) = std::sync::mpsc::channel();
         let (has_run, run) = std::sync::mpsc::channel();
@@ -600,7 +605,7 @@ mod tests {
         let waits_since_ns = || {
             // The rate is updated ten times a second.
             std::thread::sleep(Duration::from_millis(110));
-            session.with(Collection::take).unwrap();
+            session.with_collection(Collection::take).unwrap();
             streaming.lock().waits_since_ns()
         };
         assert_eq!(waits_since_ns(), None);
@@ -626,7 +631,7 @@ mod tests {
     fn record_that_arrives_long_before_its_call_counts() {
         let fake = Fake::new();
         let (session, streaming) = summing(&fake, Retention::Nothing);
-        let take = || session.with(Collection::take).unwrap();
+        let take = || session.with_collection(Collection::take).unwrap();
         fake.next_correlation_id(7);
         fake.unseen(&Work::kernel(c"early"));
         fake.launch(Work::kernel(c"later"));
@@ -652,7 +657,7 @@ mod tests {
         let first = session(&fake, Retention::All);
         fake.next_correlation_id(u32::MAX - 1);
         fake.launch(Work::kernel(c"earlier"));
-        first.with(Collection::take).unwrap();
+        first.with_collection(Collection::take).unwrap();
         let second = session(&fake, Retention::All);
         fake.next_correlation_id(u32::MAX - 1);
         fake.unseen(&Work::kernel(c"arrives late"));
@@ -673,13 +678,15 @@ mod tests {
         let session = session(&fake, Retention::LastOperations(5));
         let parts = || {
             let take = |running: &mut Collection| running.take().map(|()| running.segments.len());
-            session.with(take).unwrap()
+            session.with_collection(take).unwrap()
         };
         assert_eq!([parts(), parts(), parts()], [1, 1, 1]);
         fake.launch(Work::kernel(c"kernel"));
         assert_eq!([parts(), parts(), parts()], [2, 3, 3]);
-        let until_ns = session.with(|running| Ok(running.segments[2].until_ns)).unwrap();
-        assert!(until_ns > session.with(|running| Ok(running.segments[1].until_ns)).unwrap());
+        let until_ns = session.with_collection(|running| Ok(running.segments[2].until_ns)).unwrap();
+        assert!(
+            until_ns > session.with_collection(|running| Ok(running.segments[1].until_ns)).unwrap()
+        );
         let recording = session.stop(now_ns()).unwrap();
         assert_eq!(recording.records.iter().count(), 1);
     }

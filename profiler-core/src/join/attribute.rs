@@ -33,7 +33,7 @@ impl<T> Owner<T> {
     /// range of a tag of one of these logs, or of a context, and whether a range of that context is
     /// unknown.
     #[inline]
-    pub(crate) fn of(
+    pub(crate) fn resolve(
         tag: u64,
         logs: &impl RangeBounds<u64>,
         find: impl FnOnce(RangeTag) -> Option<(T, bool)>,
@@ -165,7 +165,7 @@ pub(crate) enum Inference<T> {
 
 impl<T> Inference<T> {
     /// Decides by the innermost ranges of the threads that waited during the whole call.
-    pub(crate) fn of(waiting: impl IntoIterator<Item = T>) -> Self {
+    pub(crate) fn decide(waiting: impl IntoIterator<Item = T>) -> Self {
         let mut waiting = waiting.into_iter();
         match (waiting.next(), waiting.next()) {
             (None, _) => Self::None,
@@ -191,7 +191,7 @@ impl Unmatched {
     /// the session; 0 if there were none. `start_ns` is the start of its operation, if it has one,
     /// on the clock of `stop_ns`.
     #[inline]
-    pub(crate) fn of(id: u32, before_id: u32, start_ns: Option<u64>, stop_ns: u64) -> Self {
+    pub(crate) fn classify(id: u32, before_id: u32, start_ns: Option<u64>, stop_ns: u64) -> Self {
         if before_id != 0 && is_up_to(id, before_id) {
             Self::BeforeSession
         } else if start_ns.is_some_and(|start_ns| start_ns >= stop_ns) {
@@ -245,9 +245,9 @@ mod tests {
 
     #[test]
     fn nothing_is_inferred_if_several_threads_wait() {
-        assert_eq!(Inference::of([7]), Inference::Waiting(7));
-        assert_eq!(Inference::of([7, 7]), Inference::Undecided);
-        assert_eq!(Inference::of([0; 0]), Inference::None);
+        assert_eq!(Inference::decide([7]), Inference::Waiting(7));
+        assert_eq!(Inference::decide([7, 7]), Inference::Undecided);
+        assert_eq!(Inference::decide([0; 0]), Inference::None);
     }
 
     #[test]
@@ -258,19 +258,19 @@ mod tests {
 
     #[test]
     fn record_without_call_is_before_the_session_after_its_stop_or_missing() {
-        let of = |id, start_ns| Unmatched::of(id, 100, start_ns, 5_000);
+        let of = |id, start_ns| Unmatched::classify(id, 100, start_ns, 5_000);
         assert_eq!(of(100, Some(9_000)), Unmatched::BeforeSession);
         assert_eq!(of(101, Some(5_000)), Unmatched::AfterStop);
         assert_eq!(of(101, Some(4_999)), Unmatched::Missing);
         assert_eq!(of(101, None), Unmatched::Missing);
-        assert_eq!(Unmatched::of(7, 0, None, 5_000), Unmatched::Missing);
+        assert_eq!(Unmatched::classify(7, 0, None, 5_000), Unmatched::Missing);
     }
 
     #[test]
-    fn tag_of_an_earlier_recording_is_told_from_an_unknown_one() {
+    fn tag_of_an_earlier_recording_differs_from_an_unknown_one() {
         let tag = |log, slot| RangeTag::new(log, slot).map_or(0, |tag| tag.0);
         let owner =
-            |of| Owner::of(of, &(5..), |tag| (tag.slot() < 3).then_some((tag.slot(), false)));
+            |of| Owner::resolve(of, &(5..), |tag| (tag.slot() < 3).then_some((tag.slot(), false)));
         assert!(matches!(owner(0), Owner::OutsideRanges));
         assert!(matches!(owner(tag(4, 1)), Owner::EarlierRecording));
         assert!(matches!(owner(tag(5, 1)), Owner::Range { range: 1, is_partial: false }));

@@ -206,7 +206,7 @@ pub fn united(mut times: Vec<Interval>) -> Vec<Interval> {
 
 /// The part of a time in the windows of a session; all of it without any windows. Work that was
 /// submitted in the session continues after its end.
-pub fn within(windows: &[(u64, u64)], time: Interval) -> u64 {
+pub fn time_in_windows(windows: &[(u64, u64)], time: Interval) -> u64 {
     let Some((last, others)) = windows.split_last() else { return time.ns() };
     let ends = others.iter().copied().chain([(last.0, u64::MAX)]);
     let parts =
@@ -225,7 +225,7 @@ pub struct SessionTime {
 
 impl SessionTime {
     /// `None` for captures, which have no session.
-    pub fn of(windows: &[(u64, u64)], active: Interval) -> Option<Self> {
+    pub fn new(windows: &[(u64, u64)], active: Interval) -> Option<Self> {
         let (first, last) = (windows.first()?.0, windows.last()?.1);
         if last == u64::MAX {
             return None;
@@ -234,8 +234,8 @@ impl SessionTime {
         let before = Interval { end_ns: active.start_ns.clamp(first, whole.end_ns), ..whole };
         let after = Interval { start_ns: active.end_ns.clamp(first, whole.end_ns), ..whole };
         Some(Self {
-            ns: within(windows, whole),
-            outside_ns: within(windows, before) + within(windows, after),
+            ns: time_in_windows(windows, whole),
+            outside_ns: time_in_windows(windows, before) + time_in_windows(windows, after),
         })
     }
 }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_neither_busy_nor_idle() {
+    fn empty_profile_is_neither_busy_nor_idle() {
         let sweep = DeviceSweep::default();
         assert_eq!((sweep.busy_ns(), sweep.communication_ns(), sweep.idle_ns()), (0, 0, 0));
     }

@@ -33,7 +33,7 @@ const fn row(
     source: &'static str,
     example: &'static str,
 ) -> Row {
-    Row { pattern, characters: Characters::of(pattern), family, source, example }
+    Row { pattern, characters: Characters::from_text(pattern), family, source, example }
 }
 
 /// The first match is used: specific patterns precede general ones.
@@ -130,7 +130,7 @@ const WITHIN_A_GPU: &[&str] = &[
 pub fn row_of(shown: &str) -> Option<usize> {
     let qualified = without_arguments(shown);
     let own = qualified.rsplit("::").next().unwrap_or(&qualified);
-    let characters = Characters::of(&qualified);
+    let characters = Characters::from_text(&qualified);
     let is_it = |pattern: &str| match pattern.contains("::") {
         true => matches(pattern, &qualified),
         false => matches(pattern, own),
@@ -147,12 +147,12 @@ pub struct Communication(Vec<bool>);
 impl Communication {
     /// Matches by [`TABLE`]. Costs microseconds for each kernel name.
     pub fn new(store: &Tables) -> Self {
-        Self::with(store, |_| false)
+        Self::with_patterns(store, |_| false)
     }
 
     /// Matches by [`TABLE`] and a function of the program, which receives a kernel's displayed
     /// name, then its mangled one.
-    pub fn with(store: &Tables, is_added: impl Fn(&str) -> bool) -> Self {
+    pub fn with_patterns(store: &Tables, is_added: impl Fn(&str) -> bool) -> Self {
         let is_named = |names: KernelNames| {
             let by_table = |id: NameId| row_of(&lower_case(store.names.get(id)).0).is_some();
             // A capture of nsys may have the matching name in either field.

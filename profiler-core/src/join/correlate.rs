@@ -29,7 +29,7 @@ const NO_CALL: u32 = u32::MAX;
 impl Calls {
     /// Uses the last of several calls with one id. `count` is an upper bound of the number of
     /// `rows`.
-    fn of(count: usize, rows: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
+    fn from_rows(count: usize, rows: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         // The first thread's first call mostly has the lowest id.
         let first = rows.clone().next().map_or(0, |(_, id)| id);
         let lowest = || rows.clone().map(|(_, id)| id).min().unwrap_or(0);
@@ -74,13 +74,13 @@ enum ByProcess {
 }
 
 impl ByProcess {
-    fn of(store: &Tables, is_left_out: impl Fn(&Call) -> bool) -> Self {
+    fn new(store: &Tables, is_left_out: impl Fn(&Call) -> bool) -> Self {
         let calls = &store.calls;
         let row =
             |(row, call): (u32, &Call)| (!is_left_out(call)).then_some((row, call.correlation_id));
         let first = store.threads.first().map_or(0, |thread| thread.process);
         if store.threads.iter().all(|thread| thread.process == first) {
-            return Self::One(Calls::of(calls.len(), (0..).zip(calls).filter_map(row)));
+            return Self::One(Calls::from_rows(calls.len(), (0..).zip(calls).filter_map(row)));
         }
         let mut rows: FxHashMap<u32, Vec<(u32, u32)>> = FxHashMap::default();
         for call in (0..).zip(calls) {
@@ -88,7 +88,7 @@ impl ByProcess {
             rows.entry(process).or_default().extend(row(call));
         }
         let calls = |(process, rows): (u32, Vec<(u32, u32)>)| {
-            (process, Calls::of(rows.len(), rows.iter().copied()))
+            (process, Calls::from_rows(rows.len(), rows.iter().copied()))
         };
         Self::Several(rows.into_iter().map(calls).collect())
     }
@@ -107,8 +107,8 @@ pub(crate) fn join(store: &mut Tables, health: &mut Health) {
     set_outer_calls_apart(store);
     let windows = std::mem::take(&mut store.session.windows_ns);
     let within = |call: &Call| cupti::clock::is_within(&windows, call.time.start_ns);
-    let by_id = ByProcess::of(store, |_| false);
-    let repeated = Repeated::of(store);
+    let by_id = ByProcess::new(store, |_| false);
+    let repeated = Repeated::new(store);
     let mut found = vec![0u8; store.calls.len()];
     join_operations(store, health, (&by_id, &repeated), &mut found, within);
     join_others(store, health, &by_id, &mut found, within);
@@ -128,7 +128,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn of(store: &Tables) -> Self {
+    fn new(store: &Tables) -> Self {
         let session = &store.session;
         // Captures of other tools exclude what was submitted during the stop.
         let is_own = session.ranges_by == RangesBy::Calls;
@@ -138,7 +138,7 @@ impl Bounds {
 
     /// True if a record without a call is counted.
     fn counts(self, health: &mut Health, id: u32, start_ns: Option<u64>) -> bool {
-        let unmatched = Unmatched::of(id, self.before_id, start_ns, self.stop_ns);
+        let unmatched = Unmatched::classify(id, self.before_id, start_ns, self.stop_ns);
         health.facts.records_before += u64::from(unmatched == Unmatched::BeforeSession);
         unmatched == Unmatched::Missing
     }
@@ -151,7 +151,7 @@ fn join_operations(
     found: &mut [u8],
     within: impl Fn(&Call) -> bool,
 ) {
-    let bounds = Bounds::of(store);
+    let bounds = Bounds::new(store);
     let (calls, works) = (&store.calls, &store.works);
     // Captures of other tools may have two calls with one id.
     let is_own = store.session.ranges_by == RangesBy::Calls;
@@ -208,7 +208,7 @@ fn join_others(
     found: &mut [u8],
     within: impl Fn(&Call) -> bool,
 ) {
-    let (bounds, calls) = (Bounds::of(store), &store.calls);
+    let (bounds, calls) = (Bounds::new(store), &store.calls);
     store.synchronizations.retain_mut(|synchronization| {
         let id = synchronization.record.correlation_id;
         synchronization.call = by_id.get(|| synchronization.process, id);
@@ -303,7 +303,7 @@ struct Repeated {
 const MOST_REPEATED: usize = 64;
 
 impl Repeated {
-    fn of(store: &Tables) -> Self {
+    fn new(store: &Tables) -> Self {
         if store.session.ranges_by != RangesBy::Containment {
             return Self::default();
         }
@@ -459,7 +459,7 @@ fn set_outer_calls_apart(store: &mut Tables) {
         return;
     }
     let is_runtime = |store: &Tables, call: &Call| store.call_kind(call).api == Api::Runtime;
-    let inner = ByProcess::of(store, |call| is_runtime(store, call));
+    let inner = ByProcess::new(store, |call| is_runtime(store, call));
     let calls = std::mem::take(&mut store.calls);
     let process = |call: &Call| store.threads[call.thread.at()].process;
     let is_outer = |call: &Call| {

@@ -61,7 +61,7 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Tables {
     }
     nodes.add(events, |tag| {
         let find = |tag| Some((shared.first(tag, |tag| rows.range(tag))?, false));
-        Owner::of(tag, &recording.logs, find).range()
+        Owner::resolve(tag, &recording.logs, find).range()
     });
     read_records(recording, &nodes, &mut store, health);
     store
@@ -526,10 +526,11 @@ impl CallReader<'_> {
         call: &cupti::Call<F>,
         health: &mut Health,
     ) -> Call {
-        let owner = Owner::of(call.word, &self.recording.logs, |tag| match self.rows.range(tag) {
-            Some(range) => Some(((range, self.shared.share_of(range)), false)),
-            None => self.shared.resolve(store, tag, |tag| self.rows.range(tag)),
-        });
+        let owner =
+            Owner::resolve(call.word, &self.recording.logs, |tag| match self.rows.range(tag) {
+                Some(range) => Some(((range, self.shared.share_of(range)), false)),
+                None => self.shared.resolve(store, tag, |tag| self.rows.range(tag)),
+            });
         // The range of a call outside the windows may be missing, too.
         let is_within = || cupti::clock::is_within(&self.recording.windows_ns, call.start_ns);
         if owner.is_incomplete() && is_within() {

@@ -146,7 +146,7 @@ impl GraphDependencies {
 
     /// The nodes that were reported as dependencies of an original node; with `reversed` the nodes
     /// that depend on it.
-    pub fn of(&self, node: u64, reversed: bool) -> &[u64] {
+    pub fn neighbours(&self, node: u64, reversed: bool) -> &[u64] {
         self.reported.get(&node).map_or(&[], |reported| &reported[usize::from(reversed)])
     }
 }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_are_those_of_originals() {
+    fn dependencies_match_originals() {
         use GraphEventKind::{DependencyCreated, DependencyDestroyed, NodeCloned};
         let events = [
             event(DependencyCreated, 2, 1, 10),
@@ -199,8 +199,8 @@ mod tests {
         ];
         let known = GraphDependencies::new(events.iter());
         assert_eq!((known.original(22), known.original(3)), (2, 3));
-        assert_eq!((known.of(2, false), known.of(3, false)), (&[1][..], &[1][..]));
-        assert_eq!((known.of(1, true), known.of(1, false)), (&[2, 3][..], &[][..]));
+        assert_eq!((known.neighbours(2, false), known.neighbours(3, false)), (&[1][..], &[1][..]));
+        assert_eq!((known.neighbours(1, true), known.neighbours(1, false)), (&[2, 3][..], &[][..]));
         let others = [event(NodeCloned, 12, 2, 20)];
         assert!(GraphDependencies::new(others.iter()).is_empty());
     }

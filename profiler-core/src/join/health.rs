@@ -241,10 +241,10 @@ counts! {
         /// exclude them and their records.
         calls_outside: sum "calls outside the session",
         /// Records of calls before the session's start or before the retained calls.
-        records_before: sum "records of calls before those kept",
+        records_before: sum "records of calls before the retained part",
         /// Ranges and marks that were started in a range of another thread which had ended before
         /// the session or before the retained data. They have no outer range.
-        orphaned_ranges: sum "ranges whose outer range ended before those kept",
+        orphaned_ranges: sum "ranges whose outer range ended before the retained part",
         /// Panics caught in the program's own handler of callbacks.
         handler_panics: sum "panics in the program's handler",
         /// Callbacks that the program's own handler caused itself and therefore did not receive.
@@ -553,7 +553,7 @@ impl fmt::Display for Health {
         }
         match self.losses_in_words() {
             losses if losses.is_empty() => write!(f, "; nothing dropped, no zero timestamp")?,
-            losses => write!(f, "; lost or odd: {losses}")?,
+            losses => write!(f, "; losses: {losses}")?,
         }
         if self.facts.before_their_call != 0 {
             let most = nanoseconds(self.facts.clock_error) as f64 / 1e3;

@@ -144,7 +144,7 @@ fn infer_process(
             let waits = is_throughout && !open.is_in_call;
             waits && !is_peer() && take_turns(helper, open.thread)
         });
-        match Inference::of(waiting.map(|open| open.segment.of)) {
+        match Inference::decide(waiting.map(|open| open.segment.of)) {
             Inference::None => {}
             Inference::Undecided => inferred.undecided += 1,
             Inference::Waiting(range) => {
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(count(&store, range), 1);
     }
 
-    /// A server whose threads all wait in a range: nothing can be said, and that is found out at once.
+    /// A server whose threads all wait in a range: nothing can be inferred, and that is detected at once.
     #[test]
     #[ignore = "needs the clock: bash .ci/run thorough"]
     fn thousands_of_waiting_threads_cost_no_more_than_a_few() {

@@ -223,7 +223,7 @@ impl LiveRanges {
     #[inline]
     pub(crate) fn owner(&mut self, tag: u64) -> Owner<Position> {
         let logs = self.first_log..;
-        Owner::of(tag, &logs, |tag| match self.position_of_range(tag) {
+        Owner::resolve(tag, &logs, |tag| match self.position_of_range(tag) {
             Some(position) => Some((position.clone(), false)),
             None => self.position_of_context(tag).or_else(|| self.held.get(&tag.0).cloned()),
         })

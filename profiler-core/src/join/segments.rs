@@ -41,7 +41,7 @@ pub(crate) fn innermost<T: Copy>(mut pieces: Vec<Piece<T>>) -> Vec<Piece<T>> {
 }
 
 /// The segments that overlap an interval, clipped to it.
-pub(crate) fn within<T: Copy>(
+pub(crate) fn clipped<T: Copy>(
     pieces: &[Piece<T>],
     time: Interval,
 ) -> impl Iterator<Item = Piece<T>> + '_ {

@@ -85,7 +85,7 @@ struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    fn of(segment: &'a Segment) -> Self {
+    fn new(segment: &'a Segment) -> Self {
         let calls = segment.calls.iter();
         let threads = calls.map(|thread| (thread.thread_id, thread.calls.as_slice())).collect();
         Self { threads, until: None }
@@ -93,7 +93,7 @@ impl<'a> Calls<'a> {
 
     /// Visits the calls up to an id. Ids may wrap.
     #[inline]
-    fn until(&mut self, id: u32, mut visit: impl FnMut(u32, &cupti::Call)) {
+    fn visit_until(&mut self, id: u32, mut visit: impl FnMut(u32, &cupti::Call)) {
         if self.until.is_some_and(|until| is_up_to(id, until)) {
             return;
         }
@@ -193,7 +193,7 @@ impl Sink for StreamingJoin {
         let events = segment.graphs.iter().flat_map(|thread| &thread.events);
         let ranges = &mut self.ranges;
         self.nodes.add(events, |tag| ranges.owner(tag).range().map(|position| position.path));
-        let mut calls = Calls::of(segment);
+        let mut calls = Calls::new(segment);
         self.add_records(segment, &mut calls, times);
         for (thread, call) in calls.rest() {
             self.add_call(thread, call, times.count(call), times.enable(call));
@@ -366,7 +366,7 @@ impl StreamingJoin {
                     continue;
                 }
             };
-            calls.until(id, |thread, call| {
+            calls.visit_until(id, |thread, call| {
                 self.add_call(thread, call, times.count(call), times.enable(call));
             });
             let work = match operation {
@@ -577,7 +577,7 @@ fn is_submission(expected: &ExpectedRecords) -> bool {
 
 impl Early {
     fn without_call(&self, join: &StreamingJoin) -> Unmatched {
-        Unmatched::of(self.id, join.before_id, self.start_ns, join.stop_ns)
+        Unmatched::classify(self.id, join.before_id, self.start_ns, join.stop_ns)
     }
 }
 
@@ -586,7 +586,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_may_have_several_records_stay_until_they_are_settled() {
+    fn calls_with_several_records_are_held_until_complete() {
         let mut join = StreamingJoin::new(0, 10);
         for (name, has_many) in [("cuMemcpyPeerAsync", true), ("cuMemcpyDtoDAsync_v2", false)] {
             let function = cupti::DriverFunction::by_name(name).unwrap_or(cupti::DriverFunction(0));
@@ -609,7 +609,7 @@ mod tests {
         let mut calls = Calls { threads, until: None };
         let mut until = |id| {
             let mut ids = Vec::new();
-            calls.until(id, |_, call| ids.push(call.correlation_id));
+            calls.visit_until(id, |_, call| ids.push(call.correlation_id));
             ids
         };
         assert_eq!(until(last - 1), [last - 3, last - 9, last - 1]);

@@ -376,7 +376,7 @@ impl Sums {
             name,
             domain,
             parent,
-            level: Level::of(row as usize, around.map(|around| around.level)),
+            level: Level::new(row as usize, around.map(|around| around.level)),
             is_in_other: name == self.other || around.is_some_and(|around| around.is_in_other),
             begun: 0,
             host: Distribution::default(),

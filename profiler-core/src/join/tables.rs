@@ -212,9 +212,9 @@ impl Tables {
     pub(crate) fn mark_repeats(&mut self) {
         let mut last: FxHashMap<(u32, u64), (bool, u32)> = FxHashMap::default();
         for event in &mut self.memory {
-            let told = (event.is_allocation, event.correlation_id);
-            let before = last.insert((event.process, event.address), told);
-            event.is_repeat = event.correlation_id != 0 && before == Some(told);
+            let event_id = (event.is_allocation, event.correlation_id);
+            let before = last.insert((event.process, event.address), event_id);
+            event.is_repeat = event.correlation_id != 0 && before == Some(event_id);
         }
     }
 

@@ -56,7 +56,7 @@ pub enum HostState<'a> {
 
 impl<'a> HostState<'a> {
     /// Returns the state of a thread in a part of a gap.
-    pub fn of(store: &'a Tables, part: &HostPart) -> Self {
+    pub fn new(store: &'a Tables, part: &HostPart) -> Self {
         let known = |text: &'a String| Some(&**text).filter(|text| !text.is_empty());
         match part.doing {
             0 => Self::Running,
@@ -169,7 +169,7 @@ impl fmt::Display for HostStackCounts {
 
 impl<'a> HostStack<'a> {
     /// Returns the stack of a call, if it was taken.
-    pub fn of(store: &'a Tables, call: &crate::join::tables::Call) -> Option<Self> {
+    pub fn from_call(store: &'a Tables, call: &crate::join::tables::Call) -> Option<Self> {
         let (table, place) = *store.call_stacks.get(&(call.thread, call.time.start_ns))?;
         Some(Self { stacks: store.host_stacks.get(table as usize)?, place })
     }
@@ -229,7 +229,7 @@ impl<'a> ApiCall<'a> {
     /// The stack of its thread, if the session took [stacks](crate::ProfilerBuilder) and the call
     /// ended a gap of its thread.
     pub fn host_stack(&self) -> Option<HostStack<'a>> {
-        HostStack::of(&self.profile.store, self.row)
+        HostStack::from_call(&self.profile.store, self.row)
     }
 }
 

@@ -37,7 +37,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Error, Kind};
-use crate::join::busy::{SessionTime, extent, within};
+use crate::join::busy::{SessionTime, extent, time_in_windows};
 use crate::join::collectives::{self, CollectiveRow};
 use crate::join::communication::Communication;
 use crate::join::health::Health;
@@ -151,7 +151,8 @@ impl Profile {
     /// ```
     #[must_use]
     pub fn with_communication(mut self, is_communication: impl Fn(&str) -> bool) -> Self {
-        self.collective_kernels = Communication::with(&self.store, is_communication).into();
+        self.collective_kernels =
+            Communication::with_patterns(&self.store, is_communication).into();
         self.collective_rows = OnceLock::new();
         self
     }
@@ -322,8 +323,8 @@ impl Profile {
     /// the last recorded activity.
     pub fn wall_time(&self) -> Duration {
         let (windows, active) = (&self.store.session.windows_ns, extent(&self.store));
-        let session = SessionTime::of(windows, active).map(|session| session.ns);
-        Duration::from_nanos(session.unwrap_or_else(|| within(windows, active)))
+        let session = SessionTime::new(windows, active).map(|session| session.ns);
+        Duration::from_nanos(session.unwrap_or_else(|| time_in_windows(windows, active)))
     }
 
     /// The totals of the session, in ranges and outside.

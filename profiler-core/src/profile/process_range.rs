@@ -118,7 +118,7 @@ impl Profile {
         let sums = CallSums::new(store, groups.iter().flat_map(|group| &group.calls));
         for group in &mut groups {
             let mut totals = Totals::default();
-            group.calls.iter().for_each(|calls| totals += sums.within(calls));
+            group.calls.iter().for_each(|calls| totals += sums.totals(calls));
             if !group.is_by_time() {
                 group.ranges().for_each(|range| totals += range.inclusive());
             }
@@ -287,7 +287,7 @@ impl CallSums {
     }
 
     /// Returns the sums of one of the given spans.
-    fn within(&self, span: &Span<usize>) -> Totals {
+    fn totals(&self, span: &Span<usize>) -> Totals {
         let before = |at: usize| {
             let place = self.positions.partition_point(|position| *position < at);
             self.before[place]

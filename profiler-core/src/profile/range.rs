@@ -379,7 +379,7 @@ impl<'a> Range<'a> {
     /// The descendants in depth-first order.
     pub fn descendants(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
         let profile = self.profile;
-        profile.tree.within(self.id).skip(1).map(move |id| Range { profile, id })
+        profile.tree.subtree(self.id).skip(1).map(move |id| Range { profile, id })
     }
 
     /// The children by start.

@@ -60,7 +60,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub(crate) fn of(streaming: &StreamingJoin, info: RecordingInfo, duration: Duration) -> Self {
+    pub(crate) fn new(streaming: &StreamingJoin, info: RecordingInfo, duration: Duration) -> Self {
         let sums = streaming.sums.tables.clone();
         let paths = &sums.paths;
         let inclusive = sums.inclusive();

@@ -16,7 +16,7 @@ use super::group::{CallThread, RangePath};
 use super::timeline::HostTimeline;
 use super::{Query, Span, ns};
 use crate::join::busy::Sweep;
-use crate::join::segments::within;
+use crate::join::segments::clipped;
 use crate::join::tables::{CallId, HostPart, Interval, RangeId};
 use crate::profile::{GpuOperation, HostStack, HostState, Profile, Range};
 
@@ -117,7 +117,7 @@ impl<'a> Gap<'a> {
                 start: self.profile.since_start(part.time.start_ns),
                 end: self.profile.since_start(part.time.end_ns),
             },
-            state: HostState::of(store, &part),
+            state: HostState::new(store, &part),
             stack: HostStack::of_part(store, &part),
         };
         parts.map(sample).collect()
@@ -345,7 +345,7 @@ impl<'a> Gaps<'a> {
             let at_end = at_end.filter(|_| is_at_end);
             let mut left_ns = piece.time.ns();
             for part in store.host_parts(call.thread, piece.time) {
-                let (ns, state) = (part.time.ns(), HostState::of(store, &part));
+                let (ns, state) = (part.time.ns(), HostState::new(store, &part));
                 left_ns = left_ns.saturating_sub(ns);
                 let stack = HostStack::of_part(store, &part).or(at_end);
                 add(reason, piece.range, ns, stack, Some(state));
@@ -361,9 +361,9 @@ impl<'a> Gaps<'a> {
         let lanes = store.threads.iter().zip(&self.timeline.lanes);
         let activity = |(thread, lane): (&'a _, &super::timeline::Lane)| {
             let name = |id: CallId| store.call_kind(&store.calls[id.at()]).name;
-            let calls = within(&lane.calls, gap.time);
+            let calls = clipped(&lane.calls, gap.time);
             let (in_calls, call) = longest(calls.map(|piece| (name(piece.of), piece.time.ns())));
-            let ranges = within(&lane.ranges, gap.time);
+            let ranges = clipped(&lane.ranges, gap.time);
             let (_, range) = longest(ranges.map(|piece| (piece.of, piece.time.ns())));
             let is_there = call.is_some() || range.is_some();
             let ns = Duration::from_nanos;

@@ -33,7 +33,7 @@ pub struct KernelName<'a> {
 }
 
 impl<'a> KernelName<'a> {
-    pub(super) fn of(kernel: &Kernel<'a>) -> Self {
+    pub(super) fn new(kernel: &Kernel<'a>) -> Self {
         let (name, demangled) = (kernel.name(), kernel.demangled());
         Self { name, demangled, is_overloaded: kernel.is_overloaded() }
     }
@@ -69,7 +69,7 @@ impl<'a> RangePath<'a> {
     }
 
     /// The path of an operation's range.
-    pub fn of(operation: &GpuOperation<'a>) -> Self {
+    pub fn from_operation(operation: &GpuOperation<'a>) -> Self {
         Self::new(operation.range().map(|range| range.node()))
     }
 
@@ -221,12 +221,12 @@ impl<'a> Query<'a> {
 
     /// Groups kernels by name.
     pub fn by_kernel(&self) -> Groups<KernelName<'a>> {
-        self.group_by(|operation| Some(KernelName::of(&operation.as_kernel()?)))
+        self.group_by(|operation| Some(KernelName::new(&operation.as_kernel()?)))
     }
 
     /// Groups by the path of the range; exclusive times that add up to the total.
     pub fn by_range(&self) -> Groups<RangePath<'a>> {
-        self.group_by(|operation| Some(RangePath::of(operation)))
+        self.group_by(|operation| Some(RangePath::from_operation(operation)))
     }
 
     /// Groups executions of CUDA graph nodes by the path of the range that created the node. Other

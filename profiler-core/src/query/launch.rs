@@ -163,7 +163,7 @@ impl<'a> Launches<'a> {
 
     /// Sums by kernel name, by descending total time.
     pub fn by_kernel(&self) -> Vec<LaunchGroup<KernelName<'a>>> {
-        self.group_by(|launch| Some(KernelName::of(&launch.operation.as_kernel()?)))
+        self.group_by(|launch| Some(KernelName::new(&launch.operation.as_kernel()?)))
     }
 
     /// Sums by the path of the call's range, by descending total time.

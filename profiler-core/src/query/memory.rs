@@ -143,7 +143,7 @@ impl fmt::Display for DeviceMemory<'_> {
             write!(f, "; {left} in {} allocations not freed", self.not_freed.len())?;
         }
         for (name, count) in [
-            ("frees of what was not seen", self.unknown_frees),
+            ("frees of unrecorded allocations", self.unknown_frees),
             ("frees not seen", self.missing_frees),
         ] {
             if count != 0 {

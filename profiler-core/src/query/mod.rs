@@ -278,7 +278,7 @@ impl<'a> Query<'a> {
     }
 
     /// Selects these operations, given by start.
-    pub fn among(mut self, rows: Vec<OperationId>) -> Self {
+    pub fn with_operations(mut self, rows: Vec<OperationId>) -> Self {
         self.selection.ranges.rows = Some(rows.into());
         self
     }

@@ -184,7 +184,7 @@ impl<'a> RequestQuery<'a> {
                     rows.push(owner as usize);
                 }
             }
-            let span = GpuSpan::of(&operation);
+            let span = GpuSpan::from_operation(&operation);
             for row in &rows {
                 requests[*row].operations += 1;
                 spans[*row].extend(span);
@@ -212,7 +212,7 @@ impl<'a> RequestQuery<'a> {
             let start_ns = ns(request.start());
             let end_ns = start_ns.saturating_add(ns(request.host_time()));
             let attended = request.range.attended_ns(start_ns, end_ns);
-            request.stages = Stages::of(start_ns, &attended, end_ns, spans);
+            request.stages = Stages::new(start_ns, &attended, end_ns, spans);
         }
         Requests { requests }
     }
@@ -302,7 +302,7 @@ struct GpuSpan {
 }
 
 impl GpuSpan {
-    fn of(operation: &GpuOperation<'_>) -> Option<Self> {
+    fn from_operation(operation: &GpuOperation<'_>) -> Option<Self> {
         let (start_ns, end_ns) = (ns(operation.start()?), ns(operation.end()?));
         let returned = operation.call().and_then(|call| call.end());
         let submitted_ns = returned.map_or(start_ns, ns).min(start_ns);
@@ -324,7 +324,7 @@ struct Edge {
 impl Stages {
     /// Divides the time from `start_ns` to the later of `end_ns` and the end of all spans.
     /// `attended` has the times in which a thread worked on the request.
-    fn of(start_ns: u64, attended: &[(u64, u64)], end_ns: u64, spans: Vec<GpuSpan>) -> Self {
+    fn new(start_ns: u64, attended: &[(u64, u64)], end_ns: u64, spans: Vec<GpuSpan>) -> Self {
         let end_ns = spans.iter().map(|span| span.end_ns).fold(end_ns, u64::max);
         let within = |at_ns: u64| at_ns.clamp(start_ns, end_ns);
         let mut edges: Vec<Edge> = Vec::with_capacity(3 * spans.len() + 2 * attended.len() + 1);
@@ -618,7 +618,7 @@ mod unit_tests {
         let span = |submitted_ns, start_ns, end_ns| GpuSpan { submitted_ns, start_ns, end_ns };
         // Started at 100, first worked on at 120, ended at 200.
         let spans = vec![span(130, 150, 170), span(140, 170, 180)];
-        let stages = Stages::of(100, &[(120, 200)], 200, spans.clone());
+        let stages = Stages::new(100, &[(120, 200)], 200, spans.clone());
         let expected = Stages {
             pending_ns: 20,
             waiting_ns: 0,
@@ -629,19 +629,19 @@ mod unit_tests {
         assert_eq!(stages, expected);
         // Attended in parts, also by two threads at once: host time is 5 of 120 to 130 and 8 of 180 to 200.
         let attended = [(120, 125), (160, 165), (185, 190), (187, 193)];
-        let stages = Stages::of(100, &attended, 200, spans);
+        let stages = Stages::new(100, &attended, 200, spans);
         assert_eq!(stages, Stages { waiting_ns: 17, ..expected });
         // Work that is overlapped, and ends after the request.
         let spans = vec![span(110, 110, 250), span(120, 200, 300)];
-        let stages = Stages::of(100, &[(100, 200)], 200, spans);
+        let stages = Stages::new(100, &[(100, 200)], 200, spans);
         let expected = Stages { executing_ns: 190, total_ns: 200, ..Stages::default() };
         assert_eq!(stages, expected);
         // Nobody worked on it.
-        let stages = Stages::of(100, &[], 200, Vec::new());
+        let stages = Stages::new(100, &[], 200, Vec::new());
         assert_eq!((stages.pending_ns, stages.total_ns), (100, 100));
         // A clock error puts its work before it, and before a thread worked on it.
         let spans = vec![span(10, 20, 130), span(135, 140, 155)];
-        let stages = Stages::of(100, &[(150, 160)], 160, spans);
+        let stages = Stages::new(100, &[(150, 160)], 160, spans);
         let expected =
             Stages { pending_ns: 5, waiting_ns: 0, queued_ns: 5, executing_ns: 45, total_ns: 60 };
         assert_eq!(stages, expected);

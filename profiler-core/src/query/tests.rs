@@ -49,7 +49,7 @@ fn filters_select_matching_operations() {
             assert_eq!(numbers(&query), wanted(&made, is_wanted), "{what}, seed {seed}");
         };
         let within = |range: Option<usize>, is_it: &dyn Fn(usize) -> bool| {
-            made.around(range).into_iter().any(is_it)
+            made.ancestors(range).into_iter().any(is_it)
         };
         let spot = |range: usize| &made.ranges[range];
         let is_copy = |ran: &Ran| ran.kind == OperationKind::Copy;
@@ -147,8 +147,11 @@ fn filters_select_matching_operations() {
             });
             check("node", query.clone().in_node(range.node()).kernels(), &|ran| {
                 let label = |range: usize| {
-                    let domains: Vec<_> =
-                        made.around(Some(range)).iter().map(|range| spot(*range).domain).collect();
+                    let domains: Vec<_> = made
+                        .ancestors(Some(range))
+                        .iter()
+                        .map(|range| spot(*range).domain)
+                        .collect();
                     (made.path(range), domains)
                 };
                 ran.kind == OperationKind::Kernel
@@ -159,7 +162,7 @@ fn filters_select_matching_operations() {
 }
 
 #[test]
-fn a_window_holds_what_started_while_it_was_open() {
+fn window_contains_work_started_within_it() {
     let mut found = 0;
     for (seed, made, profile) in programs(300) {
         // The range that began last; of several at once, the one with the higher number.
@@ -195,7 +198,7 @@ fn a_window_holds_what_started_while_it_was_open() {
 }
 
 #[test]
-fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
+fn busy_idle_and_overlap_match_every_nanosecond() {
     for (seed, made, profile) in programs(300) {
         for stream in [None, Some(1)] {
             let query = profile.query();
@@ -288,7 +291,7 @@ fn at(made: &Made, thread: usize, at: u64) -> (Option<usize>, Option<usize>) {
 }
 
 #[test]
-fn gaps_and_their_causes_are_those_of_every_nanosecond() {
+fn gaps_and_their_causes_match_every_nanosecond() {
     let mut seen = BTreeMap::<&str, u64>::new();
     for (seed, made, profile) in programs(300) {
         let shortest = seed % 12;
@@ -521,7 +524,7 @@ fn waits_are_the_calls_that_block() {
         assert_eq!(waits.time(), total, "seed {seed}");
         assert_eq!(waits.count(), profile.totals().synchronizations);
         let is_in = |call: &&TestCall| {
-            made.around(call.range).iter().any(|range| made.ranges[*range].name == "r0")
+            made.ancestors(call.range).iter().any(|range| made.ranges[*range].name == "r0")
         };
         let inside = rows.clone().filter(is_in);
         assert_eq!(waits.in_range("r0").time(), Duration::from_nanos(inside.map(time).sum()));
@@ -540,7 +543,7 @@ fn steps_are_the_outermost_instances_in_order() {
     for (seed, made, profile) in programs(200) {
         let is_r1 = |range: &usize| made.ranges[*range].name == "r1";
         let is_step = |range: &usize| {
-            is_r1(range) && !made.around(made.ranges[*range].parent).iter().any(is_r1)
+            is_r1(range) && !made.ancestors(made.ranges[*range].parent).iter().any(is_r1)
         };
         let mut expected: Vec<usize> = (0..made.ranges.len()).filter(is_step).collect();
         expected.sort_by_key(|range| (made.ranges[*range].time.0, *range));
@@ -548,7 +551,7 @@ fn steps_are_the_outermost_instances_in_order() {
         let rows: Vec<usize> = steps.iter().map(|step| step.range().id.at()).collect();
         assert_eq!(rows, expected, "seed {seed}");
         for (step, &row) in steps.iter().zip(&expected) {
-            let is_in = |ran: &&Ran| made.around(made.range_of(ran)).contains(&row);
+            let is_in = |ran: &&Ran| made.ancestors(made.range_of(ran)).contains(&row);
             let of_step: Vec<&Ran> = made.ran.iter().filter(is_in).collect();
             assert_eq!(step.totals().gpu_operations(), of_step.len() as u64);
             let span = step.gpu_span().map(|span| (super::ns(span.start), super::ns(span.end)));
@@ -628,7 +631,7 @@ fn event(is_allocation: bool, at: u64, address: u64, bytes: u64, kind: u8) -> Ev
 }
 
 #[test]
-fn memory_in_use_is_what_was_allocated_and_not_freed() {
+fn memory_in_use_is_allocated_minus_freed() {
     let mut with_leaks = 0;
     for seed in 0..300 {
         let mut rng = Rng::with_seed(seed);
@@ -789,21 +792,21 @@ fn nodes_are_walked_from_the_outside_in() {
 /// CUPTI may write two records for one allocation or free.
 #[test]
 fn duplicate_memory_records_count_once() {
-    let told = |is_allocation, at, address, correlation_id| Event {
+    let event = |is_allocation, at, address, correlation_id| Event {
         correlation_id,
         ..event(is_allocation, at, address, 64, 3)
     };
     let memory = vec![
-        told(true, 1, 0x10, 1),
-        told(true, 2, 0x10, 1),
-        told(false, 3, 0x10, 2),
-        told(false, 4, 0x10, 2),
+        event(true, 1, 0x10, 1),
+        event(true, 2, 0x10, 1),
+        event(false, 3, 0x10, 2),
+        event(false, 4, 0x10, 2),
         // The same address again.
-        told(true, 5, 0x10, 3),
-        told(true, 6, 0x10, 3),
-        told(true, 7, 0x20, 4),
-        told(false, 8, 0x30, 5),
-        told(false, 9, 0x30, 5),
+        event(true, 5, 0x10, 3),
+        event(true, 6, 0x10, 3),
+        event(true, 7, 0x20, 4),
+        event(false, 8, 0x30, 5),
+        event(false, 9, 0x30, 5),
     ];
     let store = Tables { memory, ..Tables::default() };
     let profile = profile_of(store);
@@ -821,14 +824,14 @@ fn duplicate_memory_records_count_once() {
 }
 
 #[test]
-fn a_tree_holds_what_its_branches_hold() {
+fn tree_sums_its_branches() {
     for (seed, made, profile) in programs(200) {
         let tree = profile.query().kernels().tree();
         let kernels = || made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);
         let took = |ran: &Ran| ran.time.map_or(0, |(start, end)| end - start);
         // Nodes are identified by their path and its domains.
         let key = |range: usize| -> Vec<(String, Option<&str>)> {
-            let around = made.around(Some(range)).into_iter();
+            let around = made.ancestors(Some(range)).into_iter();
             around.map(|it| (made.ranges[it].name.clone(), made.ranges[it].domain)).collect()
         };
         let mut outside = 0;
@@ -840,7 +843,7 @@ fn a_tree_holds_what_its_branches_hold() {
             let it = key(node.ranges().next().unwrap().id.at());
             let own = |ran: &&Ran| made.range_of(ran).is_some_and(|range| key(range) == it);
             let within = |ran: &&Ran| {
-                made.around(made.range_of(ran)).into_iter().any(|range| key(range) == it)
+                made.ancestors(made.range_of(ran)).into_iter().any(|range| key(range) == it)
             };
             let sums = |amounts: Amounts| (amounts.count, super::ns(amounts.gpu_time));
             let of = |ran: &mut dyn Iterator<Item = &Ran>| {

@@ -1,6 +1,6 @@
 //! The activity of each host thread over time: disjoint segments of calls and ranges.
 
-use crate::join::segments::{Piece, innermost, within};
+use crate::join::segments::{Piece, clipped, innermost};
 use crate::join::tables::{CallId, Interval, RangeId, Tables, ThreadId};
 
 /// A thread's activity during an interval.
@@ -72,7 +72,7 @@ impl HostTimeline {
         };
         let outside_calls = |start_ns: u64, end_ns: u64, add: &mut dyn FnMut(_, _, _, _)| {
             let mut at = start_ns;
-            for piece in within(&lane.ranges, Interval { start_ns, end_ns }) {
+            for piece in clipped(&lane.ranges, Interval { start_ns, end_ns }) {
                 add(at, piece.time.start_ns, None, None);
                 add(piece.time.start_ns, piece.time.end_ns, None, Some(piece.of));
                 at = piece.time.end_ns;
@@ -80,7 +80,7 @@ impl HostTimeline {
             add(at, end_ns, None, None);
         };
         let mut at = time.start_ns;
-        for Piece { time, of } in within(&lane.calls, time) {
+        for Piece { time, of } in clipped(&lane.calls, time) {
             outside_calls(at, time.start_ns, &mut add);
             add(time.start_ns, time.end_ns, Some(of), store.calls[of.at()].range.get());
             at = time.end_ns;

@@ -38,7 +38,7 @@ impl fmt::Display for UnattributedThread<'_> {
             0 => {}
             others => write!(f, " and {others} others")?,
         }
-        write!(f, " launched none: docs/guide/frameworks.md says how to attribute them")
+        write!(f, " launched none: see docs/guide/frameworks.md")
     }
 }
 

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_map() {
+    fn id_window_behaves_like_a_map() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut recent = IdWindow::default();

@@ -21,7 +21,7 @@ pub(crate) struct RangeCounting(());
 impl RangeCounting {
     /// Replaces the thread's previous counting.
     pub(crate) fn begin(ranges: Ranges) -> Self {
-        let _ = with(|tap| *tap = Some(Tap { ranges, open: Vec::new() }));
+        let _ = with_tap(|tap| *tap = Some(Tap { ranges, open: Vec::new() }));
         Self(())
     }
 }
@@ -29,18 +29,18 @@ impl RangeCounting {
 impl Drop for RangeCounting {
     fn drop(&mut self) {
         end(1);
-        let _ = with(|tap| *tap = None);
+        let _ = with_tap(|tap| *tap = None);
     }
 }
 
 /// `None` on a thread that is ending.
-fn with<R>(with: impl FnOnce(&mut Option<Tap>) -> R) -> Option<R> {
+fn with_tap<R>(with: impl FnOnce(&mut Option<Tap>) -> R) -> Option<R> {
     TAP.try_with(|tap| Some(with(&mut *tap.try_borrow_mut().ok()?))).ok().flatten()
 }
 
 /// Opens a range and returns its depth, from 1; `None` if this thread does not count.
 pub(crate) fn begin(name: &str) -> Option<u64> {
-    with(|tap| {
+    with_tap(|tap| {
         let tap = tap.as_mut()?;
         tap.open.push(tap.ranges.enter(name));
         Some(tap.open.len() as u64)
@@ -50,7 +50,7 @@ pub(crate) fn begin(name: &str) -> Option<u64> {
 
 /// Closes the range at this depth and those within it, innermost first.
 pub(crate) fn end(place: u64) {
-    let _ = with(|tap| {
+    let _ = with_tap(|tap| {
         let Some(tap) = tap else { return };
         while tap.open.len() as u64 >= place.max(1) {
             tap.open.pop();

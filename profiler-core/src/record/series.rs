@@ -377,7 +377,7 @@ impl Series {
         }
         if head.gaps != 0 {
             let time = units::time(Duration::from_nanos(head.gap_ns));
-            losses.push(format!("{} gaps, {time} in all", head.gaps));
+            losses.push(format!("{} gaps, {time} in total", head.gaps));
         }
         if head.dropped != 0 {
             losses.push(format!("{} samples went for newer ones", head.dropped));

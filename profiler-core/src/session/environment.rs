@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn word_that_another_crate_has_names_it() {
+    fn environment_variable_of_another_crate_is_named() {
         let mistake = Outputs::parse("report,json=a".into(), None).unwrap_err();
         assert!(mistake.contains("profiler_analysis::from_env"), "{mistake}");
     }

@@ -182,7 +182,7 @@ impl GpuSpans {
         if let Some(attributes) = state.results.remove(&key) {
             state.counts.with_work += 1;
             drop(state);
-            next.end(with(span, &attributes));
+            next.end(with_attributes(span, &attributes));
             return;
         }
         let number = state.next;
@@ -220,7 +220,7 @@ impl GpuSpans {
         };
         state.counts.with_work += 1;
         drop(state);
-        held.next.end(with(held.span, &attributes));
+        held.next.end(with_attributes(held.span, &attributes));
     }
 }
 
@@ -288,7 +288,7 @@ fn let_go_on_time(shared: &Weak<Shared>, pause: Duration) {
     }
 }
 
-fn with(mut span: SpanData, attributes: &Attributes) -> SpanData {
+fn with_attributes(mut span: SpanData, attributes: &Attributes) -> SpanData {
     let named = ATTRIBUTES.iter().zip(attributes);
     span.attributes.extend(named.map(|((_, name), value)| KeyValue::new(*name, *value)));
     span

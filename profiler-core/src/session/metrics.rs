@@ -156,7 +156,7 @@ impl RangeMetrics {
         let mut new: Vec<(String, u64)> = Vec::new();
         let mut rows: Vec<(String, Amounts)> = Vec::new();
         for path in summary.paths() {
-            let (text, amounts) = (path.path(), Amounts::of(&path));
+            let (text, amounts) = (path.path(), Amounts::from_path(&path));
             if !self.paths.contains_key(&text) {
                 let gpu_ns = nanoseconds(amounts.own.gpu_time());
                 new.push((text.clone(), gpu_ns.max(amounts.own.launches)));
@@ -284,7 +284,7 @@ fn shortened(label: &str) -> &str {
 }
 
 impl Amounts {
-    fn of(path: &PathSummary<'_>) -> Self {
+    fn from_path(path: &PathSummary<'_>) -> Self {
         Self {
             instances: path.instances(),
             host_ns: nanoseconds(path.host_time().sum()),
@@ -393,14 +393,14 @@ mod devices {
             self.energy_joules.resize(count as usize, 0);
             for (number, last) in (0..count).zip(&mut self.energy_joules) {
                 if let Ok(device) = self.nvml.device_by_index(number) {
-                    State::of(&device, number).publish(last);
+                    State::new(&device, number).publish(last);
                 }
             }
         }
     }
 
     impl State {
-        fn of(device: &Device<'_>, number: u32) -> Self {
+        fn new(device: &Device<'_>, number: u32) -> Self {
             let memory = device.memory_info().ok();
             let milli = |value: u32| f64::from(value) / 1e3;
             let temperature = device.temperature(TemperatureSensor::Gpu).ok();

@@ -499,7 +499,7 @@ impl Summarizing {
     /// CUPTI's refusal.
     pub fn snapshot(&self) -> Result<Summary, Error> {
         let so_far = self.session.catch_up()?;
-        Ok(Summary::of(&self.streaming.lock(), so_far.info, so_far.duration))
+        Ok(Summary::new(&self.streaming.lock(), so_far.info, so_far.duration))
     }
 
     /// Same as [`Profiler::pause`].
@@ -526,6 +526,6 @@ impl Summarizing {
         let recording = self.session.stop(now_ns())?;
         let mut streaming = self.streaming.lock();
         streaming.end(Some(&recording));
-        Ok(Summary::of(&streaming, recording.info().clone(), recording.duration()))
+        Ok(Summary::new(&streaming, recording.info().clone(), recording.duration()))
     }
 }

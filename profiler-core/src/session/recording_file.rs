@@ -68,7 +68,7 @@ impl RecordingFile {
         start: impl FnOnce(Arc<Mutex<dyn Sink>>) -> Result<Session, Error>,
     ) -> Result<Self, Error> {
         let failed = |source: io::Error| io_error(path, Arc::new(source));
-        let new = match Target::of(path).map_err(failed)? {
+        let new = match Target::from_path(path).map_err(failed)? {
             Target::File(to) => Replacement::begin(to).map_err(failed)?,
             Target::Stream(_) => {
                 let why = "it is a pipe, a device or a socket: name a file";
@@ -169,7 +169,7 @@ impl RecordingFile {
         if self.session.check_process().is_err() {
             return FileTotals::default();
         }
-        let held = self.sink.lock().held();
+        let held = self.sink.lock().contents();
         FileTotals {
             operations: held.operations,
             calls: held.calls,
@@ -200,7 +200,7 @@ impl RecordingFile {
         self.sink.lock().finish(&recording);
         self.queue.close();
         self.wait()?;
-        if !Identity::at(&self.path).is_ok_and(|identity| identity == self.identity) {
+        if !Identity::from_path(&self.path).is_ok_and(|identity| identity == self.identity) {
             let why = "it was removed or replaced while the session ran";
             let error = io::Error::new(io::ErrorKind::NotFound, why);
             return Err(io_error(&self.path, Arc::new(error)));

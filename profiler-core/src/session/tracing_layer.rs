@@ -310,7 +310,8 @@ impl LayerGuard {
     /// CUPTI's refusal.
     pub fn summary(&self) -> Result<Summary, Error> {
         let so_far = self.with_session(Session::catch_up)?;
-        let mut summary = Summary::of(&self.results.streaming.lock(), so_far.info, so_far.duration);
+        let mut summary =
+            Summary::new(&self.results.streaming.lock(), so_far.info, so_far.duration);
         summary.health.add_losses(&self.unseen_spans());
         Ok(summary)
     }

@@ -60,7 +60,7 @@ struct Columns {
 impl RangeTable {
     /// All ranges of a profile, and the work outside.
     pub(crate) fn whole(profile: &Profile) -> Self {
-        let mut table = Self::of(Some(profile), profile.roots());
+        let mut table = Self::new(Some(profile), profile.roots());
         table.outlived = profile.outlived_in_words();
         let outside = profile.outside_ranges();
         if outside != Totals::default() {
@@ -70,11 +70,11 @@ impl RangeTable {
     }
 
     /// Some ranges of a profile, with their descendants.
-    pub(crate) fn of<'a>(
+    pub(crate) fn new<'a>(
         profile: Option<&'a Profile>,
         roots: impl Iterator<Item = RangeNode<'a>>,
     ) -> Self {
-        let captures = profile.map_or_else(Captures::default, Captures::of);
+        let captures = profile.map_or_else(Captures::default, Captures::new);
         let columns = profile.map_or_else(Columns::default, |profile| Columns {
             has_processes: profile.has_several_processes(),
             has_replayed: !captures.of_launch.is_empty(),
@@ -354,7 +354,7 @@ struct Captured {
 }
 
 impl Captures {
-    fn of(profile: &Profile) -> Self {
+    fn new(profile: &Profile) -> Self {
         Self { of_launch: range_tree::captures(&profile.store, &profile.tree) }
     }
 

@@ -286,7 +286,7 @@ pub(crate) fn part<'a>(
     layout: Layout,
 ) -> String {
     let roots: Vec<_> = roots.collect();
-    let table = RangeTable::of(roots.first().map(|root| root.profile), roots.iter().copied());
+    let table = RangeTable::new(roots.first().map(|root| root.profile), roots.iter().copied());
     format!("{}\n\n{}", table.text(layout), kernels(of, layout))
 }
 

@@ -133,7 +133,7 @@ fn events_of_the_plugin_survive_a_merge_and_a_file() {
 
 /// A communicator that is split in two, one of which is destroyed; a later one has its hash and counts from 0 again.
 #[test]
-fn communicators_that_are_split_and_destroyed_are_matched_each_by_itself() {
+fn split_and_destroyed_communicators_are_matched_separately() {
     const SPLIT: [u64; 2] = [7, 8];
     let of_rank = |rank: u64| {
         let recorded = recording(|fake| {

@@ -129,7 +129,7 @@ fn contexts_nest_and_are_put_aside_in_any_order() {
 }
 
 #[test]
-fn closures_and_pools_take_it_along() {
+fn closures_and_pools_propagate_the_context() {
     let fake = cupti::fake::Fake::new();
     let profiles = record(&fake, || {
         let _range = range("map");
@@ -155,9 +155,9 @@ fn closures_and_pools_take_it_along() {
     }
 }
 
-/// The tasks borrow the stand-in, so they are not spawned: four threads each poll 25 of them in turn, on one runtime.
+/// The tasks borrow the fake, so they are not spawned: four threads each poll 25 of them in turn, on one runtime.
 #[test]
-fn tasks_keep_their_own() {
+fn tasks_keep_their_own_context() {
     let fake = cupti::fake::Fake::new();
     let profiles = record(&fake, || {
         let runtime =
@@ -196,7 +196,7 @@ fn tasks_keep_their_own() {
 }
 
 #[test]
-fn without_a_session_and_of_another_one_it_does_nothing() {
+fn context_without_its_session_has_no_effect() {
     let fake = cupti::fake::Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     assert!(Context::capture().is_empty());
@@ -222,7 +222,7 @@ fn without_a_session_and_of_another_one_it_does_nothing() {
 }
 
 #[test]
-fn a_context_attached_over_its_own_range_outlives_it() {
+fn context_attached_within_its_range_outlives_the_range() {
     let fake = cupti::fake::Fake::new();
     let profiles = record(&fake, || {
         let outer = range("outer");

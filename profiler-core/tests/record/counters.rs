@@ -1,4 +1,4 @@
-//! Counters over the ranges of a program, with the stand-in for CUPTI.
+//! Counters over the ranges of a program, with the fake CUPTI.
 
 use cupti::counters::{Measured, RangeProfiler};
 use cupti::fake::{Fake, Work};

@@ -17,7 +17,7 @@ static LIBRARY: Domain = Domain::new("library");
 static OTHER: Domain = Domain::new("other");
 
 #[test]
-fn a_range_keeps_all_that_was_said_of_it() {
+fn range_keeps_all_labels() {
     let fake = Fake::new();
     let profiles = record(&fake, || {
         let math = LIBRARY.category("math");
@@ -214,7 +214,7 @@ async fn task(fake: &Fake, kernels: usize) {
 }
 
 #[test]
-fn the_polls_of_a_future_are_stays_in_its_life() {
+fn polls_of_a_future_are_entries_of_its_lifetime() {
     let fake = Fake::new();
     let profiles = record(&fake, || {
         let (fake, context) = (&fake, &mut Context::from_waker(Waker::noop()));
@@ -264,7 +264,7 @@ fn the_polls_of_a_future_are_stays_in_its_life() {
 }
 
 #[test]
-fn what_began_before_the_session_is_none_of_it() {
+fn range_begun_before_the_session_is_excluded() {
     let fake = Fake::new();
     let early = nvtx::process_range("early");
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();

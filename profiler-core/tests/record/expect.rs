@@ -62,7 +62,7 @@ fn only(expect: Expect<'_>) -> String {
 const US: Duration = Duration::from_micros(1);
 
 #[test]
-fn every_quantity_is_what_the_program_did() {
+fn every_quantity_matches_the_program() {
     use CopyKind::{DeviceToDevice, DeviceToHost, HostToDevice};
     let profile = record(program);
     expect(&profile)
@@ -126,7 +126,7 @@ fn copied_bytes_beyond_64_bits_stop_at_the_largest_number() {
 }
 
 #[test]
-fn busy_and_idle_are_those_of_the_operations() {
+fn busy_and_idle_match_the_operations() {
     let profile = record(program);
     let mut intervals: Vec<(Duration, Duration)> = profile
         .operations()
@@ -160,7 +160,7 @@ fn busy_and_idle_are_those_of_the_operations() {
 }
 
 #[test]
-fn a_broken_budget_says_what_where_and_what_would_pass() {
+fn exceeded_budget_states_value_place_and_passing_bound() {
     let profile = record(program);
     let violations = failure(
         expect(&profile)
@@ -228,7 +228,7 @@ fn the_nearest_budget_passes_and_is_the_nearest() {
 }
 
 #[test]
-fn kernels_that_may_not_be_there_are_named() {
+fn forbidden_kernels_are_named() {
     let profile = record(program);
     let text = only(expect(&profile).range("compute").only_kernels(["gemm*", "?", "relu*"]));
     assert!(text.starts_with("kernels other than `gemm*`, `?`, `relu*`: 4, "), "{text}");
@@ -249,7 +249,7 @@ fn assert_panics_with_the_violations() {
 }
 
 #[test]
-fn a_range_that_is_not_there_is_never_a_pass() {
+fn missing_range_never_passes() {
     let profile = record(program);
     for expect in [
         expect(&profile).range("stop"),
@@ -265,7 +265,9 @@ fn a_range_that_is_not_there_is_never_a_pass() {
     let text = only(expect(&profile).range("stop").instances(at_least(1)));
     assert!(text.starts_with("instances: 0, the budget is at least 1"), "{text}");
     let none: [Profile; 0] = [];
-    assert!(only(expect(&none[..]).kernels(at_most(1))).contains("no run to look at"));
+    assert!(
+        only(expect(&none[..]).kernels(at_most(1))).contains("cannot be known: there is no run")
+    );
     let no_ranges = record(|fake| {
         fake.launch(Work::kernel(c"k"));
     });
@@ -329,7 +331,7 @@ fn a_budget_of_nan_is_never_kept() {
 
 /// A range on a thread that a context was handed to lies in one of another thread, whose row may come later.
 #[test]
-fn work_that_was_handed_on_counts_for_the_range_it_came_from() {
+fn handed_over_work_counts_for_its_origin() {
     let profile = record(|fake| {
         let (give, take) = std::sync::mpsc::channel::<Context>();
         let (begin, begun) = std::sync::mpsc::channel();
@@ -417,27 +419,30 @@ fn copies_block_and_are_pageable_by_their_record() {
 }
 
 #[test]
-fn copies_that_do_not_say_are_never_a_pass() {
+fn copies_of_unknown_kind_never_pass() {
     let unknown_end = copies(|fields| {
         fields.copy_from_slice(&PINNED);
         fields[6] = 0;
     });
     let text = only(expect(&unknown_end).range("copies").pageable_copies(at_most(5)));
     assert!(
-        text.contains("cannot be known: 1 copies do not say from and to what kind of memory"),
+        text.contains("cannot be known: 1 copies do not record their kinds of memory"),
         "{text}"
     );
     let text = only(expect(&unknown_end).range("copies").blocking_copies(at_most(5)));
-    assert!(text.contains("cannot be known: 1 copies do not say whether the host waits"), "{text}");
+    assert!(
+        text.contains("cannot be known: 1 copies do not record whether the host waits"),
+        "{text}"
+    );
     expect(&unknown_end).range("copies").copies(at_most(5)).assert();
 
     let unknown_direction = copies(|fields| fields[0] = 99);
     let text = only(expect(&unknown_direction).copies_of(CopyKind::PeerToPeer, exactly(0)));
-    assert!(text.contains("cannot be known: 1 copies do not say their direction"), "{text}");
+    assert!(text.contains("cannot be known: 1 copies do not record their direction"), "{text}");
 }
 
 #[test]
-fn what_was_lost_is_never_a_pass() {
+fn lost_records_never_pass() {
     let lossy = record(|fake| {
         let _range = range("r");
         fake.drop_records(3);
@@ -474,7 +479,7 @@ fn with_loss(name: &str) -> Profile {
 
 /// Each loss makes unknown what it may have taken from, and nothing else.
 #[test]
-fn each_loss_makes_unknown_what_it_is_of() {
+fn each_loss_makes_its_quantity_unknown() {
     let budgets: [fn(Expect<'_>) -> Expect<'_>; 3] = [
         |expect| expect.kernels(at_most(9)),
         |expect| expect.synchronizations(at_most(9)),
@@ -522,7 +527,7 @@ fn work_without_its_call_is_never_a_pass() {
         let _range = range("r");
         fake.launch(Work::kernel(c"k"));
         fake.unseen(&Work::kernel(c"unseen"));
-        fake.call_only("cuMemcpyDtoHAsync_v2", 0); // owes a copy
+        fake.call_only("cuMemcpyDtoHAsync_v2", 0); // expects a copy
     });
     let text = only(expect(&profile).range("r").kernels(at_most(9)));
     assert!(
@@ -575,7 +580,7 @@ fn a_kind_that_was_not_collected_is_never_a_pass() {
 fn a_graph_without_a_record_is_never_a_pass() {
     let profile = record(|fake| {
         {
-            let _heard = range("heard");
+            let _lost = range("lost");
             fake.launch_graph(&[Work::kernel(c"k")]);
         }
         let _silent = range("silent");
@@ -586,7 +591,7 @@ fn a_graph_without_a_record_is_never_a_pass() {
     let text = only(expect(&profile).range("silent").kernels(at_most(9)));
     assert!(text.contains("cannot be known: 1 graph launches gave no record; 1 seen"), "{text}");
     expect(&profile).range("silent").graph_launches(exactly(2)).assert();
-    expect(&profile).range("heard").kernels(exactly(1)).assert();
+    expect(&profile).range("lost").kernels(exactly(1)).assert();
 }
 
 #[test]
@@ -634,7 +639,7 @@ fn host_times_of_ranges_and_the_wall_time_have_budgets() {
 }
 
 #[test]
-fn times_that_are_not_there_are_never_a_pass() {
+fn missing_times_never_pass() {
     let profile = record(|fake| {
         {
             let _range = range("timed");
@@ -659,7 +664,7 @@ fn times_that_are_not_there_are_never_a_pass() {
 
     let empty = record(|_| drop(range("empty")));
     let text = only(expect(&empty).range("empty").busy_share(at_most(1.0)));
-    assert!(text.contains("no GPU operation was asked for"), "{text}");
+    assert!(text.contains("no GPU operation was submitted"), "{text}");
     expect(&empty)
         .range("empty")
         .gpu_time(exactly(Duration::ZERO))

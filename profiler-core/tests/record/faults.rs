@@ -143,7 +143,7 @@ fn clock_that_is_set_moves_no_window_and_no_estimate() {
 
 /// 10,000 names, each once: all sums stay exact, rows and memory are bounded, and the report has the number of names beyond.
 #[test]
-fn names_that_never_repeat_are_counted_and_hold_nothing_up() {
+fn unique_names_are_counted_without_delay() {
     const NAMES: u64 = 10_000;
     let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let profiler = builder(&fake).summary_rows(100).keep_last(Duration::from_secs(60));

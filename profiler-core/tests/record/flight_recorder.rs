@@ -97,7 +97,7 @@ fn an_error_of_cuda_has_a_file_and_the_next_ones_are_counted() {
 }
 
 #[test]
-fn a_panic_has_its_file_before_it_unwinds() {
+fn panic_writes_its_file_before_unwinding() {
     let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let recorder = start(&fake, &FlightRecorder::new(&folder.0).on_panic());
     fake.launch(Work::kernel(c"last"));
@@ -126,7 +126,7 @@ fn a_panic_has_its_file_before_it_unwinds() {
     assert!(again.is_err() && count() == before && before >= written.len());
 }
 
-/// A disk that fails: the program goes on, the failure is told, and the recorder writes once it is back.
+/// A disk that fails: the program goes on, the failure is reported, and the recorder writes once it is back.
 #[test]
 fn a_folder_that_fails_is_an_error_and_the_recorder_goes_on() {
     let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
@@ -154,7 +154,7 @@ fn a_folder_that_fails_is_an_error_and_the_recorder_goes_on() {
 }
 
 #[test]
-fn without_a_bound_or_a_folder_it_does_not_start() {
+fn flight_recorder_requires_a_bound_and_a_folder() {
     let (_turn, fake, folder) = (turn(), Fake::new(), Folder::new());
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let settings = FlightRecorder::new(&folder.0);

@@ -105,7 +105,7 @@ fn check(profile: &Profile) {
 
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
-fn gaps_have_what_returned_before_their_end() {
+fn gaps_have_calls_returned_before_their_end() {
     let fake = Fake::new();
     let profiler = profiler(&fake, Sampling::host());
     profiler.start().unwrap();
@@ -140,7 +140,7 @@ fn samples_need_stacks() {
 
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
-fn session_beside_one_that_samples_says_that_it_cannot() {
+fn second_sampling_session_reports_the_conflict() {
     let fake = Fake::new();
     let (first, second) = (profiler(&fake, Sampling::host()), profiler(&fake, Sampling::host()));
     first.start().unwrap();
@@ -170,7 +170,7 @@ fn parts_over_the_limit_are_counted() {
 
 /// More threads than are looked at, all at once, and all end while they are.
 #[test]
-fn threads_beyond_those_looked_at_are_counted() {
+fn threads_beyond_the_sampled_ones_are_counted() {
     let count = if effort::is_thorough() { 1000 } else { 400 };
     let fake = Fake::new();
     let profiler = profiler(&fake, Sampling::host().timers());

@@ -107,7 +107,7 @@ fn without_the_option_no_call_has_a_stack() {
 }
 
 #[test]
-fn gaps_have_the_stack_of_what_ended_them() {
+fn gaps_have_the_stack_of_their_last_launch() {
     let fake = Fake::new();
     let profiler = profiler(&fake);
     profiler.start().unwrap();

@@ -341,7 +341,7 @@ fn report_names_the_device_thread_if_the_ranges_of_others_have_no_work() {
         line.contains("(device 0) launched 5 kernels outside ranges, while the ranges of thread "),
         "{line}"
     );
-    assert!(line.contains(" and 2 others launched none: docs/guide/frameworks.md"), "{line}");
+    assert!(line.contains(" and 2 others launched none: see docs/guide/frameworks.md"), "{line}");
     // Kernels of one issuer in ranges are enough to see that the hand-over works.
     let profile = run(true);
     assert_eq!(profile.unattributed_threads(), []);

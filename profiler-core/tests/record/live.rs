@@ -87,7 +87,7 @@ fn a_session_may_begin_in_a_pause_and_end_in_one() {
 }
 
 #[test]
-fn a_pause_or_resume_that_fails_says_so() {
+fn failed_pause_or_resume_is_an_error() {
     let fake = Fake::new();
     let profiler = started(&fake);
     step(&fake);
@@ -105,7 +105,7 @@ fn a_pause_or_resume_that_fails_says_so() {
 }
 
 #[test]
-fn what_does_not_run_cannot_be_paused_or_looked_into() {
+fn ended_session_cannot_be_paused_or_read() {
     let fake = Fake::new();
     let profiler = profiler(&fake);
     let check = || {
@@ -234,7 +234,7 @@ fn a_call_under_way_is_pending() {
 }
 
 #[test]
-fn what_a_replayed_graph_runs_is_known_in_a_snapshot() {
+fn snapshot_has_the_nodes_of_a_replayed_graph() {
     let fake = Fake::new();
     let profiler = started(&fake);
     let mut graph = fake.graph();
@@ -374,7 +374,7 @@ fn run(fake: &Fake, takers: usize) -> (usize, Profile) {
 }
 
 #[test]
-fn the_final_profile_is_that_of_a_session_without_snapshots() {
+fn the_final_profile_matches_a_session_without_snapshots() {
     let fake = Fake::new();
     let (none, without) = run(&fake, 0);
     assert_eq!(none, 0);
@@ -396,7 +396,7 @@ fn the_final_profile_is_that_of_a_session_without_snapshots() {
 
 /// A thread is at a range or a mark nearly always when a snapshot looks at its logs: with what was said of it, or not yet.
 #[test]
-fn no_range_or_mark_is_seen_before_what_is_said_of_it() {
+fn labels_precede_their_range_or_mark() {
     const FIELDS: usize = 200;
     let fake = Fake::new();
     let profiler = profiler(&fake);
@@ -425,7 +425,7 @@ fn no_range_or_mark_is_seen_before_what_is_said_of_it() {
 }
 
 #[test]
-fn a_stop_beside_snapshots_ends_them_plainly() {
+fn stop_during_snapshots_ends_them_with_an_error() {
     let fake = Fake::new();
     let profiler = profiler(&fake);
     for _ in 0..20 {

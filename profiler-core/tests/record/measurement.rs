@@ -63,7 +63,7 @@ fn criterion_sees_the_gpu_time_of_an_iteration() {
 }
 
 #[test]
-fn busy_time_counts_once_what_runs_at_once() {
+fn concurrent_work_is_busy_once() {
     let fake = Fake::new();
     let shared = Arc::new(profiler(&fake));
     let (busy, gpu) =
@@ -113,7 +113,7 @@ fn span_and_latency_contain_the_gaps() {
 }
 
 #[test]
-fn what_is_not_known_is_no_result() {
+fn unknown_value_is_no_result() {
     let fake = Fake::new();
     let profiler = Arc::new(profiler(&fake));
     let (mut criterion, folder) = criterion(GpuTime::new(profiler.clone()).unwrap());

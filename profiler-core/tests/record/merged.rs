@@ -177,7 +177,7 @@ fn report_has_a_row_for_each_process_and_the_processes_of_each_range() {
     assert_eq!(lines.next(), None);
 }
 
-fn on(recording: &Recording, id: u32, addresses: &[&str]) -> Recording {
+fn with_devices(recording: &Recording, id: u32, addresses: &[&str]) -> Recording {
     with_info(recording, |info| {
         info["process_id"] = json!(id);
         set_devices(info, addresses);
@@ -210,16 +210,16 @@ fn device_is_a_gpu_whatever_its_ordinal_in_a_process() {
     let both = vec![(0, a.to_owned()), (1, b.to_owned())];
     // Each sees one of two: numbered by address, whoever is read first.
     for recordings in [
-        vec![on(&first, 1, &[b]), on(&second, 2, &[a])],
-        vec![on(&second, 2, &[a]), on(&first, 1, &[b])],
+        vec![with_devices(&first, 1, &[b]), with_devices(&second, 2, &[a])],
+        vec![with_devices(&second, 2, &[a]), with_devices(&first, 1, &[b])],
     ] {
         assert_eq!(devices(recordings), (both.clone(), vec![1], vec![0]));
     }
     // One sees both, the other the second alone.
-    let recordings = vec![on(&first, 1, &[a, b]), on(&second, 2, &[b])];
+    let recordings = vec![with_devices(&first, 1, &[a, b]), with_devices(&second, 2, &[b])];
     assert_eq!(devices(recordings), (both.clone(), vec![0], vec![1]));
     // Both see the same: their ordinals stay.
-    let recordings = vec![on(&first, 1, &[b, a]), on(&second, 2, &[b, a])];
+    let recordings = vec![with_devices(&first, 1, &[b, a]), with_devices(&second, 2, &[b, a])];
     let swapped = vec![(0, b.to_owned()), (1, a.to_owned())];
     assert_eq!(devices(recordings), (swapped, vec![0], vec![0]));
 }
@@ -267,7 +267,7 @@ fn recordings_of_other_boots_without_collectives_are_refused_with_the_reason() {
 }
 
 #[test]
-fn processes_of_one_id_stay_apart() {
+fn processes_with_equal_ids_remain_distinct() {
     let [first, second] = two();
     let merged = [as_process(&first, 7), as_process(&second, 7)];
     let profile = Profile::from_recordings(merged).unwrap();

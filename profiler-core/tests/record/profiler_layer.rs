@@ -15,7 +15,7 @@ use tracing_subscriber::{Layer, registry};
 
 use events::{Keeps, Seen, assert_same, paths};
 
-/// The stand-in's collection is the process's, too.
+/// The fake's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> impl Drop {
@@ -165,7 +165,7 @@ fn a_result_waits_for_its_work_and_for_its_span() {
 }
 
 #[test]
-fn filters_say_which_spans_are_ranges_and_which_results_are_seen() {
+fn filters_select_ranges_and_results() {
     let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = builder(&fake).event_level(Level::DEBUG).build().unwrap();
     let filter = EnvFilter::new("warn,model=info");
@@ -205,7 +205,7 @@ fn results_may_be_chosen_by_domain_and_time_or_left_out() {
     assert_eq!(run(|builder| builder), paths(&[("one", 1), ("two", 2), ("none", 1)]));
     assert_eq!(run(|builder| builder.event_domains("app")), paths(&[("one", 1)]));
     assert_eq!(run(|builder| builder.events(false)), []);
-    // A kernel of the stand-in takes 1 us.
+    // A kernel of the fake takes 1 us.
     let least = |builder: LayerBuilder| builder.event_gpu_time(Duration::from_nanos(1500));
     assert_eq!(run(least), paths(&[("two", 2)]));
 }
@@ -222,7 +222,7 @@ impl EndAfter for nvtx::Range {
 }
 
 #[test]
-fn results_wait_for_a_subscriber_and_are_counted_where_there_is_none() {
+fn results_without_a_subscriber_are_counted() {
     let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = every(&fake, Duration::from_millis(1)).build().unwrap();
     nvtx::range("early").end_after(|| kernel(&fake));
@@ -296,7 +296,7 @@ fn the_end_waits_for_no_more_kernels_of_a_graph() {
 }
 
 #[test]
-fn results_that_find_no_place_are_counted_and_told_of() {
+fn results_beyond_the_capacity_are_counted_and_reported() {
     let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = builder(&fake).event_buffer(3).build().unwrap();
     let _default = registry().with(layer).with(keeps.clone()).set_default();
@@ -307,18 +307,18 @@ fn results_that_find_no_place_are_counted_and_told_of() {
     guard.flush().unwrap();
     let seen = keeps.take();
     assert_eq!(seen.iter().filter(|seen| seen.text("path") == "span").count(), 3);
-    let told: Vec<_> = seen.iter().filter(|seen| seen.target == "gpu_profiler::lost").collect();
-    assert_eq!((told.len(), seen.len()), (1, 4));
-    assert_eq!((told[0].level, told[0].number("ranges")), (Level::WARN, 2));
+    let reported: Vec<_> = seen.iter().filter(|seen| seen.target == "gpu_profiler::lost").collect();
+    assert_eq!((reported.len(), seen.len()), (1, 4));
+    assert_eq!((reported[0].level, reported[0].number("ranges")), (Level::WARN, 2));
     assert_eq!(guard.results().to_string(), "3 results as events, 2 let go");
-    // It is told of once.
+    // It is reported once.
     guard.flush().unwrap();
     assert_eq!(keeps.take(), []);
     assert_eq!(guard.finish().unwrap().range("span").unwrap().kernels(), 5);
 }
 
 #[test]
-fn the_guard_looks_pauses_and_ends() {
+fn guard_snapshots_pauses_and_ends() {
     let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let profiler = Profiler::builder()
         .library(fake.library().unwrap())
@@ -389,7 +389,7 @@ fn without_a_session_spans_are_ranges_of_others() {
     let span = || info_span!("span").in_scope(|| kernel(&fake));
     let ((), profile) = profiler.record(span).unwrap();
     assert_eq!(profile.range("span").unwrap().kernels(), 1);
-    // An error is what the program is told where CUPTI is not to be had.
+    // Without CUPTI the program gets an error.
     drop((profiler, fake));
     let busy = Fake::builder().held_by("another tool").build();
     assert!(builder(&busy).build().unwrap_err().is_busy());
@@ -476,7 +476,7 @@ fn fields_of_spans_are_fields_of_ranges_also_in_a_file() {
 }
 
 #[test]
-fn report_says_that_the_layer_came_too_late_or_is_behind_a_filter() {
+fn report_names_a_late_or_filtered_layer() {
     let (_turn, fake) = (turn(), Fake::new());
     let module = || tracing::trace_span!(target: "late", "late module");
     let run = |early: Option<tracing::Span>, filter: LevelFilter| {

@@ -1,4 +1,4 @@
-//! Queries on profiles of whole sessions: of the stand-in, whose work is known, and of recordings from a GPU, where every
+//! Queries on profiles of whole sessions: of the fake, whose work is known, and of recordings from a GPU, where every
 //! number is worked out again from the single operations.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ fn batch(fake: &Fake) {
 }
 
 #[test]
-fn a_session_answers_what_was_done_in_it() {
+fn session_queries_match_its_work() {
     let fake = Fake::new();
     let profile = record(&fake, || {
         (0..20).for_each(|_| batch(&fake));
@@ -100,7 +100,7 @@ fn a_session_answers_what_was_done_in_it() {
 }
 
 #[test]
-fn what_the_host_was_in_is_the_cause_of_a_gap() {
+fn cause_of_a_gap_is_the_activity_of_the_host() {
     let fake = Fake::new();
     let millisecond = Duration::from_millis(1);
     fake.stop_clock();
@@ -139,7 +139,7 @@ fn what_the_host_was_in_is_the_cause_of_a_gap() {
 }
 
 #[test]
-fn work_that_ran_while_a_range_was_open_is_found_by_time_if_asked() {
+fn work_during_a_range_is_found_by_time() {
     let fake = Fake::new();
     fake.stop_clock();
     let profile = record(&fake, || {
@@ -147,7 +147,7 @@ fn work_that_ran_while_a_range_was_open_is_found_by_time_if_asked() {
             let _asking = range("asking");
             fake.launch(Work::kernel(c"late"));
         }
-        // What the stand-in is asked for starts 2 us later.
+        // What the fake is asked for starts 2 us later.
         let _waiting = range("waiting");
         fake.advance_clock(Duration::from_millis(1));
     });
@@ -194,7 +194,7 @@ fn memory_that_is_not_freed_is_named_with_its_range() {
     let config = Config::new().add_kind(ActivityKind::MEMORY2);
     let profiler =
         Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
-    // CUPTI's time by now, in the stand-in's clock.
+    // CUPTI's time by now, in the fake's clock.
     let now_ns = fake.now_ns();
     let event = |call: u32, operation: u32, address: u64, bytes: u64| {
         use memory2::*;
@@ -238,7 +238,7 @@ fn memory_that_is_not_freed_is_named_with_its_range() {
         "device 0, device memory: 2 allocations (5.000 KiB), 2 frees; most 5.000 KiB"
     ));
     assert!(text.ends_with(
-        " in step/buffers; 1.000 KiB in 1 allocations not freed; 1 frees of what was not seen"
+        " in step/buffers; 1.000 KiB in 1 allocations not freed; 1 frees of unrecorded allocations"
     ));
     let json = serde_json::to_value(&memory).unwrap();
     assert_eq!((&json[0]["kind"], &json[0]["peak"]["bytes"]), (&"device".into(), &5120.into()));

@@ -101,7 +101,7 @@ fn a_changed_byte_of_a_kernel_record_changes_the_report() {
 
 /// In formats 1 and 2. A prefix of a newer file is a truncated recording: see `recording_format.rs`.
 #[test]
-fn every_cut_of_an_old_file_is_an_error_that_says_so() {
+fn every_truncation_of_an_old_file_is_an_error() {
     for file in ["format-1.gpuprof", "roofline-h200.gpuprof"] {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings");
         let bytes = std::fs::read(format!("{folder}/{file}")).unwrap();
@@ -116,7 +116,7 @@ fn every_cut_of_an_old_file_is_an_error_that_says_so() {
 }
 
 #[test]
-fn other_files_and_newer_formats_are_told_apart() {
+fn other_files_and_newer_formats_are_identified() {
     let error = Recording::from_bytes(b"SQLite format 3\0 and so on").unwrap_err();
     assert!(error.to_string().contains("does not begin as one"), "{error}");
     assert!(Recording::from_bytes(b"").unwrap_err().to_string().contains("0 bytes"));
@@ -208,7 +208,7 @@ fn recorded_in_full() -> Profile {
 }
 
 #[test]
-fn what_counts_is_what_the_program_switched_on() {
+fn only_work_switched_on_by_the_program_counts() {
     let profile = recorded_in_full();
     profile.health().assert_complete();
     let names: Vec<&str> = profile.kernels().map(|kernel| kernel.name()).collect();

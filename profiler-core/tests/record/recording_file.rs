@@ -114,7 +114,7 @@ fn finished_file_is_the_recording_of_the_session() {
 
 /// At every border of a frame and in every frame: what the states before the cut cover.
 #[test]
-fn every_prefix_holds_what_its_last_state_covers() {
+fn every_prefix_contains_the_work_of_its_last_state() {
     let run = Run::new();
     let file = run.record();
     let (_life, outer) = (nvtx::process_range("life"), range("outer"));
@@ -241,7 +241,7 @@ fn damage_and_disorder_in_an_appended_file_are_errors() {
 }
 
 #[test]
-fn windows_are_those_of_pauses_and_of_a_paused_start() {
+fn windows_match_pauses_and_a_paused_start() {
     let run = Run::new();
     let config = Config::new().start_paused(true);
     let file = builder(&run.fake).config(config).build().unwrap().record_to(&run.path).unwrap();
@@ -333,7 +333,7 @@ fn dropped_file_is_truncated_and_its_session_ends() {
 }
 
 #[test]
-fn largest_size_ends_a_file_and_counts_what_is_missing() {
+fn maximum_size_ends_a_file_and_counts_the_remainder() {
     const MOST: u64 = 60_000;
     let run = Run::new();
     let profiler = builder(&run.fake).max_file_bytes(MOST).build().unwrap();
@@ -417,7 +417,7 @@ fn threads_that_end_leave_nothing_behind() {
 
 /// A session that begins late sees the details of what was open, as others do.
 #[test]
-fn file_that_begins_beside_another_session_has_what_was_open() {
+fn file_begun_during_a_session_has_the_open_ranges() {
     let run = Run::new();
     let first = builder(&run.fake).build().unwrap();
     first.start().unwrap();
@@ -482,7 +482,7 @@ fn file_grows_with_the_period() {
 
 /// The kernels of windows alone, and CUPTI on between them until the session rests.
 #[test]
-fn windows_of_threads_hold_exactly_what_was_launched_in_them() {
+fn windows_of_threads_contain_exactly_their_launches() {
     let run = Run::new();
     let config = Config::new().start_paused(true);
     let file = builder(&run.fake).config(config).build().unwrap().record_to(&run.path).unwrap();

@@ -198,7 +198,7 @@ fn every_prefix_is_a_truncated_recording() {
 }
 
 #[test]
-fn a_truncated_recording_has_what_was_written_before() {
+fn truncated_recording_has_the_part_before() {
     let bytes = recorded().to_bytes();
     let all = frames(&bytes);
     let end = position(&all, b"RTCL");
@@ -283,7 +283,7 @@ fn nothing_may_follow_the_last_frame() {
 
 /// Files whose checksums are right, as a writer with a defect would leave them.
 #[test]
-fn what_is_out_of_order_or_range_is_an_error() {
+fn unordered_or_out_of_range_data_is_an_error() {
     let bytes = recorded().to_bytes();
     let error = |bytes: Vec<u8>, expected: &str| {
         let error = error_of(&bytes);
@@ -312,9 +312,12 @@ fn what_is_out_of_order_or_range_is_an_error() {
     error(number, "its number is that of another");
     error(ranges(&|head, _| _ = head.as_object_mut().unwrap().remove("number")), "its number");
     let rows = log(&frames(&bytes)[position(&frames(&bytes), b"RNGE")].1).1.len() as u64 / 3;
-    error(ranges(&|head, _| head["slots"] = json!([0])), "where each of its entries stood");
+    error(ranges(&|head, _| head["slots"] = json!([0])), "lacks the positions of its entries");
     let descending: Vec<u64> = (0..rows).rev().collect();
-    error(ranges(&|head, _| head["slots"] = json!(descending)), "where each of its entries stood");
+    error(
+        ranges(&|head, _| head["slots"] = json!(descending)),
+        "lacks the positions of its entries",
+    );
 
     let calls = |change: &dyn Fn(&mut Value, &mut Vec<u64>)| with_log(&bytes, b"CALL", change);
     error(calls(&|_, words| words[2] = words[7] + 1), "its calls are not in order");
@@ -381,7 +384,7 @@ fn an_old_file_whose_frames_are_repeated_or_out_of_order_is_an_error() {
             reordered.swap(at, at + 1);
             error_of(&old_file(&reordered));
         }
-        // Of records, ranges and samples a frame that is gone cannot be told in these formats.
+        // In these formats, a missing frame of records, ranges or samples is not detected.
         let is_missed = match &all[at].0 {
             b"INFO" | b"NAME" | b"DONE" => true,
             _ => is_log && !log(&all[at].1).1.is_empty(),
@@ -400,7 +403,7 @@ fn an_old_file_whose_frames_are_repeated_or_out_of_order_is_an_error() {
 }
 
 #[test]
-fn operations_beyond_that_of_their_call_are_counted() {
+fn additional_operations_of_a_call_are_counted() {
     let bytes = fixture("roofline-h200.gpuprof");
     Profile::from_bytes(&bytes).unwrap().health().assert_complete();
     let mut all = old_frames(&bytes);
@@ -418,7 +421,7 @@ fn operations_beyond_that_of_their_call_are_counted() {
     assert!(health.to_string().contains("repeated records of calls"), "{health}");
 }
 
-/// A call whose work is several operations owes as many records.
+/// A call whose work is several operations expects as many records.
 #[test]
 fn a_graph_launch_of_several_operations_repeats_none() {
     let profile = Profile::from_recording(recorded());

@@ -222,7 +222,7 @@ fn contexts_and_later_fields_of_process_ranges_split_a_batch() {
 
 /// A request whose work waits behind another one's is queued, not executing.
 #[test]
-fn queueing_is_told_from_execution() {
+fn queueing_and_execution_are_separate() {
     let long = Duration::from_millis(20);
     let profile = record(|fake| {
         for (name, time) in [("first", long), ("second", US(5))] {

@@ -9,7 +9,7 @@ use nvtx::Payload;
 use profiler_core::session::{Scheduled, StepAction};
 use profiler_core::{Profile, Profiler, Schedule};
 
-/// The stand-in's collection is the process's, too.
+/// The fake's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> impl Drop {
@@ -77,7 +77,7 @@ fn a_profile_has_the_active_steps_of_its_cycle() {
 }
 
 #[test]
-fn actions_are_those_of_torch() {
+fn actions_match_torch() {
     use StepAction::{Active, Over, Wait, WarmUp};
     let actions = |schedule: Schedule, count| {
         (0..count).map(|step| schedule.action(step)).collect::<Vec<_>>()
@@ -98,7 +98,7 @@ fn a_schedule_that_gives_nothing_is_refused() {
 }
 
 #[test]
-fn it_goes_on_beside_the_profilers_own_session() {
+fn schedule_continues_beside_another_session() {
     let (_turn, fake) = (turn(), Fake::new());
     let profiler = profiler(&fake);
     profiler.start().unwrap();
@@ -137,7 +137,7 @@ fn a_panic_or_a_drop_leaves_nothing_on() {
 }
 
 #[test]
-fn what_cannot_begin_is_said_once_and_tried_again_in_the_next_cycle() {
+fn failed_start_is_reported_once_and_retried_next_cycle() {
     let (_turn, fake) = (turn(), Fake::new());
     let profiler = profiler(&fake);
     let refuse = || fake.fail("cuptiSubscribe", CuptiResult(999), When::Once);

@@ -265,7 +265,7 @@ fn range_in_one_that_ended_before_the_time_kept_is_orphaned() {
 
 #[cfg(feature = "tracing")]
 #[test]
-fn results_of_requests_come_out_though_other_threads_end_them() {
+fn requests_ended_on_other_threads_give_results() {
     use crate::events;
     use profiler_core::ProfilerLayer;
     use tracing_subscriber::prelude::*;

@@ -1,4 +1,4 @@
-//! Whole sessions against the stand-in for CUPTI: what a program does comes back in the right ranges, and every fault
+//! Whole sessions against the fake CUPTI: what a program does comes back in the right ranges, and every fault
 //! says what happened.
 
 use std::sync::mpsc;
@@ -40,7 +40,7 @@ fn batch(fake: &Fake) {
 }
 
 #[test]
-fn work_counts_for_the_range_it_was_launched_in() {
+fn work_is_attributed_to_the_launching_range() {
     let fake = Fake::new();
     let profile = record(&fake, || (0..20).for_each(|_| batch(&fake)));
     profile.health().assert_complete();
@@ -177,7 +177,7 @@ fn guards_may_be_dropped_in_any_order() {
 }
 
 #[test]
-fn names_are_told_apart_by_content() {
+fn names_are_compared_by_content() {
     let fake = Fake::new();
     let profile = record(&fake, || {
         let mut name = String::new();
@@ -345,7 +345,7 @@ fn stop_without_start_is_an_error() {
 }
 
 #[test]
-fn under_another_subscriber_the_start_says_who() {
+fn start_under_another_subscriber_names_the_other() {
     let fake = Fake::builder().held_by("Nsight Compute").build();
     let profiler = profiler(&fake);
     let error = profiler.start().unwrap_err();
@@ -355,7 +355,7 @@ fn under_another_subscriber_the_start_says_who() {
 }
 
 #[test]
-fn where_there_is_no_gpu_building_says_what_is_missing() {
+fn building_without_a_gpu_names_the_missing_part() {
     match Profiler::builder().build() {
         Ok(profiler) => assert!(!profiler.library().driver().devices.is_empty()),
         Err(error) => assert!(error.is_unavailable() && !error.is_busy(), "{error}"),
@@ -405,8 +405,8 @@ fn every_loss_shows_in_health_and_report() {
         fake.raw_record(ActivityKind::STREAM, 24);
         fake.unseen(&Work::kernel(c"no call"));
         fake.unseen(&Work::host_to_device(8));
-        fake.call_only("cuLaunchKernel", 0); // owes a kernel
-        fake.call_only("cuStreamSynchronize", 0); // owes a record
+        fake.call_only("cuLaunchKernel", 0); // expects a kernel
+        fake.call_only("cuStreamSynchronize", 0); // expects a record
         fake.call_only("cuLaunchKernel", 700);
         fake.capture(&Work::kernel(c"captured"));
         fake.launch(Work::memset(0));

@@ -13,7 +13,7 @@ use profiler_core::{Context, Health, Profile, Profiler, ProfilerBuilder, Summary
 static A: Domain = Domain::new("a");
 static B: Domain = Domain::new("b");
 
-/// The stand-in's collection is the process's, too.
+/// The fake's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> impl Drop {
@@ -117,7 +117,7 @@ fn the_first_session_may_end_first() {
 }
 
 #[test]
-fn a_session_that_asks_for_more_is_told() {
+fn session_requesting_more_is_refused() {
     let (_turn, fake) = (turn(), Fake::new());
     let plain = builder(&fake).build().unwrap();
     let more =
@@ -155,7 +155,7 @@ fn each_session_has_its_own_pauses() {
 
 /// While a stop waits, time goes on and others ask for work: what was to be kept is kept.
 #[test]
-fn what_is_kept_is_what_was_kept_when_it_was_stopped() {
+fn last_part_is_unchanged_after_the_stop() {
     let (_turn, fake) = (turn(), Fake::new());
     let short = Duration::from_millis(100);
     fake.stop_clock();
@@ -354,7 +354,7 @@ fn ranges_are_recorded_from_the_first_call_of_a_session_on() {
 
 /// A range that ends while a session begins is the outer range of what another thread does later.
 #[test]
-fn ranges_that_end_while_a_session_begins_keep_what_is_handed_on() {
+fn ranges_ending_at_a_session_start_keep_handed_over_work() {
     let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     let ends = AtomicBool::new(false);
@@ -461,7 +461,7 @@ fn a_kernel_that_ends_before_it_starts_has_no_time() {
 }
 
 #[test]
-fn what_ran_when_a_session_paused_is_waited_for_at_its_stop() {
+fn work_running_at_a_pause_is_awaited_at_the_stop() {
     let (_turn, fake) = (turn(), Fake::new());
     let (one, other) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
     one.start().unwrap();
@@ -533,7 +533,7 @@ fn the_last_operations_are_kept_with_their_ranges() {
 }
 
 #[test]
-fn where_no_operation_comes_the_last_ranges_are_kept() {
+fn last_part_without_operations_keeps_the_last_ranges() {
     const BATCH: usize = 1 << 18;
     let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).keep_last_operations(10).build().unwrap();
@@ -583,7 +583,7 @@ fn the_last_time_is_kept() {
 }
 
 #[test]
-fn what_is_older_than_the_last_time_is_in_no_account() {
+fn work_before_the_last_part_is_not_counted() {
     let (_turn, fake) = (turn(), Fake::new());
     // Nothing is taken out before the stop: all of it is in one part.
     let profiler = builder(&fake).keep_last(Duration::from_millis(100)).build().unwrap();
@@ -603,7 +603,7 @@ fn what_is_older_than_the_last_time_is_in_no_account() {
 }
 
 #[test]
-fn a_restart_forgets_what_was_before() {
+fn restart_discards_earlier_work() {
     let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     assert!(profiler.restart().unwrap_err().is_not_running());
@@ -683,7 +683,7 @@ fn asked_while(fake: &Fake, period: Duration, periods: u32, work: impl Fn() -> u
 /// CUPTI 13.0 answers more and more slowly: a session that goes on for long must not spend its time in asking.
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
-fn a_slow_cupti_is_asked_less_often() {
+fn slow_cupti_is_flushed_less_often() {
     let (_turn, fake) = (turn(), Fake::new());
     let work = || {
         (0..100).for_each(|_| kernel(&fake));
@@ -702,7 +702,7 @@ fn a_slow_cupti_is_asked_less_often() {
 
 /// Full buffers come with long times between: what is counted is what was asked for, not what came.
 #[test]
-fn the_last_operations_are_kept_though_they_come_late() {
+fn late_records_of_the_last_operations_are_kept() {
     const COUNT: u64 = 500;
     let (_turn, fake) = (turn(), Fake::new());
     // Some hundred records fill a buffer.
@@ -728,7 +728,7 @@ fn the_last_operations_are_kept_though_they_come_late() {
 /// It does not answer before it has handed over what comes meanwhile: under load that is never.
 #[test]
 #[ignore = "needs the clock: bash .ci/run thorough"]
-fn a_cupti_that_hands_over_by_itself_is_not_asked() {
+fn cupti_that_delivers_by_itself_is_not_flushed() {
     let (_turn, fake) = (turn(), Fake::new());
     let period = Duration::from_millis(100);
     let nodes = vec![Work::kernel(c"node"); 1000];
@@ -777,7 +777,7 @@ fn request(number: u64) -> String {
 
 /// More of them than a thread's table of texts has room for.
 #[test]
-fn values_of_fields_are_there_though_none_comes_again() {
+fn field_values_are_retained_without_new_ones() {
     const COUNT: u64 = 8_000;
     let (_turn, fake) = (turn(), Fake::new());
     let whole = builder(&fake).build().unwrap();
@@ -822,7 +822,7 @@ fn values_of_fields_are_there_though_none_comes_again() {
 }
 
 #[test]
-fn a_summary_says_what_a_profile_says() {
+fn summary_matches_the_profile() {
     let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
     // A short period: the logs are taken out in the middle of everything.

@@ -81,7 +81,7 @@ fn names_that_never_repeat_do_not_grow_a_summary() {
 }
 
 #[test]
-fn what_is_new_beyond_the_rows_is_other_and_keeps_what_lies_in_it() {
+fn new_ranges_beyond_the_rows_count_as_other() {
     let (summary, _) = serve(40, 500);
     let first = summary.find("request 0/forward").next().unwrap();
     assert_eq!((first.instances(), first.exclusive().kernels), (1, 2));
@@ -98,7 +98,7 @@ fn what_is_new_beyond_the_rows_is_other_and_keeps_what_lies_in_it() {
 }
 
 #[test]
-fn within_its_rows_nothing_is_other() {
+fn summary_within_its_rows_has_no_other() {
     let (summary, profile) = serve(10_000, 200);
     assert_eq!(summary.health().facts.summed_as_other, 0);
     assert_eq!(summary.paths().count(), profile.walk().count());
@@ -108,7 +108,7 @@ fn within_its_rows_nothing_is_other() {
 }
 
 #[test]
-fn without_rows_there_is_one_and_it_is_exact() {
+fn limit_of_zero_rows_has_one_exact_row() {
     assert!(check(0, 300) <= 8);
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    pub(crate) fn of(event: &Event<'_>) -> Self {
+    pub(crate) fn from_event(event: &Event<'_>) -> Self {
         let (target, level) = (event.metadata().target().to_owned(), *event.metadata().level());
         let mut seen = Self { target, level, fields: BTreeMap::new() };
         event.record(&mut seen);
@@ -70,7 +70,7 @@ impl Keeps {
 impl<S: Subscriber> Layer<S> for Keeps {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         assert!(event.is_root() || !event.metadata().target().starts_with("gpu_profiler"));
-        self.0.lock().unwrap().push(Seen::of(event));
+        self.0.lock().unwrap().push(Seen::from_event(event));
     }
 }
 

@@ -7,7 +7,7 @@ use profiler_core::{Profile, Profiler};
 
 static LIBRARY: Domain = Domain::new("li\"brary\n");
 
-/// In the stand-in's time, which is the program's.
+/// In the fake's time, which is the program's.
 pub(crate) fn fake() -> Fake {
     Fake::builder().clock_offset(0).build()
 }

@@ -1,5 +1,5 @@
 //! Recording files as frames, taken apart and put together again with right checksums: files that a writer with a defect,
-//! or somebody with intent, could have written.
+//! or an attacker could have written.
 
 /// A frame: its kind and content.
 pub(crate) type Frame = ([u8; 4], Vec<u8>);

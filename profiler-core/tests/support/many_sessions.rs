@@ -35,7 +35,7 @@ struct ThreadTruth {
 
 impl ThreadTruth {
     /// The range log sees the thread: of earlier sessions nothing is open then.
-    fn seen(&mut self, session: u64) {
+    fn enter_session(&mut self, session: u64) {
         if self.session != session {
             (self.session, self.open) = (session, Vec::new());
         }
@@ -106,7 +106,7 @@ impl Player {
         thread.run(move |guards| guards.push(nvtx::range(&format!("r{number}"))));
         let known = session.map(|session| Known { session, range: number });
         if let Some(known) = known {
-            truth.seen(known.session);
+            truth.enter_session(known.session);
             truth.open.push(known);
             self.truth.ranges += 1;
         }
@@ -141,7 +141,7 @@ impl Player {
         let mut range = truth.open.last().copied();
         match self.of_contexts[kept] {
             Some(context) if Some(context.session) == session => {
-                truth.seen(context.session);
+                truth.enter_session(context.session);
                 range = Some(context);
             }
             Some(_) => self.truth.earlier_contexts += 1,
@@ -160,7 +160,7 @@ impl Player {
             processes.lock().unwrap()[kept] = Some(process);
         });
         if let Some(session) = session {
-            truth.seen(session);
+            truth.enter_session(session);
             self.of_processes[kept] = Some(Known { session, range: number });
             self.truth.processes.insert(number, false);
         }
@@ -173,7 +173,7 @@ impl Player {
         if let Some(known) = self.of_processes[kept].take()
             && let Some(session) = session
         {
-            truth.seen(session);
+            truth.enter_session(session);
             if known.session == session {
                 self.truth.processes.insert(known.range, true);
             }
@@ -185,7 +185,7 @@ fn number(name: &str) -> u64 {
     name[1..].parse().unwrap()
 }
 
-fn seen(profile: &Profile) -> Truth {
+fn truth_of(profile: &Profile) -> Truth {
     let kernels = profile
         .kernels()
         .map(|kernel| (number(kernel.name()), kernel.range().map(|range| number(range.name()))));
@@ -225,7 +225,7 @@ pub(crate) fn play(fake: &'static Fake, profiler: &Profiler, sessions: u64) -> [
         (0..player.random.usize(..6)).for_each(|_| player.step(Some(session)));
         let profile = profiler.stop().unwrap();
         let truth = std::mem::take(&mut player.truth);
-        assert_eq!(seen(&profile), truth, "session {session} of {sessions}");
+        assert_eq!(truth_of(&profile), truth, "session {session} of {sessions}");
         earlier[0] += truth.calls_in_earlier_ranges;
         earlier[1] += truth.earlier_contexts;
         if player.random.u8(..8) == 0 {

@@ -1,4 +1,4 @@
-//! What tests of sessions against the stand-in share.
+//! What tests of sessions against the fake share.
 
 use cupti::fake::Fake;
 use profiler_core::{Profile, Profiler, Recording};

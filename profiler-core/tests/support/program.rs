@@ -97,7 +97,7 @@ pub(crate) enum Kind {
     Synchronize,
 }
 
-/// Work that can be told from all other work of the program: by the kernel's name, or by its bytes.
+/// Work that can be distinguished from all other work of the program: by the kernel's name, or by its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Op {
     pub(crate) kind: Kind,
@@ -254,7 +254,7 @@ enum Guard {
 
 thread_local! {
     static GUARDS: RefCell<HashMap<usize, Guard>> = RefCell::default();
-    /// Says that the job is done as far as it goes now, and hears when the thread is to go on.
+    /// Says that the job is done as far as it goes now, and waits until the thread may continue.
     static STAY: RefCell<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>> = RefCell::default();
 }
 
@@ -457,7 +457,7 @@ impl<'scope> Worker<'scope> {
                     End::Closed => drop(GUARDS.take()),
                     End::LeftOpen => std::mem::forget(GUARDS.take()),
                 }
-                // Nobody hears it if the test failed.
+                // No receiver exists if the test failed.
                 let _ = say_ended.send(());
             }
             drop(GUARDS.take());

@@ -161,13 +161,16 @@ impl Made {
     }
 
     /// A range and its ancestors.
-    pub(crate) fn around(&self, range: Option<usize>) -> Vec<usize> {
+    pub(crate) fn ancestors(&self, range: Option<usize>) -> Vec<usize> {
         std::iter::successors(range, |range| self.ranges[*range].parent).collect()
     }
 
     pub(crate) fn path(&self, range: usize) -> String {
-        let mut names: Vec<_> =
-            self.around(Some(range)).iter().map(|range| self.ranges[*range].name.clone()).collect();
+        let mut names: Vec<_> = self
+            .ancestors(Some(range))
+            .iter()
+            .map(|range| self.ranges[*range].name.clone())
+            .collect();
         names.reverse();
         names.join("/")
     }

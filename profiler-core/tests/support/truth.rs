@@ -526,7 +526,7 @@ impl Generator {
             worker,
             function,
             place: self.place(worker),
-            around: self.around(worker),
+            around: self.enclosing(worker),
             waiting: self.waiting(worker),
             is_failure: false,
             is_captured: false,
@@ -544,7 +544,7 @@ impl Generator {
     /// What a thread does now counts for its innermost range and for those around it, but not for one of
     /// this thread that has ended: not even if what began in that one goes on. A context counts for all
     /// that was around it.
-    fn around(&self, worker: usize) -> Vec<usize> {
+    fn enclosing(&self, worker: usize) -> Vec<usize> {
         let Some(innermost) = self.current(worker) else { return Vec::new() };
         let mut is_nested = self.is_within(worker, innermost);
         let mut around = vec![innermost];
@@ -861,7 +861,7 @@ impl Generator {
         }
     }
 
-    /// The nodes of a graph's copy: where they were first made is known if somebody saw it being copied.
+    /// The nodes of a graph's copy: where they were first made is known if a copy was observed.
     fn copy(&self, graph: usize) -> Nodes {
         let is_seen = self.is_collected();
         self.graphs[&graph].iter().map(|(op, range)| (*op, range.filter(|_| is_seen))).collect()
@@ -953,7 +953,7 @@ fn ends_with(path: &[Key], end: &[&str]) -> bool {
         && path.len() >= end.len()
 }
 
-/// The account of the books: which work counts for whom.
+/// The account of the books: the attribution of the work.
 impl Generator {
     /// A range and those around it, the innermost first.
     fn chain(&self, range: usize) -> Vec<usize> {
@@ -1227,7 +1227,7 @@ impl Generator {
             facts.graph_operations_captured += u64::from(captured.is_some());
         }
         for call in self.calls(session) {
-            let owes = match call.function {
+            let expected = match call.function {
                 "cuLaunchKernel" => 0,
                 "cuMemcpyHtoDAsync_v2" | "cuMemcpyDtoHAsync_v2" => 1,
                 "cuMemsetD8Async" => 2,
@@ -1242,9 +1242,9 @@ impl Generator {
                 facts.captured_calls += 1;
             } else if call.function == "cuGraphLaunch" {
                 facts.silent_graph_launches += u64::from(call.records == 0);
-            } else if owes < 4 && !call.is_empty {
-                accounts[owes][2] += 1;
-                accounts[owes][3] += u64::from(call.records != 0);
+            } else if expected < 4 && !call.is_empty {
+                accounts[expected][2] += 1;
+                accounts[expected][3] += u64::from(call.records != 0);
             }
         }
         let open = self.instances.iter().filter(|range| range.part == self.part && range.is_open);

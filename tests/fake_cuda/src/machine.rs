@@ -406,7 +406,7 @@ impl Machine {
             return Ok(*handle);
         }
         let handle = self.next_handle();
-        self.functions.insert(handle, Function { name: kept(name), module });
+        self.functions.insert(handle, Function { name: intern(name), module });
         Ok(handle)
     }
 
@@ -429,7 +429,7 @@ impl Machine {
 }
 
 /// A copy of a kernel's name that lives as long as the process, as names in CUPTI's records do; one for each name.
-fn kept(name: &CStr) -> &'static CStr {
+fn intern(name: &CStr) -> &'static CStr {
     static NAMES: Mutex<BTreeSet<&'static CStr>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock();
     if let Some(kept) = names.get(name) {

@@ -67,7 +67,7 @@ pub fn sockets(folders: &[Folder]) -> Sockets<'_> {
             }
         };
         for process in processes {
-            match ProcessId::of(process.pid) {
+            match ProcessId::from_pid(process.pid) {
                 Ok(found) if found == process => {
                     sockets.clients.push(Client { folder, process });
                 }

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_folder_counts_only_if_it_is_private() {
+    fn runtime_folder_must_be_private() {
         let temporary = temporary("runtime");
         let in_tmp = PathBuf::from(format!("/tmp/gpuprof-{}", geteuid().as_raw()));
         let inside = temporary.join("gpuprof");

@@ -128,7 +128,7 @@ fn control_characters_fit_into_a_request() {
 }
 
 #[test]
-fn invalid_and_oversized_requests_get_an_error_and_harm_nobody() {
+fn invalid_and_oversized_requests_get_an_error() {
     let sandbox = Sandbox::new();
     sandbox.serve(switch(), |path| {
         for (request, why) in [
@@ -167,7 +167,7 @@ fn invalid_and_oversized_requests_get_an_error_and_harm_nobody() {
 }
 
 #[test]
-fn clients_that_never_send_delay_nobody_and_are_closed() {
+fn silent_clients_are_closed_without_delaying_others() {
     let sandbox = Sandbox::new();
     sandbox.serve(switch(), |path| {
         let silent: Vec<_> = (0..20).map(|_| UnixStream::connect(path).unwrap()).collect();
@@ -179,7 +179,7 @@ fn clients_that_never_send_delay_nobody_and_are_closed() {
 }
 
 #[test]
-fn a_hundred_clients_at_once_are_answered_beside_more_silent_ones_than_there_is_room_for() {
+fn hundred_clients_are_answered_beside_silent_ones() {
     let sandbox = Sandbox::new();
     let mut handled = 0;
     sandbox.serve(
@@ -202,7 +202,7 @@ fn a_hundred_clients_at_once_are_answered_beside_more_silent_ones_than_there_is_
 }
 
 #[test]
-fn a_client_that_leaves_before_the_answer_harms_nobody() {
+fn client_that_disconnects_early_is_ignored() {
     let sandbox = Sandbox::new();
     sandbox.serve(switch(), |path| {
         for _ in 0..50 {
@@ -240,7 +240,7 @@ fn one_server_serves_a_process_and_a_socket_left_by_an_exec_is_replaced() {
 }
 
 #[test]
-fn a_stop_before_serve_ends_it_at_once() {
+fn stop_before_serve_ends_the_server_at_once() {
     let sandbox = Sandbox::new();
     let server = Server::bind_in(sandbox.folder()).unwrap();
     server.stopper().stop();
@@ -280,7 +280,7 @@ fn another_process_behind_the_socket_is_refused() {
     let sandbox = Sandbox::new();
     let mut child =
         Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let other = ProcessId::of(child.id()).unwrap();
+    let other = ProcessId::from_pid(child.id()).unwrap();
     let _impostor = UnixListener::bind(sandbox.folder().socket(other)).unwrap();
     let folders = [sandbox.folder()];
     let client = Client::find(&folders, other).unwrap();

@@ -64,7 +64,7 @@ pub(crate) fn register(domain: usize, description: &CounterDescription) -> u64 {
     if !Mode::load().is_active() {
         return 0;
     }
-    let domain = Domain::of(domain);
+    let domain = Domain::from_handle(domain);
     let is_valid = description.id == 0 || (FIRST_STATIC..FIRST_DYNAMIC).contains(&description.id);
     let _changes = changing();
     let counters = &mut *COUNTERS.write();
@@ -79,7 +79,7 @@ pub(crate) fn register(domain: usize, description: &CounterDescription) -> u64 {
     let content = match description.schema {
         I64 => Content::I64,
         F64 => Content::F64,
-        schema => Schema::of(domain, schema).map_or(Content::Unknown, |schema| {
+        schema => Schema::find(domain, schema).map_or(Content::Unknown, |schema| {
             let name = |value: &str| format!("{}.{value}", description.name);
             Content::Group(schema, schema.values.iter().map(|value| name(value.name)).collect())
         }),
@@ -93,7 +93,7 @@ fn with_counter(domain: usize, id: u64, with: impl FnOnce(&Domain, &Counter)) {
     if !Mode::load().is_on() {
         return;
     }
-    let domain = Domain::of(domain);
+    let domain = Domain::from_handle(domain);
     let counter = COUNTERS.read().get(&key(domain, id)).cloned();
     match counter {
         Some(counter) => with(domain, &counter),

@@ -16,9 +16,9 @@ pub(crate) fn submit(domain: usize, block: Block<'_>) {
     if !Mode::load().is_on() {
         return;
     }
-    let domain = Domain::of(domain);
-    match Schema::of(domain, block.schema) {
-        Some(schema) => one(domain, schema, block.bytes),
+    let domain = Domain::from_handle(domain);
+    match Schema::find(domain, block.schema) {
+        Some(schema) => emit(domain, schema, block.bytes),
         None => count(&COUNTS.unread_values),
     }
 }
@@ -28,18 +28,18 @@ pub(crate) fn batch(domain: usize, block: Block<'_>) {
     if !Mode::load().is_on() {
         return;
     }
-    let domain = Domain::of(domain);
-    match Schema::of(domain, block.schema) {
+    let domain = Domain::from_handle(domain);
+    match Schema::find(domain, block.schema) {
         Some(schema) if schema.size != 0 => {
             let events = block.bytes.chunks_exact(schema.size);
-            events.for_each(|event| one(domain, schema, event));
+            events.for_each(|event| emit(domain, schema, event));
         }
         // Without a fixed record size, the end of an event cannot be determined.
         _ => count(&COUNTS.unread_values),
     }
 }
 
-fn one(domain: &Domain, schema: &Schema, record: &[u8]) {
+fn emit(domain: &Domain, schema: &Schema, record: &[u8]) {
     let (mut name, mut start, mut end, mut clock) = ("", None, None, None);
     let (mut category, mut color) = (None, None);
     for value in &schema.values {

@@ -51,7 +51,7 @@ impl Domain {
     /// The domain of a handle. Handle 0 is the default domain. An unknown handle is counted and
     /// also returns the default domain.
     #[inline]
-    pub(crate) fn of(handle: usize) -> &'static Domain {
+    pub(crate) fn from_handle(handle: usize) -> &'static Domain {
         if handle == 0 { &DEFAULT } else { Domain::other(handle) }
     }
 
@@ -78,7 +78,7 @@ impl Domain {
             count(&COUNTS.refused_objects);
             return 0;
         }
-        let name = names::kept(name);
+        let name = names::intern(name);
         let number = |index: usize| u32::try_from(index + 1).unwrap_or(u32::MAX);
         let index = DOMAINS.push_with(|index| Domain::new(number(index), Some(name)));
         names::handle(Kind::Domain, index)
@@ -90,7 +90,7 @@ impl Domain {
             return;
         }
         let _changes = changing();
-        let domain = Domain::of(handle);
+        let domain = Domain::from_handle(handle);
         if let (Some(name), Some(index)) = (domain.name, names::index(Kind::Domain, handle))
             && domain.is_live.swap(false, Ordering::Relaxed)
         {
@@ -111,7 +111,7 @@ impl Domain {
             count(&COUNTS.refused_objects);
             return;
         }
-        self.categories.push(Category::from_parts(id, names::kept(name)));
+        self.categories.push(Category::from_parts(id, names::intern(name)));
     }
 
     /// The category of an event, or `None` for id 0. An unnamed category gets its number as its
@@ -145,7 +145,7 @@ mod tests {
         let one = Domain::create("domain test");
         let other = Domain::create("domain test");
         assert_ne!(one, other);
-        assert_eq!(Domain::of(one).name, Some("domain test"));
+        assert_eq!(Domain::from_handle(one).name, Some("domain test"));
         Domain::destroy(one);
         assert_eq!(Domain::create("domain test"), one);
         assert_ne!(Domain::create("domain test"), one);
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn wrong_handles_name_the_default_domain() {
         for handle in [0, 1, 7, usize::MAX, names::handle(Kind::Domain, 1 << 40)] {
-            assert_eq!(Domain::of(handle).number, 0, "{handle:x}");
+            assert_eq!(Domain::from_handle(handle).number, 0, "{handle:x}");
             Domain::destroy(handle);
         }
     }
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_last_name_of_a_category_applies() {
         mode::turn_on(false);
-        let domain = Domain::of(Domain::create("categories test"));
+        let domain = Domain::from_handle(Domain::create("categories test"));
         assert_eq!(domain.category(0), None);
         assert_eq!(domain.category(7).map(Category::name), Some("7"));
         domain.name_category(7, "io");

@@ -193,7 +193,7 @@ pub(crate) fn push(domain: usize, event: &Event<'_>) -> i32 {
     if !mode.is_active() {
         return NO_TRACKING;
     }
-    let domain = Domain::of(domain);
+    let domain = Domain::from_handle(domain);
     with_start(domain, event, |start| thread::push(mode, domain, start))
 }
 
@@ -214,7 +214,7 @@ pub(crate) fn pop(domain: usize) -> i32 {
     if !mode.is_active() {
         return NO_TRACKING;
     }
-    thread::pop(mode, Domain::of(domain))
+    thread::pop(mode, Domain::from_handle(domain))
 }
 
 /// Starts a process range and returns its number, or 0 if it is not recorded.
@@ -223,7 +223,7 @@ pub(crate) fn start_process_range(domain: usize, event: &Event<'_>) -> u64 {
     if !mode.is_active() {
         return 0;
     }
-    let domain = Domain::of(domain);
+    let domain = Domain::from_handle(domain);
     with_start(domain, event, |start| process_ranges::start(mode, domain, start))
 }
 
@@ -237,7 +237,7 @@ pub(crate) fn end_process_range(number: u64) {
 
 pub(crate) fn mark(domain: usize, event: &Event<'_>) {
     if Mode::load().is_on() {
-        with_start(Domain::of(domain), event, |start| observer().mark(start));
+        with_start(Domain::from_handle(domain), event, |start| observer().mark(start));
     }
 }
 
@@ -261,6 +261,6 @@ pub(crate) fn name_object(object: &Named<'_>, name: Name<'_>) {
 
 /// Names an object of a domain. The returned handle identifies nothing later.
 pub(crate) fn create_resource(domain: usize, id: ResourceId, name: Name<'_>) -> usize {
-    name_object(&Named::Resource { id, domain: Domain::of(domain).name }, name);
+    name_object(&Named::Resource { id, domain: Domain::from_handle(domain).name }, name);
     names::handle(names::Kind::Resource, 0)
 }

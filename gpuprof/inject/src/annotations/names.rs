@@ -74,7 +74,7 @@ pub(crate) fn text(index: usize) -> Option<&'static str> {
 }
 
 /// Stores a text and returns the stored copy; empty if there is no room.
-pub(crate) fn kept(text: &str) -> &'static str {
+pub(crate) fn intern(text: &str) -> &'static str {
     keep(text).and_then(self::text).unwrap_or("")
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn start(mode: Mode, domain: &Domain, start: &RangeStart<'_>) -> u64 
         let instance = if mode.is_armed() { switch::range_begins(start.name) } else { None };
         Open::Started(observer().process_range_start(start), instance)
     } else {
-        Open::Waiting(Waiting::of(start, domain.name))
+        Open::Waiting(Waiting::new(start, domain.name))
     };
     shard(number).lock().insert(number, open);
     number

@@ -148,7 +148,7 @@ thread_local!(static FOUND: Cell<Option<Found>> = const { Cell::new(None) });
 
 impl Schema {
     /// Finds the schema of an id in a domain.
-    pub(super) fn of(domain: &Domain, id: u64) -> Option<&'static Schema> {
+    pub(super) fn find(domain: &Domain, id: u64) -> Option<&'static Schema> {
         if let Some(index) = id.checked_sub(FIRST_DYNAMIC) {
             return SCHEMAS.get(usize::try_from(index).ok()?).copied();
         }
@@ -193,7 +193,7 @@ pub(crate) fn register_enum(domain: usize, description: &EnumDescription) -> u64
         return 0;
     }
     let _changes = changing();
-    let names = description.values.iter().map(|(name, value)| (*value, names::kept(name)));
+    let names = description.values.iter().map(|(name, value)| (*value, names::intern(name)));
     let schema = Schema {
         name: "",
         values: Vec::new(),
@@ -203,7 +203,7 @@ pub(crate) fn register_enum(domain: usize, description: &EnumDescription) -> u64
         names: names.collect(),
         is_enum: true,
     };
-    keep(Domain::of(domain), description.id, schema)
+    keep(Domain::from_handle(domain), description.id, schema)
 }
 
 /// Registers a schema and returns its id.
@@ -212,7 +212,7 @@ pub(crate) fn register(domain: usize, description: &SchemaDescription) -> u64 {
         return 0;
     }
     let _changes = changing();
-    let domain = Domain::of(domain);
+    let domain = Domain::from_handle(domain);
     let schema = flattened(domain, description);
     keep(domain, description.id, schema)
 }
@@ -222,7 +222,7 @@ fn flattened(domain: &Domain, description: &SchemaDescription) -> Schema {
     const STRUCTURE: u64 = 1;
     const OF_VARYING_SIZE: u64 = 2;
     let mut schema = Schema {
-        name: names::kept(&description.name),
+        name: names::intern(&description.name),
         values: Vec::new(),
         size: 0,
         align: 1,
@@ -236,7 +236,7 @@ fn flattened(domain: &Domain, description: &SchemaDescription) -> Schema {
     }
     let mut next = Some(0);
     for (at, entry) in description.entries.iter().enumerate() {
-        let Some(layout) = Layout::of(domain, entry) else {
+        let Some(layout) = Layout::from_entry(domain, entry) else {
             // The size of the entry is unknown. Later entries without a stated offset have no known
             // position either.
             schema.unread += 1;
@@ -282,7 +282,7 @@ enum Content {
 }
 
 impl Layout {
-    fn of(domain: &Domain, entry: &EntryDescription) -> Option<Layout> {
+    fn from_entry(domain: &Domain, entry: &EntryDescription) -> Option<Layout> {
         const POINTER: usize = size_of::<usize>();
         let unread =
             |size| Layout { size, align: size, content: None, elements: 1, element_size: size };
@@ -355,7 +355,7 @@ fn content(domain: &Domain, entry: &EntryDescription) -> Option<(Option<Content>
         77 | 78 if entry.length == 0 => unread(size_of::<usize>()),
         80 => value(Kind::Registered, size_of::<usize>()),
         FIRST_SCHEMA.. => {
-            let schema = Schema::of(domain, entry.kind)?;
+            let schema = Schema::find(domain, entry.kind)?;
             match (schema.is_enum, schema.size) {
                 (true, size @ (1 | 2 | 4 | 8)) => value(Kind::Enum(schema), size),
                 (false, size @ 1..) => Some((Some(Content::Schema(schema)), size)),
@@ -381,7 +381,7 @@ impl Schema {
             let at = offset.saturating_add(element as usize * layout.element_size);
             match content {
                 Content::Value(kind) => self.push(Value {
-                    name: names::kept(&name),
+                    name: names::intern(&name),
                     unit: unit(&name, &entry.unit),
                     kind: *kind,
                     offset: at,
@@ -392,7 +392,7 @@ impl Schema {
                 Content::Schema(inner) => {
                     self.unread += inner.unread;
                     for value in &inner.values {
-                        let name = names::kept(&format!("{name}.{}", value.name));
+                        let name = names::intern(&format!("{name}.{}", value.name));
                         let offset = at.saturating_add(value.offset);
                         self.push(Value { name, offset, purpose: Purpose::None, ..*value });
                     }
@@ -425,7 +425,7 @@ fn purpose(flags: u64) -> Purpose {
 /// The unit of a value. Values of declared work have units fixed by their names.
 fn unit(name: &str, stated: &str) -> &'static str {
     match name {
-        _ if !stated.is_empty() => names::kept(stated),
+        _ if !stated.is_empty() => names::intern(stated),
         FLOPS => FLOP,
         BYTES => BYTE,
         _ => "",
@@ -525,7 +525,8 @@ impl<'a> Values<'a> {
         if block.schema < FIRST_SCHEMA {
             return self.read_plain(block);
         }
-        let Some(schema) = Schema::of(domain, block.schema).filter(|schema| !schema.is_enum) else {
+        let Some(schema) = Schema::find(domain, block.schema).filter(|schema| !schema.is_enum)
+        else {
             count(&COUNTS.unread_values);
             return;
         };

@@ -35,7 +35,7 @@ pub(crate) fn create(domain: usize, name: Name<'_>) -> usize {
     }
     let number = objects.next;
     objects.next += 1;
-    objects.by_number.insert(number, (Domain::of(domain), name));
+    objects.by_number.insert(number, (Domain::from_handle(domain), name));
     names::handle(Kind::Sync, number)
 }
 

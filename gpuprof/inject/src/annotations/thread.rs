@@ -77,7 +77,7 @@ impl Thread {
             (State::Started(observer().range_start(start)), instance)
         } else {
             self.waiting += 1;
-            (State::Waiting(Waiting::of(start, domain.name)), None)
+            (State::Waiting(Waiting::new(start, domain.name)), None)
         };
         self.open.push(Open { domain: domain.number, level, state, instance });
         level

@@ -18,7 +18,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Copies a range. `domain` is the name of the event's domain, which is never freed.
-    pub(super) fn of(start: &RangeStart<'_>, domain: Option<&'static str>) -> Box<Waiting> {
+    pub(super) fn new(start: &RangeStart<'_>, domain: Option<&'static str>) -> Box<Waiting> {
         Box::new(Waiting {
             name: start.name[..start.name.floor_char_boundary(LONGEST_WAITING)].into(),
             domain,

@@ -28,7 +28,7 @@ fn named(text: Option<Text<'_>>) -> Event<'_> {
 
 fn name_category(domain: usize, id: u32, text: Option<Text<'_>>) {
     if let Some(text) = text {
-        Domain::of(domain).name_category(id, &text.decoded());
+        Domain::from_handle(domain).name_category(id, &text.decoded());
     }
 }
 

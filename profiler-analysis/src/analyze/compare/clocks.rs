@@ -64,8 +64,8 @@ impl fmt::Display for ClockWarning {
         match self {
             Self::Throttled { device, side, by, share } => write!(
                 f,
-                "{side}, the clocks of GPU {device} were lowered by {by} in {:.1} % of the time it worked: its times are not \
-                 those of the program alone",
+                "{side}, the clocks of GPU {device} were lowered by {by} in {:.1} % of its busy time, which \
+                 lengthens its times",
                 100.0 * share
             ),
             Self::Differs { device, clock, before_hz, after_hz } => write!(
@@ -77,7 +77,7 @@ impl fmt::Display for ClockWarning {
                 100.0 * (after_hz / before_hz - 1.0)
             ),
             Self::Unknown { side } => {
-                write!(f, "clocks were not sampled {side}: whether they were the same is not known")
+                write!(f, "clocks were not sampled {side}: they may differ")
             }
         }
     }
@@ -98,7 +98,7 @@ pub(crate) struct ClockFactors {
 
 impl ClockFactors {
     /// `None` unless a clock differs by more than `DIFFERS`.
-    pub(crate) fn of(factors: impl Iterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn from_factors(factors: impl Iterator<Item = f64>) -> Option<Self> {
         let (low, high) = factors
             .filter(|factor| is_apart(1.0, *factor))
             .fold((1.0, 1.0), |(low, high): (f64, f64), factor| {
@@ -108,7 +108,7 @@ impl ClockFactors {
     }
 
     pub(super) fn of_warnings(warnings: &[ClockWarning]) -> Option<Self> {
-        Self::of(warnings.iter().filter_map(|warning| match warning {
+        Self::from_factors(warnings.iter().filter_map(|warning| match warning {
             ClockWarning::Differs { clock: SM, before_hz, after_hz, .. } => {
                 Some(after_hz / before_hz)
             }

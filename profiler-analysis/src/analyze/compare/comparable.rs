@@ -90,7 +90,7 @@ impl fmt::Display for Undecidable {
             Self::NoRun { side } => write!(f, "there is no run {side}"),
             Self::CutOff { side } => write!(
                 f,
-                "a recording {side} is cut off, so its wall time is not that of the run: record it again"
+                "a recording {side} is cut off, so its wall time is incomplete: record it again"
             ),
             Self::Nothing { side } => write!(
                 f,
@@ -114,7 +114,8 @@ impl fmt::Display for Undecidable {
             ),
             Self::WorkMissing { range, before, after } => write!(
                 f,
-                "{} has GPU work in {} of {} entries before and in {} of {} after: look for missing records, {ON_PURPOSE}",
+                "{} has GPU work in {} of {} entries before and in {} of {} after: check for missing records, \
+                 {ON_PURPOSE}",
                 shortened(range, NAME_WIDTH),
                 before.0,
                 before.1,
@@ -200,7 +201,7 @@ pub(crate) struct DeviceCounts {
 
 impl DeviceCounts {
     /// `None` without GPU operations.
-    pub(crate) fn of(profile: &Profile) -> Option<Self> {
+    pub(crate) fn from_profile(profile: &Profile) -> Option<Self> {
         let mut of_device: BTreeMap<u32, u64> = BTreeMap::new();
         for operation in profile.operations() {
             let ns = operation.interval().map_or(0, |time| time.ns());
@@ -218,8 +219,8 @@ impl DeviceCounts {
 }
 
 impl Work {
-    fn of(profile: &Profile, names: &NodeNames) -> Self {
-        let mut work = Self { devices: DeviceCounts::of(profile), ..Self::default() };
+    fn new(profile: &Profile, names: &NodeNames) -> Self {
+        let mut work = Self { devices: DeviceCounts::from_profile(profile), ..Self::default() };
         let ns = |totals: &Totals| nanoseconds(totals.gpu_time()) as f64;
         for (depth, node) in profile.walk() {
             let path = match node.domain() {
@@ -438,7 +439,7 @@ pub(super) fn undecidable(
     let mut works: [Work; 2] = Default::default();
     for (at, (all, side)) in works.iter_mut().zip(both).enumerate() {
         for (profile, names) in sides[at].iter().zip(&names[at]) {
-            let work = Work::of(profile, names);
+            let work = Work::new(profile, names);
             if work.is_empty() {
                 return Some(Undecidable::Nothing { side });
             }

@@ -37,7 +37,7 @@ pub(crate) struct Leader {
 /// Sums up one measure.
 type SumUp = fn(&Profile, &mut Sums);
 
-pub(super) fn of(sides: [&[Profile]; 2]) -> Vec<LeaderChange> {
+pub(super) fn leader_changes(sides: [&[Profile]; 2]) -> Vec<LeaderChange> {
     let respects: [(&'static str, SumUp); 3] =
         [("kernel", kernels), ("time", kinds), ("idle", causes)];
     let change = |(of, sum): (&'static str, SumUp)| {

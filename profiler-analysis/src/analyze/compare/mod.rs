@@ -148,22 +148,22 @@ impl Compare {
         let clock_warnings = clocks::warnings(sides);
         let clocks = ClockFactors::of_warnings(&clock_warnings);
         let processes = sides.map(|runs| {
-            let keys: Vec<ProcessKey> = runs.iter().map(ProcessKey::of).collect();
+            let keys: Vec<ProcessKey> = runs.iter().map(ProcessKey::from_profile).collect();
             ProcessKey::groups(keys.iter())
         });
         // Both sides together: ranges that differ only in running numbers are the same range.
-        let mut of_before = NodeNames::of(sides.into_iter().flatten(), Purpose::Comparison);
+        let mut of_before = NodeNames::new(sides.into_iter().flatten(), Purpose::Comparison);
         let of_after = of_before.split_off(sides[0].len());
         let names = [of_before, of_after];
         let changes = tree::changes(sides, &names, self, &Machine { clocks, processes });
         Comparison {
-            before: sides[0].iter().map(Compared::of).collect(),
-            after: sides[1].iter().map(Compared::of).collect(),
+            before: sides[0].iter().map(Compared::new).collect(),
+            after: sides[1].iter().map(Compared::new).collect(),
             counts_differ: changes
                 .iter()
                 .any(|change| change.differs() && !change.quantity.is_time()),
             confidence: self.confidence,
-            leaders: leaders::of(sides),
+            leaders: leaders::leader_changes(sides),
             wall: self.wall(sides, &names, clocks),
             phases: phases::changes(sides),
             clock_warnings,
@@ -185,7 +185,7 @@ impl Compare {
         // Captures have no session: with one on either side, all wall times are of recorded
         // activity.
         let is_session = runs.iter().flatten().all(|run| run.session.is_some());
-        let [before, after] = runs.each_ref().map(|runs| WallSide::of(runs, is_session));
+        let [before, after] = runs.each_ref().map(|runs| WallSide::from_runs(runs, is_session));
         let undecidable = comparable::undecidable(sides, names, self);
         wall::change([&before, &after], self, clocks, undecidable)
     }
@@ -224,7 +224,7 @@ impl Compare {
         }
         let paired = self.paired && by_run && samples[0].len() == samples[1].len();
         let samples = samples.each_ref().map(Vec::as_slice);
-        let mut factor = Factor::of(samples, paired, (1.0 - self.confidence) / 2.0, ranks)?;
+        let mut factor = Factor::estimate(samples, paired, (1.0 - self.confidence) / 2.0, ranks)?;
         if let Some(clocks) = machine.clocks {
             factor = clocks.widen(factor);
         }
@@ -254,7 +254,7 @@ fn wall_run(profile: &Profile, names: &NodeNames) -> WallRun {
         let domain = node.domain().map(Rc::from);
         keys[node.id().at()] = RangeKey { path: names.cut_path(&node).into(), domain };
     }
-    WallRun::of(profile, &keys)
+    WallRun::new(profile, &keys)
 }
 
 /// The differences between both sides' times that occur without a change of the program.
@@ -333,7 +333,7 @@ pub(crate) struct Compared {
 }
 
 impl Compared {
-    fn of(profile: &Profile) -> Self {
+    fn new(profile: &Profile) -> Self {
         let health = profile.health().clone();
         let tracks = profile.tracks();
         let energy = tracks.filter(|of| of.unit() == Unit::Joules && of.kind() == Kind::Total);

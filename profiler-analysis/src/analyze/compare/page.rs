@@ -249,7 +249,7 @@ fn explained(wall: &WallChange) -> Option<Table> {
         }
     }
     let head = vec!["cause and range", "before", "after", "change", "of the change"];
-    Some(Table { title: "What explains it", head, rows })
+    Some(Table { title: "Explanation", head, rows })
 }
 
 /// The wall time before and after as bars of their causes.

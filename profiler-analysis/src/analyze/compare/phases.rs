@@ -1,9 +1,8 @@
 //! The phases of both sides by kind and name.
 
 use std::fmt;
-use std::time::Duration;
 
-use profiler_base::units::{NAME_WIDTH, duration, shortened};
+use profiler_base::units::{NAME_WIDTH, shortened};
 use serde::Serialize;
 
 use super::wall::{signed, time};

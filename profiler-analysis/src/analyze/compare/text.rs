@@ -238,7 +238,8 @@ impl Comparison {
         match by_run {
             true => format!("bounds at {confidence} % for each time, from run to run"),
             false => format!(
-                "bounds at {confidence} % for each time; what differs between runs is not in them: give five of each or more"
+                "bounds at {confidence} % for each time, without differences between runs: give five runs of each \
+                 or more"
             ),
         }
     }
@@ -315,7 +316,7 @@ impl Comparison {
         }
         let times = self.differing_times(true);
         if times.is_empty() {
-            writeln!(out, "\nEvery time on the GPU of what is in both is the same.")?;
+            writeln!(out, "\nEvery GPU time present in both is the same.")?;
         } else {
             writeln!(out, "\nTime on the GPU; single times of kernels and instances by factor,")?;
             writeln!(out, "{}:\n", self.caution())?;
@@ -339,7 +340,7 @@ impl Comparison {
         if !self.counts_differ {
             writeln!(out, "\n{every} is the same in both.")?;
         } else if counts.is_empty() {
-            writeln!(out, "\n{every} of what is in both is the same.")?;
+            writeln!(out, "\n{every} present in both is the same.")?;
         } else {
             writeln!(out, "\nCounts that differ; {exact}:\n")?;
             write_table(out, &counts, layout, false)?;

@@ -52,7 +52,7 @@ impl Row {
             host_ns: nanoseconds(node.host_time()),
             busy_ns: if has_gpu_time { nanoseconds(node.query().busy_time()) } else { 0 },
         };
-        self.add(place, |quantity| of(quantity, &times, &totals));
+        self.add(place, |quantity| amount(quantity, &times, &totals));
         for range in node.ranges().filter(|_| is_timed) {
             self.add_time(place, Quantity::HostNs, nanoseconds(range.host_time()));
             if has_gpu_time {
@@ -91,15 +91,16 @@ pub(super) fn changes(
             let place = (side, run);
             let (all, outer) = (profile.totals(), profile.outside_ranges());
             let busy_ns = nanoseconds(profile.query().busy_time());
-            everything
-                .add(place, |quantity| of(quantity, &Times { busy_ns, ..Times::default() }, &all));
+            everything.add(place, |quantity| {
+                amount(quantity, &Times { busy_ns, ..Times::default() }, &all)
+            });
             // A time of 0 means that nothing ran, and has no factor.
             for (quantity, ns) in [(Quantity::GpuNs, ns(&all)), (Quantity::BusyNs, busy_ns)] {
                 if ns != 0 {
                     everything.add_time(place, quantity, ns);
                 }
             }
-            outside.add(place, |quantity| of(quantity, &Times::default(), &outer));
+            outside.add(place, |quantity| amount(quantity, &Times::default(), &outer));
             let mut add_kernel = |range: Option<usize>, kernel: Kernel<'_>| {
                 let name = match names.get(kernel.name()) {
                     Some(name) => name.clone(),
@@ -177,7 +178,7 @@ struct Times {
     busy_ns: u64,
 }
 
-fn of(quantity: Quantity, times: &Times, totals: &Totals) -> u64 {
+fn amount(quantity: Quantity, times: &Times, totals: &Totals) -> u64 {
     match quantity {
         Quantity::HostNs => times.host_ns,
         Quantity::BusyNs => times.busy_ns,
@@ -345,7 +346,7 @@ impl Tree {
             name: name.to_owned(),
             domain: domain.map(Rc::from),
             parent,
-            level: Level::of(id, parent.map(|parent| self.nodes[parent].level)),
+            level: Level::new(id, parent.map(|parent| self.nodes[parent].level)),
             children: Vec::new(),
             row: Row::new(runs),
         });

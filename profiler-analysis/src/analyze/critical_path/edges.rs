@@ -507,7 +507,7 @@ fn add_collectives(builder: &mut Builder<'_>) {
     }
     let profile = builder.profile;
     let rows = profile.collective_rows();
-    let matches = Matches::of(profile);
+    let matches = Matches::new(profile);
     let mut transfers: FxHashMap<u32, u64> = FxHashMap::default();
     for matched in matches.all.iter().filter(|matched| matched.function.waits_for_all()) {
         let operations = matched.members.iter().filter_map(|member| rows[member.row].operation);
@@ -561,7 +561,7 @@ fn add_hand_overs(builder: &mut Builder<'_>) {
         let Some(outer) = store.inferred_range_of(Some(id).into()) else { continue };
         let other = &builder.threads[store.ranges[outer.at()].thread.at()];
         let (thread, time) = (call.thread, call.time);
-        let from = (other.until(&builder.times, time.start_ns), thread, outer);
+        let from = (other.last_before(&builder.times, time.start_ns), thread, outer);
         match found.last_mut().filter(|_| last_from == Some(from)) {
             Some(last) => last.time.end_ns = time.end_ns.max(last.time.end_ns),
             None => found.push(HandOver { range: outer, outer, thread, time }),
@@ -580,7 +580,7 @@ fn add_hand_over(builder: &mut Builder<'_>, of: &HandOver) {
     let Interval { start_ns, end_ns } = of.time;
     let [own, other] = [of.thread, outer.thread].map(|thread| &builder.threads[thread.at()]);
     let times = &builder.times;
-    let (from, to) = (other.until(times, start_ns), own.from(times, start_ns));
+    let (from, to) = (other.last_before(times, start_ns), own.from(times, start_ns));
     let (ended, next) = (own.from(times, end_ns), other.from(times, end_ns));
     let next = next.filter(|next| builder.time(*next) <= outer.time.end_ns);
     if let (Some(from), Some(to)) = (from, to) {

@@ -43,7 +43,7 @@ impl Usual {
         Self { median: vec![None; classes], least: vec![None; classes], launch: None }
     }
 
-    fn of(&self, edge: &Edge) -> u64 {
+    fn duration(&self, edge: &Edge) -> u64 {
         let class = edge.class as usize;
         let least = || self.least[class].unwrap_or_default();
         let unseen = || match edge.link {
@@ -84,7 +84,7 @@ pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<u3
         for edges in starts {
             let edges = &builder.edges[rows(edges)];
             let begun = |edge: &Edge| {
-                let launched = if is_launch(edge) && !launches { usual.of(edge) } else { 0 };
+                let launched = if is_launch(edge) && !launches { usual.duration(edge) } else { 0 };
                 submitted(builder, edge).max(builder.times[edge.from as usize] + launched)
             };
             let Some(last) = edges.iter().max_by_key(|edge| begun(edge)) else { continue };
@@ -104,7 +104,7 @@ pub(super) fn fit_starts(builder: &mut Builder<'_>, starts: &[std::ops::Range<u3
     for range in starts.iter().map(rows) {
         let edges = &mut builder.edges[range.clone()];
         for edge in edges.iter_mut() {
-            edge.lag = usual.of(edge);
+            edge.lag = usual.duration(edge);
         }
         let reached = |edge: &Edge| builder.times[edge.from as usize] + edge.lag;
         let Some(at) = (0..edges.len()).max_by_key(|at| (reached(&edges[*at]), *at)) else {
@@ -212,8 +212,11 @@ pub(super) fn fit_returns(builder: &mut Builder<'_>, returns: &[Return]) {
     usual.learn(samples);
     for (of, last, is_waited_for) in lasts {
         for edge in &mut builder.edges[of.edges.clone()] {
-            edge.lag =
-                if is_waited_for && edge.from == last.from { last.lag } else { usual.of(edge) };
+            edge.lag = if is_waited_for && edge.from == last.from {
+                last.lag
+            } else {
+                usual.duration(edge)
+            };
         }
         if !is_waited_for {
             continue;

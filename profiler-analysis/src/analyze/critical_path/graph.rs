@@ -96,7 +96,7 @@ impl ThreadPoints {
     }
 
     /// The last point at or before a time, given the times of all points.
-    pub(super) fn until(&self, times: &[u64], ns: u64) -> Option<u32> {
+    pub(super) fn last_before(&self, times: &[u64], ns: u64) -> Option<u32> {
         let Span { start, end } = self.points;
         let until = times[start as usize..end as usize].partition_point(|time| *time <= ns);
         Some(start + until.checked_sub(1)? as u32)

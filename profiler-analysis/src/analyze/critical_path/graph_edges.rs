@@ -31,7 +31,9 @@ impl Direction {
         }
         let Some((known, by_node)) = nodes(store, launch) else { return };
         for (node, id) in &by_node {
-            for other in known.of(*node, false).iter().filter_map(|other| by_node.get(other)) {
+            for other in
+                known.neighbours(*node, false).iter().filter_map(|other| by_node.get(other))
+            {
                 self.forward += usize::from(precedes(*other, *id));
                 self.backward += usize::from(precedes(*id, *other));
             }
@@ -52,7 +54,7 @@ impl Direction {
         let is_backward = self.backward > self.forward;
         let waits_for = |id: &OperationId| {
             let node = node_of(store, known, *id)?;
-            let mut next = known.of(node, is_backward).to_vec();
+            let mut next = known.neighbours(node, is_backward).to_vec();
             let (mut found, mut followed) = (Vec::new(), 0);
             while let Some(node) = next.pop() {
                 match by_node.get(&node) {
@@ -60,7 +62,7 @@ impl Direction {
                     None if followed == MOST_FOLLOWED => return None,
                     None => {
                         followed += 1;
-                        next.extend(known.of(node, is_backward));
+                        next.extend(known.neighbours(node, is_backward));
                     }
                 }
             }
@@ -92,7 +94,8 @@ fn nodes<'s>(
             return None;
         }
     }
-    let is_known =
-        |node: &u64| !known.of(*node, false).is_empty() || !known.of(*node, true).is_empty();
+    let is_known = |node: &u64| {
+        !known.neighbours(*node, false).is_empty() || !known.neighbours(*node, true).is_empty()
+    };
     by_node.keys().any(is_known).then_some((known, by_node))
 }

@@ -442,7 +442,7 @@ impl Dependencies<'_> {
 
     fn outlook_with(&self, segments: bool) -> Outlook {
         let (replay, responses) = (self.replay_error(), self.responses());
-        let confidence = ModelConfidence::of(replay.as_ref(), &responses);
+        let confidence = ModelConfidence::new(replay.as_ref(), &responses);
         let windows = self.windows();
         let path = self.path_of(self.steps_path(), &windows, segments);
         let no_prediction = self.check_model().err();

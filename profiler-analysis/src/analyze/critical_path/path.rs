@@ -219,7 +219,7 @@ impl Rows {
     }
 
     /// The sums of an edge by name and by range.
-    fn of(&mut self, graph: &Dependencies<'_>, edge: &Edge) -> [&mut Sums; 2] {
+    fn sums_mut(&mut self, graph: &Dependencies<'_>, edge: &Edge) -> [&mut Sums; 2] {
         let store = &graph.profile.tables();
         let known = match edge.link {
             Link::Call(call) => &mut self.by_call_kind[store.calls[call.at()].kind.at()],
@@ -256,7 +256,7 @@ impl Dependencies<'_> {
         let mut on_path = tables::filled(false, self.graph.edges.len());
         let (mut length, mut unexplained) = (0, 0);
         let mut latest = tables::filled(u64::MAX, self.graph.times.len());
-        for windows in stretches(windows) {
+        for windows in contiguous_windows(windows) {
             let whole = merged(&windows);
             let (edges, reached) = self.walk(&whole);
             let time = self.interval(&whole);
@@ -351,7 +351,7 @@ impl Dependencies<'_> {
                 // Activities on the path have no slack; waits are no activity.
                 let slack = (!on_path[at] && edge.lag != 0)
                     .then(|| until.saturating_sub(from_ns.saturating_add(edge.lag)));
-                for sums in rows.of(self, edge) {
+                for sums in rows.sums_mut(self, edge) {
                     sums.total = sums.total.saturating_add(edge.lag);
                     sums.all_parts += u64::from(edge.lag != 0);
                     sums.slack = match (sums.slack, slack) {
@@ -382,7 +382,7 @@ impl Dependencies<'_> {
         let kind = self.kind_of(edge);
         let ns = end_ns - start_ns;
         let is_activity = edge.link.is_activity();
-        for sums in rows.of(self, edge) {
+        for sums in rows.sums_mut(self, edge) {
             sums.on_path = sums.on_path.saturating_add(ns);
             sums.parts += 1;
             sums.kinds[kind as usize] += ns;
@@ -492,7 +492,7 @@ impl Dependencies<'_> {
 
 /// Groups windows by process and by continuity: consecutive windows, each starting at the end of
 /// the previous one, have one path.
-pub(super) fn stretches(windows: &[Window]) -> Vec<Vec<Window>> {
+pub(super) fn contiguous_windows(windows: &[Window]) -> Vec<Vec<Window>> {
     let mut windows = windows.to_vec();
     windows.sort_by_key(|window| window.process);
     let goes_on = |a: &Window, b: &Window| a.process == b.process && a.end == b.start;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::excerpt::{Excerpt, MOST_POINTS};
 use super::graph::Link;
 use super::lengths;
-use super::path::{merged, operation_of, stretches};
+use super::path::{contiguous_windows, merged, operation_of};
 use super::replay::{REMOVED, ReplayError};
 use super::what_if::WhatIf;
 use super::{CriticalPath, Dependencies, PathKind, Window};
@@ -319,7 +319,7 @@ impl Dependencies<'_> {
     fn range_times(&self, windows: &[Window]) -> Vec<Times> {
         let store = &self.profile.tables();
         let mut times = vec![Times::default(); self.profile.range_tree().nodes.len()];
-        let walks = stretches(windows).into_iter().map(|windows| merged(&windows));
+        let walks = contiguous_windows(windows).into_iter().map(|windows| merged(&windows));
         for edge in walks.flat_map(|window| self.walk(&window).0) {
             let edge = &self.graph.edges[edge];
             let ns = self.graph.time(edge.to) - self.graph.time(edge.from);

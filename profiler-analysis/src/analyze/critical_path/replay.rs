@@ -115,7 +115,7 @@ struct Fitted {
 }
 
 impl Fitted {
-    fn of<'g>(graph: &Graph, parts: impl Iterator<Item = &'g [u32]>) -> Self {
+    fn fit<'g>(graph: &Graph, parts: impl Iterator<Item = &'g [u32]>) -> Self {
         let mut sums = vec![(0, 0); graph.classes];
         for &point in parts.flatten() {
             for edge in &graph.edges[graph.edges_to(point)] {
@@ -144,7 +144,7 @@ struct OneStep {
 }
 
 impl OneStep {
-    fn of(graph: &Graph, part: &[u32]) -> Self {
+    fn fit(graph: &Graph, part: &[u32]) -> Self {
         let mut lags: FxHashMap<u32, VecDeque<u64>> = FxHashMap::default();
         for &point in part {
             for edge in &graph.edges[graph.edges_to(point)] {
@@ -169,7 +169,7 @@ struct Partners {
 }
 
 impl Partners {
-    fn of(odd: &[Window]) -> Self {
+    fn new(odd: &[Window]) -> Self {
         let mut by_process: FxHashMap<u32, VecDeque<Window>> = FxHashMap::default();
         for window in odd {
             by_process.entry(window.process).or_default().push_back(*window);
@@ -230,12 +230,12 @@ impl Dependencies<'_> {
             *number += 1;
             number.is_multiple_of(2)
         });
-        let fitted = Fitted::of(graph, odd.iter().map(part));
+        let fitted = Fitted::fit(graph, odd.iter().map(part));
         let mut earliest = Vec::new();
-        let mut partners = Partners::of(&odd);
+        let mut partners = Partners::new(&odd);
         let (mut replayed, mut single, mut without) = (Vec::new(), Vec::new(), Vec::new());
         for window in &even {
-            let partner = partners.next(window.process).map(|odd| OneStep::of(graph, part(&odd)));
+            let partner = partners.next(window.process).map(|odd| OneStep::fit(graph, part(&odd)));
             let (part, time) = (part(window), self.interval(window));
             let mut length = |end: u32, lag: &mut dyn FnMut(&Edge) -> u64| {
                 graph.replay(part, window.start, |_, edge| lag(edge), &mut earliest);

@@ -52,7 +52,7 @@ impl ModelConfidence {
     /// Computes the confidence from the model's error. With few steps, that error is at least the
     /// error of single steps divided by the root of their number. Each disagreement lowers the
     /// confidence by one level.
-    pub(super) fn of(replay: Option<&ReplayError>, responses: &[Response]) -> Self {
+    pub(super) fn new(replay: Option<&ReplayError>, responses: &[Response]) -> Self {
         let Some(replay) = replay else { return Self::Unknown };
         let error = replay.median_step.max(replay.median / (replay.steps as f64).sqrt());
         let mut confidence = match error {

@@ -262,7 +262,7 @@ fn launch_that_never_decides_is_on_no_path() {
 /// The event was recorded before `later`, and `second` is on a stream whose only work is a wait for one that waited. What the
 /// other streams had when the waits were called would be `later`, which ends after `second` began.
 #[test]
-fn recorded_events_lead_to_what_they_were_recorded_after() {
+fn recorded_events_depend_on_prior_work() {
     for has_sync_ids in [true, false] {
         let step = |p: &mut Program| {
             p.kernel_through("cuLaunchKernel", 7, "first", 100 * US);
@@ -417,7 +417,7 @@ fn path_leads_through_collectives_to_the_last_rank() {
 /// Two chains of a graph, with 1 us between nodes: `a` 24.5 us and `b`, beside `c` 10 us, an empty node, `d` 13 us and `e`. When `e` starts, `a`
 /// ended last, and so it would be taken for what `e` waits for.
 #[test]
-fn dependencies_of_graphs_lead_to_what_a_node_waits_for() {
+fn graph_dependencies_give_the_predecessors_of_a_node() {
     let step = |p: &mut Program| {
         let half = US / 2;
         p.graph(
@@ -531,7 +531,7 @@ fn path() -> String {
 }
 
 #[test]
-fn predictions_are_what_changed_programs_take() {
+fn predictions_match_changed_programs() {
     let kernels = |times: u64, each: u64, waits: bool| {
         move |p: &mut Program| {
             for _ in 0..times {
@@ -823,15 +823,15 @@ fn response_that_differs_lowers_the_confidence() {
     assert_eq!(response.agreement(), Agreement::Disagrees);
     assert!(response.to_string().ends_with("predicted 100 %: the model is wrong there"));
     assert_eq!(
-        ModelConfidence::of(outlook.replay.as_ref(), &[]),
+        ModelConfidence::new(outlook.replay.as_ref(), &[]),
         ModelConfidence::High,
         "{outlook}"
     );
     assert_eq!(outlook.confidence, ModelConfidence::Medium);
     assert!(outlook.to_string().contains("\nconfidence in predictions: medium\n"), "{outlook}");
     let twice = [response.clone(), response];
-    assert_eq!(ModelConfidence::of(outlook.replay.as_ref(), &twice), ModelConfidence::Low);
-    assert_eq!(ModelConfidence::of(None, &twice), ModelConfidence::Unknown);
+    assert_eq!(ModelConfidence::new(outlook.replay.as_ref(), &twice), ModelConfidence::Low);
+    assert_eq!(ModelConfidence::new(None, &twice), ModelConfidence::Unknown);
 }
 
 #[test]
@@ -925,7 +925,7 @@ fn kernels_save_at_most_the_time_that_they_take_less() {
 
 /// Odd steps compute on the host for 10 us, even ones for 300: no delay of one kind of step is that of the other.
 #[test]
-fn a_model_that_fails_its_check_predicts_nothing() {
+fn model_that_fails_its_check_makes_no_prediction() {
     let mut number = 0;
     let profile = steps(|p| {
         number += 1;
@@ -1000,7 +1000,7 @@ fn numbers_of_times_have_bounds_and_slower_is_more() {
 }
 
 #[test]
-fn changes_of_kernels_with_long_names_never_look_alike() {
+fn changes_of_kernels_with_long_names_are_distinct() {
     let long =
         "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<at::native::";
     let names: Vec<&'static str> = ["add", "mul"]

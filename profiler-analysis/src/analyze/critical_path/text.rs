@@ -159,9 +159,7 @@ impl fmt::Display for NoPrediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingMatches => f.write_str("the profile has nothing that the change names"),
-            Self::NothingToChange => {
-                f.write_str("what the change names has nothing that it alters")
-            }
+            Self::NothingToChange => f.write_str("the change alters nothing in the profile"),
             Self::Times => f.write_str("something may be 0.01 to 1,000,000 times as fast, or inf"),
             Self::ModelError { median_step, most } => write!(
                 f,
@@ -192,7 +190,7 @@ impl fmt::Display for Response {
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         write!(
             f,
-            "{what} delayed by {} in {place}: {} of {} steps are longer by {} of it",
+            "{what} delayed by {} in {place}: {} of {} steps are longer by {} of the delay",
             time(self.delay),
             self.delayed,
             self.delayed + self.undelayed,
@@ -284,9 +282,9 @@ impl Outlook {
         text.push_str(&match (self.changes.is_empty(), steps) {
             (true, _) => "\nno single change of those tried would save 0.5 %".to_owned(),
             (false, true) => {
-                format!("\nchanges, by what each alone saves of the median step of {clock}:")
+                format!("\nchanges, by the saving of each alone of the median step of {clock}:")
             }
-            (false, false) => format!("\nchanges, by what each alone saves of {clock}:"),
+            (false, false) => format!("\nchanges, by the saving of each alone of {clock}:"),
         });
         // Ensures that changes of two kernels have different texts.
         let subjects: Vec<(&str, usize)> = self

@@ -22,13 +22,13 @@ impl Run<'_> {
     pub(super) fn has_ranks(&self) -> bool {
         *self.known.has_ranks.get_or_init(|| {
             let rows = self.profile.collective_rows().len() as u64;
-            rows != 0 && 2 * Matches::of(self.profile).unmatched <= rows
+            rows != 0 && 2 * Matches::new(self.profile).unmatched <= rows
         })
     }
 
     /// Costs are means over the devices, like the clock.
     pub(super) fn across_ranks(&self) -> Vec<Finding> {
-        let mut matches = Matches::of(self.profile);
+        let mut matches = Matches::new(self.profile);
         matches.all.retain(|matched| self.includes_match(&matches.participants, matched));
         if matches.all.is_empty() {
             return Vec::new();
@@ -76,7 +76,7 @@ impl Run<'_> {
         );
         let stragglers = Stragglers::new(self.profile, &self.clock, &matches.participants);
         let all: Vec<&Match> = matches.all.iter().collect();
-        let title = match stragglers.among(&all).first() {
+        let title = match stragglers.find(&all).first() {
             Some(straggler) => format!(
                 "{start}; {} is late by {}, since {}",
                 name(straggler.rank),

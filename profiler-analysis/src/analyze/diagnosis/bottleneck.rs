@@ -17,16 +17,17 @@ named_variants! {
                  kernels, pruning, a better algorithm, a faster GPU",
         /// The GPU waits for calls that launch, allocate and free: they take longer than kernels.
         Launch = "launch bound"
-            and "launch less often: larger batches, fused kernels, a CUDA graph; restructure what is done item by item, and \
+            and "launch less often: larger batches, fused kernels, a CUDA graph; restructure item-by-item work, and \
                  take allocations out of the loop",
         /// Host and GPU wait for each other in turn, or copies are small and many.
         Synchronization = "bound by synchronisation and small copies"
-            and "wait only where a result is read, and for an event rather than the device; do loops over single results on \
-                 the GPU; copy what is small in one piece",
+            and "wait only where a result is read, and for an event rather than the device; do \
+                 loops over single results on the GPU; combine small copies",
         /// The host computes while the GPU is idle.
         Cpu = "CPU bound"
-            and "do what the host computes on the GPU, or on another thread while the GPU works; if it is a framework's own \
-                 time between operations, take larger batches or a CUDA graph",
+            and "move host computation to the GPU, or to another thread while the GPU works; if \
+                 it is a framework's own time between operations, take larger batches or a CUDA \
+                 graph",
         /// The GPU waits for data that the host loads.
         Data = "data-starved"
             and "load ahead: more loader threads, prefetching, pinned memory, decoding on the GPU, or data stored as it is \
@@ -38,7 +39,7 @@ named_variants! {
         /// Only collectives run: GPUs exchange data, or wait for another rank. The recording does
         /// not separate the two, so this is a cause and never a verdict.
         Communication = "communication bound"
-            and "compare the ranks: one that comes late keeps the others waiting in the collective, so divide the work \
+            and "compare the ranks: a late rank keeps the others waiting in the collective, so divide the work \
                  evenly; send less: lower precision, accumulated gradients, another way to divide the model",
     }
 }
@@ -76,6 +77,10 @@ impl Bottleneck {
 }
 
 /// Advice if no collective depends on kernels before it.
-pub(super) const INDEPENDENT_COLLECTIVES: &str = "compare the ranks: one that comes late keeps the others waiting in the collective, so divide the work evenly; these \
-     collectives wait for no kernel of their own stream and for no event, so they can run beside kernels; send less: lower \
-     precision, accumulated gradients, another way to divide the model";
+pub(super) const INDEPENDENT_COLLECTIVES: &str = "compare the ranks: a late rank keeps the \
+                                                  others waiting in the collective, so divide the \
+                                                  work evenly; these collectives wait for no \
+                                                  kernel of their own stream and for no event, so \
+                                                  they can run beside kernels; send less: lower \
+                                                  precision, accumulated gradients, another way \
+                                                  to divide the model";

@@ -338,8 +338,9 @@ impl Clock {
         }
         // Pauses are not idle, nor is the time before and after the processes of a device.
         let all = Self::from(idle.pieces);
-        let of =
-            |(device, times): (&u32, &Vec<Interval>)| all.within(times, &BTreeSet::from([*device]));
+        let of = |(device, times): (&u32, &Vec<Interval>)| {
+            all.clipped(times, &BTreeSet::from([*device]))
+        };
         observed.iter().flat_map(of).collect::<Vec<_>>().into()
     }
 
@@ -385,7 +386,7 @@ impl Clock {
     }
 
     /// The pieces of these devices (all if empty) clipped to disjoint, ordered times.
-    pub(super) fn within(&self, times: &[Interval], devices: &BTreeSet<u32>) -> Vec<Piece> {
+    pub(super) fn clipped(&self, times: &[Interval], devices: &BTreeSet<u32>) -> Vec<Piece> {
         let overlaps = self.overlaps(times, devices);
         let count = overlaps.iter().map(|(_, pieces)| pieces.len()).sum();
         let mut found = tables::with_capacity(count);
@@ -495,7 +496,7 @@ pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[
 pub(super) struct Sums(pub(super) [u64; Part::COUNT]);
 
 impl Sums {
-    pub(super) fn of<'p>(pieces: impl Iterator<Item = &'p Piece>) -> Self {
+    pub(super) fn from_pieces<'p>(pieces: impl Iterator<Item = &'p Piece>) -> Self {
         let mut sums = Self::default();
         for piece in pieces {
             sums.0[piece.part as usize] += piece.time.ns();

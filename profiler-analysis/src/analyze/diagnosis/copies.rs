@@ -69,7 +69,7 @@ impl Run<'_> {
         let share = self.share_of(is_one);
         let least = self.thresholds.get_finding_share();
         let sign = Sign::share_at_least("GPU idle or copying for them", share, least);
-        let title = format!("{count} {kind}, {} in all", bytes(moved));
+        let title = format!("{count} {kind}, {} in total", bytes(moved));
         self.finish(kind, title, self.whole(is_one), vec![sign])
     }
 

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn speed_up_texts_tell_bounds_from_estimates() {
+    fn speed_up_texts_distinguish_bounds_from_estimates() {
         assert_eq!(faster(1.111, true, "without it"), "at most 1.11x faster without it");
         assert_eq!(faster(11.6, false, "without it"), "about 12x faster without it");
         assert_eq!(faster(f64::INFINITY, true, "without it"), "over 100x faster without it");

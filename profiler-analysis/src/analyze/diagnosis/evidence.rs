@@ -138,7 +138,7 @@ impl Longest {
 
 impl Evidence {
     /// Retains the `most` longest.
-    pub(super) fn of(moments: Vec<Moment>, most: usize) -> Self {
+    pub(super) fn new(moments: Vec<Moment>, most: usize) -> Self {
         let mut longest = Longest::new(most);
         moments.into_iter().for_each(|moment| longest.push(moment));
         longest.finish()
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longest_moments_are_those_of_a_sort_of_all() {
+    fn longest_moments_match_a_sort_of_all() {
         let mut rng = fastrand::Rng::with_seed(44);
         for most in [0, 1, 7, 50] {
             let moment = |number: usize| {
@@ -172,7 +172,7 @@ mod tests {
             let mut sorted = moments.clone();
             sorted.sort_by_key(|moment| (Reverse(moment.span.duration()), moment.span.start));
             sorted.truncate(most);
-            assert_eq!(Evidence::of(moments, most), Evidence { count: 5_000, longest: sorted });
+            assert_eq!(Evidence::new(moments, most), Evidence { count: 5_000, longest: sorted });
         }
     }
 }

@@ -17,7 +17,7 @@ use super::estimate::{DeviceClocks, faster};
 use super::evidence::{Evidence, IdleStack};
 use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::{Sign, first_decides};
-use super::verdict::{around, finite, gain};
+use super::verdict::{difference_text, finite, gain};
 use crate::analyze::phases::PhaseKind;
 use profiler_core::tables::range_tree::NodeId;
 
@@ -36,7 +36,7 @@ named_variants! {
             and "take the asynchronous call with pinned memory, and wait when the data is needed",
         /// Consecutive small copies that could be one.
         TinyCopies = "tiny copies that could be one"
-            and "gather what is copied in one buffer and copy that once",
+            and "gather the data in one buffer and copy it once",
         /// Memory that is allocated and freed repeatedly.
         RepeatedAllocation = "memory allocated and freed again and again"
             and "allocate once before the loop, or from a pool (cuMemAllocAsync with a release threshold)",
@@ -52,9 +52,9 @@ named_variants! {
         /// Products on tensor cores whose kernel loads operands in less than 16 bytes, according to
         /// its name.
         UnalignedGemms = "matrix products on kernels for unaligned operands"
-            and "pad the dimensions that are no multiple of 16 bytes (8 numbers of 16 bits), better of 128 bytes (64 numbers): \
-                 a vocabulary of 50,257 becomes 50,304; look for odd vocabularies, hidden sizes and slices, which a range can \
-                 declare as m, n and k",
+            and "pad the dimensions that are no multiple of 16 bytes (8 numbers of 16 bits), \
+                 better of 128 bytes (64 numbers): a vocabulary of 50,257 becomes 50,304; check \
+                 vocabularies, hidden sizes and slices, which a range can declare as m, n and k",
         /// Products on tensor cores whose kernel targets an older architecture than the GPU,
         /// according to its name.
         OlderGemms = "matrix products on kernels of an older architecture"
@@ -62,27 +62,28 @@ named_variants! {
                  16 bytes, a fixed algorithm, or a small workspace",
         /// Waits for a stream or context without new work since the last wait.
         RedundantSyncs = "redundant waits"
-            and "leave them out: nothing was asked of the GPU since the last wait",
+            and "remove them: nothing was submitted to the GPU since the last wait",
         /// Kernels of several streams that never overlap, though the GPU has room.
         SerialStreams = "streams that do not overlap"
-            and "look for what orders them: events, the default stream, one host thread that waits; then they can run at once",
+            and "find the cause of their order: events, the default stream, one host thread that waits; then they \
+                 can run at once",
         /// Kernels on CUDA's default stream beside kernels of other streams.
         DefaultStream = "work on the default stream"
             and "use a stream of one's own: the legacy default stream waits for the others, and they for it",
         /// First launches that load or compile their kernel.
         LazyLoading = "kernels loaded or compiled within the run"
-            and "run every kernel once before what is measured, set CUDA_MODULE_LOADING=EAGER, or ship code for this GPU \
-                 instead of PTX",
+            and "run every kernel once before the measurement, set CUDA_MODULE_LOADING=EAGER, or \
+                 ship code for this GPU instead of PTX",
         /// Steps at the beginning that take longer than the others.
         FirstIterations = "slow first steps"
-            and "leave them out of what is measured; if they matter, do their one-time work before",
+            and "exclude them from the measurement; if they matter, do their one-time work earlier",
         /// The GPU is idle while the host is in no call into CUDA.
         IdleGaps = "GPU idle while the host is in no CUDA call"
             and "do this on the GPU, or while the GPU works: another thread, or the next step's part ahead",
         /// Ranks wait in collectives for the last one to arrive.
         UnevenRanks = "ranks that wait for each other"
-            and "divide the work evenly, and look at the rank that comes last: `gpuprof ranks` names one that is late time and \
-                 again, with its cause",
+            and "divide the work evenly, and check the last rank: `gpuprof ranks` names a repeatedly late rank with \
+                 its cause",
         /// Collectives transfer while nothing else runs, after the last rank has arrived.
         ExposedTransfers = "exposed transfers"
             and "run them beside kernels that do not need their results (buckets of gradients during the backward pass), \
@@ -92,7 +93,7 @@ named_variants! {
             and "divide the work evenly, or give the GPU to something else",
         /// The profiler's own time is a large share of the clock.
         ProfilerOverhead = "the profiler's own time"
-            and "take times as upper bounds; record fewer kinds, or look at counts and order rather than times",
+            and "take times as upper bounds; record fewer kinds, or use counts and order rather than times",
     }
 }
 
@@ -235,7 +236,7 @@ impl Finding {
         }
         if self.cost != Duration::ZERO {
             let faster = faster(self.estimate, self.is_bound, self.assumption);
-            let around = around(self.share, self.reach, false);
+            let around = difference_text(self.share, self.reach, false);
             line.push_str(&format!(": {}", gain(self.cost, self.share, &around, &faster)));
         }
         line

@@ -313,7 +313,7 @@ impl<'a> Diagnoser<'a> {
             let phases = self.judge_phases();
             let steady = self.steady(&phases);
             let verdict = phases.first().map_or_else(|| self.whole(), |first| &first.verdict);
-            let is_asked = !verdict.inconclusive.is_some_and(Inconclusive::says_nothing);
+            let is_asked = !verdict.inconclusive.is_some_and(Inconclusive::is_without_verdict);
             if is_asked {
                 // Without the thread, the message is dropped.
                 let _ = send.send(steady.clone());
@@ -410,7 +410,7 @@ impl<'a> Diagnoser<'a> {
         let label = if is_by_time { " (start/end, by time)" } else { " (start/end)" };
         let instances = groups.iter().map(ProcessRangeGroup::instances).sum();
         let waits = groups.iter().map(|group| group.inclusive().synchronizations).sum();
-        let query = self.profile.query().among(rows);
+        let query = self.profile.query().with_operations(rows);
         self.judge(format!("{path}{label}"), instances, &times, query, waits)
     }
 
@@ -480,7 +480,7 @@ impl<'a> Diagnoser<'a> {
         query: Query<'_>,
         waits: u64,
     ) -> Verdict {
-        let pieces = self.clock().within(times, &self.devices(&query)).into();
+        let pieces = self.clock().clipped(times, &self.devices(&query)).into();
         self.tools().judge(Scope { path: Some(path), phase: None, instances, pieces, query, waits })
     }
 
@@ -499,7 +499,7 @@ impl<'a> Diagnoser<'a> {
     }
 
     fn findings_of(&self, run: &Run<'_>, verdict: &Verdict) -> Vec<Finding> {
-        if verdict.inconclusive.is_some_and(Inconclusive::says_nothing) {
+        if verdict.inconclusive.is_some_and(Inconclusive::is_without_verdict) {
             return Vec::new();
         }
         let mut found = run.serial_streams();

@@ -114,7 +114,7 @@ impl Section {
 
     /// Queries the operations that started in the section.
     pub(crate) fn query<'a>(&self, profile: &'a Profile) -> Query<'a> {
-        profile.query().among(self.operations(profile))
+        profile.query().with_operations(self.operations(profile))
     }
 }
 
@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
     pub(super) fn query(&self) -> Query<'a> {
         let query = self.profile.query();
         match self.of_section() {
-            Some(operations) => query.among(operations.to_vec()),
+            Some(operations) => query.with_operations(operations.to_vec()),
             None => query,
         }
     }
@@ -362,7 +362,7 @@ impl Clock {
 
     /// The pieces of each device clipped to its disjoint, ordered times.
     pub(super) fn within_each(&self, windows: &Windows) -> Vec<Piece> {
-        let of = |(device, times): (&u32, &Vec<Interval>)| self.within(times, &[*device].into());
+        let of = |(device, times): (&u32, &Vec<Interval>)| self.clipped(times, &[*device].into());
         let mut parts = windows.iter().map(of);
         let mut all = parts.next().unwrap_or_default();
         parts.for_each(|mut part| all.append(&mut part));

@@ -63,12 +63,12 @@ impl Run<'_> {
                 Sign::at_least("slowest of them by the others", factor, SignUnit::Count, 1.1);
             let found = self.costing(FindingKind::FirstIterations, title, cost, vec![sign]);
             let first_times: Vec<Range<'_>> = first.iter().map(Step::range).collect();
-            let within = self.clock.within(&times(&first_times), &BTreeSet::new());
+            let within = self.clock.clipped(&times(&first_times), &BTreeSet::new());
             let found = self.limited(found, within.iter());
             let moment =
                 |step: &Step<'_>| Moment::new(self.profile, step.range().row().time, None, None);
             let moments = first.iter().map(moment).collect();
-            let evidence = Evidence::of(moments, self.thresholds.get_evidence());
+            let evidence = Evidence::new(moments, self.thresholds.get_evidence());
             let places = vec![Place { path: Some(root.cut_path()), cost: found.cost }];
             let is_found = found.share >= self.thresholds.get_finding_share();
             is_found.then_some(Finding { places, evidence, ..found })
@@ -126,13 +126,13 @@ impl Run<'_> {
             let mut left_ns = piece.time.ns();
             for part in store.host_parts(call.thread, piece.time) {
                 left_ns = left_ns.saturating_sub(part.time.ns());
-                let state = HostState::of(store, &part);
+                let state = HostState::new(store, &part);
                 let place = (HostStack::of_part(store, &part), Some(state));
                 let key = (part.table, part.stack, Some(state));
                 sums.entry(key).or_insert((0, place)).0 += part.time.ns();
             }
             let key = store.stack_of(call);
-            if let (Some((table, place)), Some(stack)) = (key, HostStack::of(store, call)) {
+            if let (Some((table, place)), Some(stack)) = (key, HostStack::from_call(store, call)) {
                 let place = ((table, Some(place), None), (Some(stack), None));
                 sums.entry(place.0).or_insert((0, place.1)).0 += left_ns;
             }

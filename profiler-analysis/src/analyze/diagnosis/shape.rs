@@ -25,7 +25,7 @@ pub(super) struct Shapes {
 
 impl Shapes {
     /// `None` for unknown device limits, or an operation that is not a kernel.
-    pub(super) fn of(&self, profile: &Profile, id: OperationId) -> Option<Shape> {
+    pub(super) fn shape(&self, profile: &Profile, id: OperationId) -> Option<Shape> {
         let work = profile.tables().operations[id.at()].work;
         *self.known.borrow_mut().entry(work).or_insert_with(|| {
             let shape = kernel_launch_shape(&profile.operation(id).as_kernel()?)?;

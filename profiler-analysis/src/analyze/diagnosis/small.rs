@@ -65,7 +65,7 @@ impl Run<'_> {
                 if (same.len() as u64) < self.thresholds.get_least_repeats() {
                     continue;
                 }
-                let Some(shape) = self.known.shapes.of(self.profile, same[0]) else { continue };
+                let Some(shape) = self.known.shapes.shape(self.profile, same[0]) else { continue };
                 let ns = same.iter().map(|id| store.operations[id.at()].ns());
                 let ns = ns.fold(0, u64::saturating_add);
                 let is_small = gemms || ns / same.len() as u64 <= small_ns;
@@ -122,7 +122,7 @@ impl Run<'_> {
         let mut worst = 0.0_f64;
         for kernel in self.query().kernels().iter() {
             let id = OperationId(kernel.number() as u32);
-            let Some(shape) = self.known.shapes.of(self.profile, id) else { continue };
+            let Some(shape) = self.known.shapes.shape(self.profile, id) else { continue };
             if shape.tail >= LEAST_TAIL {
                 count += 1;
                 worst = worst.max(shape.tail);

@@ -151,7 +151,7 @@ impl<'a> Stragglers<'a> {
     /// The straggler of each communicator that has one, the latest first, with the index of its
     /// participant as its rank. `matches` must be sorted by latest arrival. Costs a pass over them,
     /// and for each communicator with a straggler a pass over the operations in its time.
-    pub(crate) fn among(&self, matches: &[&Match]) -> Vec<Straggler> {
+    pub(crate) fn find(&self, matches: &[&Match]) -> Vec<Straggler> {
         late(matches).into_iter().map(|late| self.explained(late)).collect()
     }
 }
@@ -216,17 +216,17 @@ impl Stragglers<'_> {
         let own = self.participants[late.participant].device;
         let devices = late.members.iter().map(|at| self.participants[*at].device);
         let devices: BTreeSet<u32> = devices.collect();
-        let pieces = self.clock.within(&[late.span], &devices);
+        let pieces = self.clock.clipped(&[late.span], &devices);
         let devices: Vec<u32> = devices.into_iter().collect();
         let counted = pieces.iter().filter(|piece| piece.part != Part::Communication);
         let times = counted.map(|piece| (piece.device, piece.part, piece.time.ns()));
-        let kernels = Kernels::of(profile, own, &devices, late.span);
-        let parts = Excess::of(own, &devices, times);
+        let kernels = Kernels::new(profile, own, &devices, late.span);
+        let parts = Excess::new(own, &devices, times);
         // Kernels beside a waiting collective are slower in the other ranks, which may hide a
         // longer kernel in this rank.
         let longest = kernels.times.largest().map(|(_, excess)| (Part::Kernels, excess));
         let (part, excess) = parts
-            .all()
+            .excesses()
             .chain(longest)
             .max_by(|a, b| a.1.total_cmp(&b.1))
             .unwrap_or((Part::Unknown, 0.0));
@@ -242,7 +242,7 @@ impl Stragglers<'_> {
                         piece.range.get().map(|range| profile.range_tree().of_range[range.at()]);
                     (piece.device, node, piece.time.ns())
                 });
-                let nodes = Excess::of(own, &devices, nodes);
+                let nodes = Excess::new(own, &devices, nodes);
                 let node: Option<NodeId> = nodes.largest().and_then(|(node, _)| node);
                 let range = node.map(|id| profile.node(id).cut_path());
                 match part {
@@ -269,7 +269,7 @@ struct Kernels {
 }
 
 impl Kernels {
-    fn of(profile: &Profile, own: u32, devices: &[u32], span: Interval) -> Self {
+    fn new(profile: &Profile, own: u32, devices: &[u32], span: Interval) -> Self {
         // The kernel of a late rank before the first collective may reach into the span.
         let operations = &profile.tables().operations;
         let first = operations.partition_point(|operation| operation.start_ns() < span.start_ns);
@@ -285,7 +285,7 @@ impl Kernels {
             })
         };
         let each = kernels().map(|(device, name, _)| (device, name, 1));
-        Self { times: Excess::of(own, devices, kernels()), calls: Excess::of(own, devices, each) }
+        Self { times: Excess::new(own, devices, kernels()), calls: Excess::new(own, devices, each) }
     }
 }
 
@@ -297,7 +297,7 @@ struct Excess<K> {
 }
 
 impl<K: Copy + Eq + std::hash::Hash> Excess<K> {
-    fn of(own: u32, devices: &[u32], times: impl Iterator<Item = (u32, K, u64)>) -> Self {
+    fn new(own: u32, devices: &[u32], times: impl Iterator<Item = (u32, K, u64)>) -> Self {
         let place = |device| devices.binary_search(&device).ok();
         let mut sums: FxHashMap<K, Vec<u64>> = FxHashMap::default();
         for (device, key, ns) in times {
@@ -315,12 +315,12 @@ impl<K: Copy + Eq + std::hash::Hash> Excess<K> {
         of[self.own] as f64 - median(&others).unwrap_or(0.0)
     }
 
-    fn all(&self) -> impl Iterator<Item = (K, f64)> {
+    fn excesses(&self) -> impl Iterator<Item = (K, f64)> {
         self.sums.iter().map(|(key, of)| (*key, self.excess(of)))
     }
 
     fn largest(&self) -> Option<(K, f64)> {
-        self.all().max_by(|a, b| a.1.total_cmp(&b.1))
+        self.excesses().max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 

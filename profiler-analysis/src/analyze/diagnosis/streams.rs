@@ -58,7 +58,8 @@ impl Run<'_> {
         }
         // The lower bound is the longest stream, or the sum of the kernels that fill the GPU.
         let full = |id: &OperationId| {
-            ns(id) as f64 * self.known.shapes.of(self.profile, *id).map_or(1.0, |shape| shape.fill)
+            ns(id) as f64
+                * self.known.shapes.shape(self.profile, *id).map_or(1.0, |shape| shape.fill)
         };
         let ideal = ids.iter().map(full).sum::<f64>().max(longest);
         let part = (1.0 - ideal / union.max(1.0)).max(0.0);

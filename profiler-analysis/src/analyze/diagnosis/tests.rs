@@ -285,7 +285,7 @@ fn random_programs_are_attributed_nanosecond_by_nanosecond() {
         }
         let count = |is: &dyn Fn(usize) -> bool| (0..covered.len()).filter(|at| is(*at)).count();
         let diagnosis = profile.diagnosis(Thresholds::new());
-        let sums = clock::Sums::of(diagnosis.clock().pieces.iter());
+        let sums = clock::Sums::from_pieces(diagnosis.clock().pieces.iter());
         let kernels = count(&|at| covered[at] & 1 != 0);
         assert_eq!(sums.get(Part::Kernels), kernels as u64);
         let alone = count(&|at| covered[at] == 2);
@@ -379,7 +379,7 @@ fn the_host_and_its_data_bind() {
 }
 
 #[test]
-fn large_copies_bind_unless_they_hide() {
+fn large_copies_are_the_bottleneck_unless_overlapped() {
     let (verdict, diagnosis) = verdict_of(steps(|p| {
         p.launch(7, Job::In(16 << 20, true), 400 * US);
         p.kernel(100 * US);
@@ -516,7 +516,7 @@ fn largest_estimate(diagnosis: &Diagnosis) -> f64 {
 }
 
 #[test]
-fn estimates_are_at_most_what_the_busiest_gpu_leaves() {
+fn estimates_are_bounded_by_the_busiest_gpu() {
     for kernels in [
         &[(7, 900 * US), (100, 100 * US)][..],
         &[(7, 900 * US), (100, 900 * US)],
@@ -593,7 +593,7 @@ fn gpus_with_a_kernel_of_no_length_are_unused_and_not_averaged() {
 }
 
 #[test]
-fn a_verdict_by_the_name_of_a_range_says_so() {
+fn verdict_from_a_range_name_is_marked() {
     let diagnosis = steps(|p| {
         p.range("load model", |p| p.range("compile", |p| p.host(300 * US)));
         p.kernel(100 * US);
@@ -807,7 +807,7 @@ fn repeated_and_needless_calls_are_found() {
 
 /// Ranges of the same name elsewhere are not steps.
 #[test]
-fn the_first_steps_are_those_of_the_range_itself() {
+fn the_first_steps_match_the_range_itself() {
     let mut program = Program::new();
     let mut number = 0;
     for _ in 0..20 {
@@ -944,7 +944,7 @@ fn ranges_and_steps_have_verdicts_of_their_own() {
 }
 
 #[test]
-fn it_serializes_and_its_evidence_is_found_in_the_profile() {
+fn diagnosis_serializes_with_evidence_of_the_profile() {
     let profile = steps(|p| {
         p.launch(7, Job::In(16 << 20, true), 400 * US);
         p.kernel(100 * US);
@@ -973,7 +973,7 @@ fn it_serializes_and_its_evidence_is_found_in_the_profile() {
 
 /// At a depth of 200,000 the ranges would cost half a minute.
 #[test]
-fn a_long_run_is_looked_at_less_often() {
+fn long_run_is_sampled_less_often() {
     let looks_each = |all| (looks(all) / all, looks(all) % all);
     assert_eq!([looks(0), looks(1), looks(10_000)], [0, 64, 640_000]);
     assert_eq!(looks(100_000), 4_000_000);

@@ -132,7 +132,7 @@ pub enum Inconclusive {
 
 impl Inconclusive {
     /// True if the evidence is too weak for any statement.
-    pub(crate) fn says_nothing(self) -> bool {
+    pub(crate) fn is_without_verdict(self) -> bool {
         !matches!(self, Self::NoSingleCause { .. } | Self::Collectives { .. })
     }
 }
@@ -141,7 +141,7 @@ impl fmt::Display for Inconclusive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooFewOperations { operations, least } => {
-                write!(f, "{operations} operations are too few to say, {least} are asked for")
+                write!(f, "{operations} operations are too few, {least} are required")
             }
             Self::TooMuchOverhead { share, most } => write!(
                 f,
@@ -149,12 +149,13 @@ impl fmt::Display for Inconclusive {
                 100.0 * share,
                 100.0 * most
             ),
-            Self::Incomplete => {
-                f.write_str("records are missing, and what is missing looks like an idle GPU; the health says which")
-            }
+            Self::Incomplete => f.write_str(
+                "records are missing, which looks like an idle GPU; the health line names them",
+            ),
             Self::Collectives { share } => write!(
                 f,
-                "collectives alone take {:.1} % of the time: waits for other ranks and transfers are told apart where all ranks are recorded (`gpuprof ranks`)",
+                "collectives alone take {:.1} % of the time: waits for other ranks and transfers are distinguished \
+                 if all ranks are recorded (`gpuprof ranks`)",
                 100.0 * share
             ),
             Self::SharedOrdinal { device } => write!(
@@ -163,7 +164,7 @@ impl fmt::Display for Inconclusive {
             ),
             Self::NoSingleCause { largest, least } => write!(
                 f,
-                "no single cause: the largest takes {:.1} % of the time, {:.1} % are asked for",
+                "no single cause: the largest takes {:.1} % of the time, {:.1} % are required",
                 100.0 * largest,
                 100.0 * least
             ),
@@ -285,7 +286,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn of(run: &Run<'_>, query: &Query<'_>, pieces: &[Piece]) -> Self {
+    fn new(run: &Run<'_>, query: &Query<'_>, pieces: &[Piece]) -> Self {
         let mut launches = 0;
         query.clone().kernels().each_launch(|_| launches += 1);
         let small = run.thresholds.get_small_copy_bytes();
@@ -349,11 +350,11 @@ impl Run<'_> {
             scope.pieces.to_mut().retain(|piece| !unused_devices.contains(&piece.device));
         }
         let clocks = DeviceClocks::new(&scope.pieces);
-        let sums = Sums::of(scope.pieces.iter());
+        let sums = Sums::from_pieces(scope.pieces.iter());
         let total_ns = sums.total();
         let devices = scope.pieces.chunk_by(|a, b| a.device == b.device).count().max(1) as u64;
         let clock_ns = total_ns / devices;
-        let numbers = Numbers::of(self, &scope.query, &scope.pieces);
+        let numbers = Numbers::new(self, &scope.query, &scope.pieces);
         let thresholds = self.thresholds;
         let share = |bottleneck: Bottleneck| ratio(bottleneck.ns(&sums), total_ns);
         let gaps = gaps(&scope.pieces);
@@ -393,7 +394,7 @@ impl Run<'_> {
         let overhead = ratio(overhead, clock_ns);
         let reached = |bottleneck| share(bottleneck).min(estimate(bottleneck).reach);
         let inconclusive = self.inconclusive(numbers.operations, overhead, decided, &reached);
-        if inconclusive.is_some_and(Inconclusive::says_nothing) {
+        if inconclusive.is_some_and(Inconclusive::is_without_verdict) {
             causes.clear();
         }
         let cause = |bottleneck: Bottleneck| {
@@ -617,14 +618,14 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bottleneck, share, reach, .. } = *self;
         let faster = faster(self.estimate, self.is_bound, self.assumption);
-        let around = around(share, reach, bottleneck == Bottleneck::GpuCompute);
+        let around = difference_text(share, reach, bottleneck == Bottleneck::GpuCompute);
         let by_names = self.by_names();
         write!(f, "{bottleneck}{by_names}: {}", gain(self.cost, share, &around, &faster))
     }
 }
 
 /// The difference between a mean share of the clock and the share of the wall time that may vanish.
-pub(super) fn around(share: f64, reach: f64, is_of_busiest: bool) -> String {
+pub(super) fn difference_text(share: f64, reach: f64, is_of_busiest: bool) -> String {
     let percent = 100.0 * reach;
     match reach - share {
         difference if difference.abs() < 0.01 => String::new(),

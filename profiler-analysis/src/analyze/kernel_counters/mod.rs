@@ -97,8 +97,8 @@ impl CountedKernels {
         let counted = measured.ranges().count();
         if counted + measured.dropped() != launched.len() {
             return Err(Error::new(Kind::Counts(format!(
-                "{counted} kernels were counted, {} had no room, and the recording has {}: which is which cannot be told; \
-                 have both runs launch the same kernels, and none from CUDA graphs",
+                "{counted} kernels were counted, {} had no room, and the recording has {}: they cannot be matched; \
+                 launch the same kernels in both runs, none of them from CUDA graphs",
                 measured.dropped(),
                 launched.len()
             ))));

@@ -56,7 +56,7 @@ named_variants! {
         /// The name indicates no tensor cores, but some were used.
         BusyThough = "named as doing without, and they were used",
         /// Another type than in the name. Not checked for f32, which may run as TF32 or halves.
-        OtherType = "another type than its name says",
+        OtherType = "a type other than in its name",
     }
 }
 
@@ -128,7 +128,7 @@ impl CountedKernels {
                 *row.instructions.get_or_insert(0.0) += count;
             }
             let mut has_operations = false;
-            let counted = operations(&Flops::of(&values));
+            let counted = operations(&Flops::from_range(&values));
             for (dtype, _, count) in counted.filter(|(_, pipe, _)| *pipe == Pipe::Tensor) {
                 has_operations = true;
                 match row.operations.iter_mut().find(|(known, _)| *known == dtype) {
@@ -208,7 +208,7 @@ impl DisplayOptions for TensorPipes {
         }
         write!(
             f,
-            "\nnames and counters differ on {differ} of {} kernels; {settled} that no name told are told",
+            "\nnames and counters differ on {differ} of {} kernels; counters classify {settled} that names do not",
             self.kernels.len()
         )
     }

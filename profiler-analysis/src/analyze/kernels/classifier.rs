@@ -86,7 +86,7 @@ impl Classifier {
             match communication::row_of(&shown) {
                 Some(row) => communication.get(row),
                 None => {
-                    let characters = Characters::of(&shown);
+                    let characters = Characters::from_text(&shown);
                     let is_it = |rule: &&Rule| rule.pattern.matches_one_of(&shown, characters);
                     others.iter().find(is_it)
                 }

@@ -27,9 +27,10 @@ pub(super) fn parse(name: &str) -> Option<Dtype> {
 
 /// The type in a kernel name (demangled without parameters, in lower case).
 pub(super) fn of_kernel(name: &str) -> Option<Dtype> {
-    let characters = Characters::of(name);
-    let is_it =
-        |pattern: &&str| Characters::of(pattern).can_match(characters) && matches(pattern, name);
+    let characters = Characters::from_text(name);
+    let is_it = |pattern: &&str| {
+        Characters::from_text(pattern).can_match(characters) && matches(pattern, name)
+    };
     let row = IN_KERNELS.iter().find(|(_, patterns)| patterns.iter().any(is_it));
     row.map(|(dtype, _)| *dtype)
 }

@@ -54,8 +54,9 @@ impl TcRemedy {
                 "make sizes multiples of 16 bytes (8 numbers of 16 bits): pad vocabularies, channels and batches"
             }
             Self::CheckAlgorithm => {
-                "see why other kernels were chosen: the compute type, strides and alignment of pointers, a transposed layout, \
-                 a workspace that is too small, or an algorithm that was asked for"
+                "see why other kernels were chosen: the compute type, strides and alignment of \
+                 pointers, a transposed layout, a workspace that is too small, or a requested \
+                 algorithm"
             }
         }
     }
@@ -100,7 +101,7 @@ const SIZES: [[&str; 2]; 3] = [["m", "rows"], ["n", "out_channels"], ["k", "in_c
 
 impl OpFields {
     /// `None` if no field declares a type.
-    pub(super) fn of(range: &Range<'_>) -> Option<Self> {
+    pub(super) fn from_range(range: &Range<'_>) -> Option<Self> {
         let text = |names: &[&str]| {
             names.iter().find_map(|name| match range.field(name)? {
                 nvtx::FieldValue::Str(text) => parse(text),

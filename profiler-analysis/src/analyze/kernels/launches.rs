@@ -149,7 +149,7 @@ impl DisplayOptions for LaunchShapes {
         let worth = self.rows().iter().filter(|row| row.estimated_saving_ns != 0).take(SHOWN);
         for (at, row) in worth.enumerate() {
             if at == 0 {
-                f.write_str("\n\nworth a look with counters:")?;
+                f.write_str("\n\ncandidates for counters:")?;
             }
             let saves = time(Duration::from_nanos(row.estimated_saving_ns));
             let (name, command) = (shortened(&row.name, 100), shortened(&row.ncu, MESSAGE_WIDTH));

@@ -70,7 +70,7 @@ const CONFIGS: &[u32] = &[0, 8, 16, 32, 64, 96, 100, 132, 164, 196, 228];
 impl SmLimits {
     /// The limits of a compute capability from 7.0 to 12.1; `None` for others.
     #[must_use]
-    pub fn of(compute_capability: (u32, u32)) -> Option<Self> {
+    pub fn from_compute_capability(compute_capability: (u32, u32)) -> Option<Self> {
         let row = TABLE.iter().find(|(capability, ..)| *capability == compute_capability)?;
         let &(_, warps, blocks, shared_kib, block_kib) = row;
         let is_before_ampere = compute_capability.0 < 8;
@@ -96,8 +96,9 @@ impl SmLimits {
     pub(super) fn of_device(capability: (u32, u32), stated: &Multiprocessor) -> Option<Self> {
         let is_complete = stated.warps != 0 && stated.blocks != 0 && stated.registers != 0;
         let is_newer = TABLE.iter().all(|(known, ..)| *known < capability);
-        let newest = || (is_complete && is_newer).then(|| Self::of((12, 1))).flatten();
-        let mut limits = Self::of(capability).or_else(newest)?;
+        let newest =
+            || (is_complete && is_newer).then(|| Self::from_compute_capability((12, 1))).flatten();
+        let mut limits = Self::from_compute_capability(capability).or_else(newest)?;
         limits.compute_capability = capability;
         for (limit, stated) in [
             (&mut limits.warps, stated.warps),
@@ -140,19 +141,23 @@ mod tests {
     #[test]
     fn shared_memory_settings_end_with_the_maximum() {
         for (capability, ..) in TABLE {
-            let limits = SmLimits::of(*capability).unwrap();
+            let limits = SmLimits::from_compute_capability(*capability).unwrap();
             assert_eq!(limits.shared_configs().last(), Some(limits.shared_bytes), "{capability:?}");
         }
         let kib = |capability| -> Vec<u32> {
-            SmLimits::of(capability).unwrap().shared_configs().map(|bytes| bytes / KIB).collect()
+            SmLimits::from_compute_capability(capability)
+                .unwrap()
+                .shared_configs()
+                .map(|bytes| bytes / KIB)
+                .collect()
         };
         assert_eq!(kib((7, 0)), [0, 8, 16, 32, 64, 96]);
         assert_eq!(kib((7, 5)), [32, 64]);
         assert_eq!(kib((8, 6)), [0, 8, 16, 32, 64, 100]);
         assert_eq!(kib((9, 0)), [0, 8, 16, 32, 64, 100, 132, 164, 196, 228]);
-        let limits = SmLimits::of((9, 0)).unwrap();
+        let limits = SmLimits::from_compute_capability((9, 0)).unwrap();
         assert_eq!((limits.shared_config(1), limits.shared_config(64 * KIB)), (8 * KIB, 64 * KIB));
         assert_eq!(limits.shared_config(u32::MAX), 228 * KIB);
-        assert_eq!(SmLimits::of((6, 1)), None);
+        assert_eq!(SmLimits::from_compute_capability((6, 1)), None);
     }
 }

@@ -194,13 +194,14 @@ mod tests {
     }
 
     fn blocks_of(capability: (u32, u32), needs: BlockNeeds) -> (u32, Vec<Limiter>) {
-        let occupancy = Occupancy::new(&SmLimits::of(capability).unwrap(), &needs);
+        let occupancy =
+            Occupancy::new(&SmLimits::from_compute_capability(capability).unwrap(), &needs);
         (occupancy.blocks, occupancy.limiters().collect())
     }
 
     /// By hand, from the tables of CUDA's programming guide.
     #[test]
-    fn blocks_are_limited_by_what_runs_out_first() {
+    fn blocks_are_limited_by_the_scarcest_resource() {
         use Limiter::{Blocks, Registers, SharedMemory, Warps};
         assert_eq!(blocks_of((9, 0), needs(256, 32, 0)), (8, vec![Warps, Registers]));
         assert_eq!(blocks_of((9, 0), needs(32, 16, 0)), (32, vec![Blocks]));
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_carveout_yields_to_the_needs_of_a_block() {
-        let limits = SmLimits::of((9, 0)).unwrap();
+        let limits = SmLimits::from_compute_capability((9, 0)).unwrap();
         let with = |percent, bytes| {
             let shape = BlockNeeds { shared_carveout_percent: percent, ..needs(128, 32, bytes) };
             let occupancy = Occupancy::new(&limits, &shape);
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn text_names_the_limiters() {
-        let limits = SmLimits::of((9, 0)).unwrap();
+        let limits = SmLimits::from_compute_capability((9, 0)).unwrap();
         let text = Occupancy::new(&limits, &needs(128, 168, 0)).to_string();
         assert_eq!(text, "18.8 % (12 of 64 warps, 3 blocks, limited by registers)");
     }

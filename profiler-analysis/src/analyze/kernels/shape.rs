@@ -192,22 +192,24 @@ named_variants! {
         /// A partial last wave with a fifth of the time or more. Lost: the device time without
         /// blocks, as a share of the whole time.
         Tail = "tail"
-            and "choose a grid that is a multiple of what the device holds at once, smaller blocks, or a persistent kernel \
-                 (grid-stride loop)",
+            and "choose a grid that is a multiple of the resident blocks of the device, smaller \
+                 blocks, or a persistent kernel (grid-stride loop)",
         /// The block is not a multiple of 32 threads. Lost: lanes without a thread.
         PartialWarp = "partial warp" and "make the block a multiple of 32 threads",
         /// Blocks too small for enough warps per multiprocessor. Lost: missing warps.
         SmallBlock = "small block" and "make blocks larger: 128 to 256 threads are a good start",
         /// Theoretical occupancy below 80 %. Lost: missing warps.
         LowOccupancy = "low occupancy"
-            and "see what limits it: fewer registers (__launch_bounds__, smaller tiles), less shared memory, or other block \
-                 sizes; products and attention are often fast without",
+            and "relax its limit: fewer registers (__launch_bounds__, smaller tiles), less \
+                 shared memory, or other block sizes; products and attention are often fast \
+                 without",
         /// The driver's setting has less shared memory than the possible blocks need. Lost: blocks.
         SharedMemorySetting = "shared memory setting"
-            and "ask for more shared memory: cudaFuncAttributePreferredSharedMemoryCarveout",
+            and "request more shared memory: cudaFuncAttributePreferredSharedMemoryCarveout",
         /// Threads use local memory: spilled registers, or arrays indexed at run time.
         LocalMemory = "local memory"
-            and "look for spills (-Xptxas -v): a higher register limit, smaller tiles, and arrays with constant indices",
+            and "check for spills (-Xptxas -v): a higher register limit, smaller tiles, and arrays with constant \
+                 indices",
     }
 }
 
@@ -227,7 +229,7 @@ pub(crate) fn sm_limits(profile: &Profile, device: u32) -> Option<SmLimits> {
     let capability = compute_capability(profile, device)?;
     match stated(profile, device) {
         Some(stated) => SmLimits::of_device(capability, stated),
-        None => SmLimits::of(capability),
+        None => SmLimits::from_compute_capability(capability),
     }
 }
 
@@ -285,7 +287,7 @@ mod tests {
 
     /// On an H200, with 132 multiprocessors of 64 warps each.
     fn shape(grid: [u32; 3], block: [u32; 3], registers: u32, dynamic: u32) -> LaunchShape {
-        let limits = SmLimits::of((9, 0)).unwrap();
+        let limits = SmLimits::from_compute_capability((9, 0)).unwrap();
         let needs = BlockNeeds {
             threads: block.iter().product(),
             registers_per_thread: registers,

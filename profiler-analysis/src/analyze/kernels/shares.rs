@@ -67,7 +67,7 @@ impl<'c, 'a> Classes<'c, 'a> {
     }
 
     /// The class of a kernel by its name, or of a copy or memset by its kind.
-    pub(super) fn of(&self, operation: &GpuOperation<'a>) -> KernelClass {
+    pub(super) fn class(&self, operation: &GpuOperation<'a>) -> KernelClass {
         match operation.as_kernel() {
             Some(kernel) => {
                 let classify = || kernel_class_with(&kernel, self.classifier);
@@ -94,7 +94,7 @@ pub(crate) fn query_by_kernel_class_with(
     classifier: &Classifier,
 ) -> Groups<KernelClass> {
     let classes = Classes::new(classifier);
-    query.group_by(|operation| Some(classes.of(operation)))
+    query.group_by(|operation| Some(classes.class(operation)))
 }
 
 /// [`QueryExt::kernel_class_sums`](crate::prelude::QueryExt::kernel_class_sums).
@@ -152,8 +152,8 @@ fn by_range_and_class<'a>(
 ) -> Groups<(RangePath<'a>, KernelClass)> {
     let classes = Classes::new(classifier);
     query.group_by(|operation| {
-        let class = classes.of(operation);
-        Some((RangePath::of(operation), class))
+        let class = classes.class(operation);
+        Some((RangePath::from_operation(operation), class))
     })
 }
 

@@ -49,7 +49,7 @@ type KnownPattern = (Characters, (&'static str, NameUse, Confidence));
 
 fn known_patterns() -> &'static [KnownPattern] {
     static PATTERNS: OnceLock<Vec<KnownPattern>> = OnceLock::new();
-    PATTERNS.get_or_init(|| patterns().map(|row| (Characters::of(row.0), row)).collect())
+    PATTERNS.get_or_init(|| patterns().map(|row| (Characters::from_text(row.0), row)).collect())
 }
 
 impl TensorCoreUse {
@@ -57,34 +57,35 @@ impl TensorCoreUse {
     /// Only products, convolutions, attention and [`Other`](KernelClass::Other) are looked up;
     /// other classes use no tensor cores.
     #[must_use]
-    pub fn of(name: &str, classifier: &Classifier) -> Self {
+    pub fn from_kernel(name: &str, classifier: &Classifier) -> Self {
         use Confidence::{High, Low};
         let (shown, _) = lower_case(name);
         let class = classifier.classify(name);
-        let characters = Characters::of(&shown);
+        let characters = Characters::from_text(&shown);
         let is_it = |(of_pattern, row): &&KnownPattern| {
             of_pattern.can_match(characters) && matches(row.0, &shown)
         };
         let mut data_type = of_kernel(&shown);
-        let (tensor_cores, confidence, because, is_plain_product) = match classifier
-            .uses_tensor_cores(name)
-        {
-            Some(true) => (TcUse::Using, High, "the program says so", false),
-            Some(false) => (TcUse::NotUsing, High, "the program says so", class.is_matrix_math()),
-            None if !class.is_matrix_math() && class != KernelClass::Other => {
-                data_type = None;
-                (TcUse::NotUsing, High, class.name(), false)
-            }
-            None => match known_patterns().iter().find(is_it).map(|(_, row)| *row) {
-                Some((because, NameUse::Using, confidence)) => {
-                    (TcUse::Using, confidence, because, false)
+        let (tensor_cores, confidence, because, is_plain_product) =
+            match classifier.uses_tensor_cores(name) {
+                Some(true) => (TcUse::Using, High, "declared by the program", false),
+                Some(false) => {
+                    (TcUse::NotUsing, High, "declared by the program", class.is_matrix_math())
                 }
-                Some((because, name_use, confidence)) => {
-                    (TcUse::NotUsing, confidence, because, name_use == NameUse::Plain)
+                None if !class.is_matrix_math() && class != KernelClass::Other => {
+                    data_type = None;
+                    (TcUse::NotUsing, High, class.name(), false)
                 }
-                None => (TcUse::Unknown, Low, "no rule knows the name", false),
-            },
-        };
+                None => match known_patterns().iter().find(is_it).map(|(_, row)| *row) {
+                    Some((because, NameUse::Using, confidence)) => {
+                        (TcUse::Using, confidence, because, false)
+                    }
+                    Some((because, name_use, confidence)) => {
+                        (TcUse::NotUsing, confidence, because, name_use == NameUse::Plain)
+                    }
+                    None => (TcUse::Unknown, Low, "no rule matches the name", false),
+                },
+            };
         Self { tensor_cores, confidence, because, is_plain_product, data_type }
     }
 }
@@ -99,10 +100,10 @@ pub(crate) fn kernel_tensor_core_use_with(
     kernel: &Kernel<'_>,
     classifier: &Classifier,
 ) -> TensorCoreUse {
-    match TensorCoreUse::of(&kernel.demangled_name(), classifier) {
+    match TensorCoreUse::from_kernel(&kernel.demangled_name(), classifier) {
         // A capture of nsys may contain the name for a rule in either form.
         found if found.tensor_cores == TcUse::Unknown => {
-            TensorCoreUse::of(kernel.name(), classifier)
+            TensorCoreUse::from_kernel(kernel.name(), classifier)
         }
         found => found,
     }

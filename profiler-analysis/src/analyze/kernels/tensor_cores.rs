@@ -505,7 +505,7 @@ impl<'a> Account<'a> {
         if self.profile.tables().details.is_empty() {
             return all;
         }
-        for fields in node.ranges().filter_map(|range| OpFields::of(&range)) {
+        for fields in node.ranges().filter_map(|range| OpFields::from_range(&range)) {
             if !all.contains(&fields) {
                 all.push(fields);
             }

@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
     // Products without tensor cores.
     (Helper, High, "cuBLAS: products with vectors", &["*gemv*"]),
     (Helper, High, "cuBLAS: sums of parts", &["*splitkreduce*"]),
-    (Helper, High, "cuBLAS: what follows a product", &["cublaslt::epilogue*"]),
+    (Helper, High, "cuBLAS: epilogue of a product", &["cublaslt::epilogue*"]),
     (Helper, High, "llama.cpp, candle: products with vectors", &["*mul_mat_vec*"]),
     (Helper, High, "bitsandbytes: products with vectors", &["*kgemm_4bit_inference_naive*"]),
     (Plain, Medium, "cuBLAS: small products", &["*gemmsn_*", "*gemmk1_*"]),

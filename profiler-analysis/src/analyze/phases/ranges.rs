@@ -131,7 +131,7 @@ struct Name {
 }
 
 impl Name {
-    fn within(&self, first: usize, last: usize) -> &[usize] {
+    fn indices(&self, first: usize, last: usize) -> &[usize] {
         let from = self.at.partition_point(|at| *at < first);
         let until = self.at.partition_point(|at| *at <= last);
         &self.at[from..until]
@@ -206,13 +206,13 @@ fn of_process(names: &[Label], all: &[Instance]) -> Vec<Candidate> {
     leave_out(&mut used, |name, used| {
         let (first, last) = (name.at[0], name.at[name.at.len() - 1]);
         used.iter().any(|other| {
-            other.ns > name.ns && other.within(first, last).len() > RARE * name.at.len()
+            other.ns > name.ns && other.indices(first, last).len() > RARE * name.at.len()
         })
     });
 
     let parts = parts(&used, all);
     let is_enough = |part: &Part| {
-        let counts = used.iter().map(|name| name.within(part.first, part.end - 1).len());
+        let counts = used.iter().map(|name| name.indices(part.first, part.end - 1).len());
         counts.max().is_some_and(|most| most >= LEAST_INSTANCES)
     };
     let enough: Vec<bool> = parts.iter().map(is_enough).collect();
@@ -260,7 +260,7 @@ fn candidate(names: &[Label], used: &[Name], all: &[Instance], part: Part) -> Op
     }
     let mut of_part: Vec<Used> = Vec::new();
     for (_, name) in used.iter().enumerate().filter(|(bit, _)| part.set & (1 << bit) != 0) {
-        let within = name.within(part.first, part.end - 1);
+        let within = name.indices(part.first, part.end - 1);
         let Some(&first) = within.first() else { continue };
         // Without slow first instances.
         let times = within.iter().map(|at| all[*at].time.ns()).collect();

@@ -42,7 +42,7 @@ struct Submitted {
 
 /// A repeating part of a sequence. The end is exclusive.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct Segment {
     first: usize,
     end: usize,
     equal: usize,
@@ -82,7 +82,7 @@ pub(super) fn candidates(
             let mut rest = Vec::new();
             for part in left {
                 let mut from = 0;
-                for Stretch { first, end, .. } in stretches(part, period) {
+                for Segment { first, end, .. } in segments(part, period) {
                     all.extend(candidates_of(&part[first..end], period));
                     rest.push(&part[from..first]);
                     from = end;
@@ -138,8 +138,8 @@ fn longest(sequences: &[&[Submitted]]) -> Option<usize> {
     weights.sort_unstable_by_key(|(period, weight)| (std::cmp::Reverse(*weight), *period));
     weights.truncate(PERIODS);
     let longest = |period: usize| {
-        let all = sequences.iter().flat_map(|sequence| stretches(sequence, period));
-        let longest = all.max_by_key(|stretch| stretch.equal)?;
+        let all = sequences.iter().flat_map(|sequence| segments(sequence, period));
+        let longest = all.max_by_key(|segment| segment.equal)?;
         let repeated = (longest.end - longest.first).saturating_sub(period).max(1);
         Some((period, longest.equal, longest.equal as f64 / repeated as f64))
     };
@@ -152,7 +152,7 @@ fn longest(sequences: &[&[Submitted]]) -> Option<usize> {
 }
 
 /// The parts of a sequence that repeat with a period.
-fn stretches(sequence: &[Submitted], period: usize) -> Vec<Stretch> {
+fn segments(sequence: &[Submitted], period: usize) -> Vec<Segment> {
     let mut found = Vec::new();
     let is_equal = |at: usize| sequence[at].symbol == sequence[at - period].symbol;
     let most = MOST_DIFFERENT * 2.0 * period as f64;
@@ -194,7 +194,7 @@ fn trimmed(
     end: usize,
     period: usize,
     is_equal: impl Fn(usize) -> bool,
-) -> Option<Stretch> {
+) -> Option<Segment> {
     let length = |first, end: usize| end.saturating_sub(first);
     let is_long = |length| length >= LEAST_OPERATIONS.max(LEAST_INSTANCES * period);
     if !is_long(length(first, end)) {
@@ -222,7 +222,7 @@ fn trimmed(
     })?;
     let equal = (first + period..end).filter(|at| is_equal(*at)).count();
     let is_exact = equal as f64 >= LEAST_EQUAL * length(first + period, end) as f64;
-    (is_exact && is_long(length(first, end))).then_some(Stretch { first, end, equal })
+    (is_exact && is_long(length(first, end))).then_some(Segment { first, end, equal })
 }
 
 /// A repeating part without slow first periods, separated at long pauses.

@@ -54,7 +54,7 @@ pub(super) fn by_range(profile: &Profile) -> Vec<RangeCommunication> {
         let range = enqueued.get(&id).copied().unwrap_or_else(launched);
         let node = range.map(|range| profile.range_tree().of_range[range.at()]);
         let device = store.work(operation).place.device;
-        let hidden = covered.get(&device).map_or(0, |covered| covered.within(time));
+        let hidden = covered.get(&device).map_or(0, |covered| covered.time_within(time));
         let sum = sums.entry(node).or_default();
         *sum = (sum.0 + 1, sum.1 + time.ns(), sum.2 + time.ns().saturating_sub(hidden));
     }

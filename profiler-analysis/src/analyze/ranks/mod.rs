@@ -185,7 +185,7 @@ pub(crate) fn of_profile(profile: &Profile) -> Ranks {
 
 /// [`ProfileExt::ranks_by_range`](crate::prelude::ProfileExt::ranks_by_range).
 pub(crate) fn ranks_by_range(profile: &Profile, path: &str) -> Option<Ranks> {
-    let instances = windows::Instances::of(profile, path)?;
+    let instances = windows::Instances::find(profile, path)?;
     Some(ranks_and(profile, |stragglers, matches| instances.windows(profile, stragglers, matches)))
 }
 
@@ -193,12 +193,12 @@ fn ranks_and(
     profile: &Profile,
     windows: impl FnOnce(&Stragglers<'_>, &Matches) -> Vec<RankWindow>,
 ) -> Ranks {
-    let matches = Matches::of(profile);
+    let matches = Matches::new(profile);
     let clock = Clock::new(profile, &Thresholds::new());
     let stragglers = Stragglers::new(profile, &clock, &matches.participants);
     let windows = windows(&stragglers, &matches);
     let all: Vec<&Match> = matches.all.iter().collect();
-    let stragglers = stragglers.among(&all);
+    let stragglers = stragglers.find(&all);
     let ranks = ranks(profile, &matches, &clock);
     let mut report = Ranks {
         speed_ups: speed_ups(&matches, &ranks),

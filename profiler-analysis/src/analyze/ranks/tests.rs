@@ -439,7 +439,7 @@ fn normal(rng: &mut Rng) -> f64 {
 }
 
 #[test]
-fn waits_transfers_and_bandwidths_are_those_of_the_simulation() {
+fn waits_transfers_and_bandwidths_match_the_simulation() {
     let mut simulation = Simulation::new(4);
     (simulation.noise_ns, simulation.collectives) = (0.0, 3);
     simulation.plant = Some((2, Plant::Sleep, 400 * US));
@@ -552,7 +552,7 @@ fn planted_stragglers_are_named_and_balanced_windows_are_not() {
 }
 
 #[test]
-fn stragglers_are_those_of_each_instance_of_a_range() {
+fn stragglers_are_found_per_instance_of_a_range() {
     for plant in [Plant::Sleep, Plant::Kernel, Plant::Loader] {
         let mut simulation = Simulation::new(3);
         (simulation.steps, simulation.window_steps, simulation.collectives) = (200, 20, 2);
@@ -675,7 +675,7 @@ fn real_differences() -> Vec<f64> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/nccl-2xh100");
     let load = |rank| Recording::load(format!("{folder}/rank-{rank}.gpuprof")).unwrap();
     let profile = Profile::from_recordings([load(0), load(1)]).unwrap();
-    let matches = Matches::of(&profile);
+    let matches = Matches::new(&profile);
     let balanced: Vec<&Match> = matches.all.iter().filter(|one| one.bytes == 1 << 20).collect();
     let step = {
         let ends = balanced.windows(2).map(|two| two[1].latest_ns - two[0].latest_ns);
@@ -716,7 +716,7 @@ fn stragglers_are_named_amid_the_jitter_of_a_real_run() {
 }
 
 #[test]
-fn rank_that_is_missing_is_said_and_the_others_are_compared() {
+fn missing_rank_is_reported_and_the_others_compared() {
     let mut simulation = Simulation::new(4);
     simulation.plant = Some((1, Plant::Sleep, 400 * US));
     simulation.without = Some(3);

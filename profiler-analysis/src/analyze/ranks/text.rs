@@ -191,7 +191,8 @@ impl DisplayOptions for Ranks {
             let ranks: Vec<String> = missing.ranks.iter().map(u32::to_string).collect();
             write!(
                 f,
-                "\nMISSING: {} of {} ranks of communicator {:x} have no collective here ({}): who waits for them is unknown",
+                "\nMISSING: {} of {} ranks of communicator {:x} have no collective here ({}): waits for them are \
+                 unknown",
                 missing.count,
                 missing.of,
                 missing.communicator,

@@ -44,7 +44,7 @@ pub(super) struct Instances {
 
 impl Instances {
     /// `None` without instances.
-    pub(super) fn of(profile: &Profile, path: &str) -> Option<Self> {
+    pub(super) fn find(profile: &Profile, path: &str) -> Option<Self> {
         let outermost = profile.outermost(&Pattern::new(path));
         let nodes = profile.nodes().filter(|node| outermost[node.id().at()]);
         let mut by_thread: FxHashMap<ThreadId, Vec<(Interval, RangeId)>> = FxHashMap::default();
@@ -65,7 +65,7 @@ impl Instances {
     /// The instance around a collective, with its number. The search covers the thread that
     /// enqueued the collective. Another thread may enqueue, so it also covers the only thread of
     /// the process with instances.
-    fn around(&self, row: &CollectiveRow) -> Option<(usize, RangeId)> {
+    fn enclosing(&self, row: &CollectiveRow) -> Option<(usize, RangeId)> {
         let own = self.by_thread.get(&row.thread);
         let only = || self.by_thread.get(&(*self.only_thread.get(&row.process)?)?);
         let instances = own.or_else(only)?;
@@ -86,7 +86,7 @@ impl Instances {
         let rows = profile.collective_rows();
         let mut by_number: BTreeMap<usize, (RangeId, Vec<&Match>)> = BTreeMap::new();
         for matched in &matches.all {
-            let found = matched.members.iter().find_map(|member| self.around(&rows[member.row]));
+            let found = matched.members.iter().find_map(|member| self.enclosing(&rows[member.row]));
             if let Some((number, id)) = found {
                 by_number.entry(number).or_insert((id, Vec::new())).1.push(matched);
             }
@@ -101,7 +101,7 @@ impl Instances {
                 start: profile.since_start(start),
                 end: profile.since_start(end),
                 collectives: all.len() as u64,
-                stragglers: stragglers.among(&all),
+                stragglers: stragglers.find(&all),
             }
         };
         by_number.into_iter().map(window).collect()

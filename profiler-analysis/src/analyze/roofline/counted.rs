@@ -26,8 +26,8 @@ use crate::analyze::kernels::{as_text, name_if_known};
 /// Relative difference above which tables report declared and counted work as different.
 pub(super) const TOLERANCE: f64 = 0.1;
 
-/// Counted work of ranges or kernels under the roofs of a device. Made by [`CountedRoofline::of`],
-/// [`Roofline::counted`] and [`CountedKernels::roofline`].
+/// Counted work of ranges or kernels under the roofs of a device. Made by
+/// [`CountedRoofline::from_measured`], [`Roofline::counted`] and [`CountedKernels::roofline`].
 ///
 /// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) write them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -331,7 +331,7 @@ impl Sum {
         let first = self.instances == 0;
         self.instances += 1;
         self.ns += ns;
-        for (dtype, pipe, count) in operations(&Flops::of(range)) {
+        for (dtype, pipe, count) in operations(&Flops::from_range(range)) {
             let same = |sum: &&mut (Dtype, Pipe, f64)| (sum.0, sum.1) == (dtype, pipe);
             match self.flops.iter_mut().find(same) {
                 Some((.., sum)) => *sum += count,
@@ -409,7 +409,7 @@ impl<'m> CountedPaths<'m> {
         let at = self.nodes.len();
         let found = *self.known.entry((parent, name)).or_insert(at);
         if found == at {
-            let level = Level::of(at, parent.map(|parent| self.nodes[parent].level));
+            let level = Level::new(at, parent.map(|parent| self.nodes[parent].level));
             self.nodes.push(PathNode { name, parent, level });
         }
         found
@@ -428,7 +428,7 @@ impl CountedRoofline {
     /// [`Set::Roofline`](cupti::counters::Set::Roofline). Counted roofs of the caches are added to
     /// `peaks`. Fewer metrics give fewer levels and types.
     #[must_use]
-    pub fn of(measured: &Measured, peaks: &Peaks) -> Self {
+    pub fn from_measured(measured: &Measured, peaks: &Peaks) -> Self {
         let mut paths = CountedPaths::default();
         let ranges: Vec<_> = measured.ranges().map(|range| (paths.node(range), range)).collect();
         Self::new(measured, peaks, ranges.into_iter(), |node| paths.text(node), false)
@@ -463,7 +463,7 @@ impl CountedRoofline {
     /// Adds the declared work of the same paths or kernels. Amounts are per instance, since the
     /// two runs may have different numbers of instances.
     #[must_use]
-    pub fn beside(mut self, declared: &Roofline) -> Self {
+    pub fn with_declared(mut self, declared: &Roofline) -> Self {
         for point in &mut self.points {
             let same = |other: &&super::RooflinePoint| {
                 other.is_kernel == point.is_kernel && other.name == point.name
@@ -493,7 +493,7 @@ impl CountedRoofline {
 impl Roofline {
     /// Counted work of the same ranges under the same roofs, with the declared work.
     pub fn counted(&self, measured: &Measured) -> CountedRoofline {
-        CountedRoofline::of(measured, &self.peaks).beside(self)
+        CountedRoofline::from_measured(measured, &self.peaks).with_declared(self)
     }
 }
 

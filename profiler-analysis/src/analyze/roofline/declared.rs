@@ -18,7 +18,7 @@ pub(super) struct WorkAmount {
 
 impl WorkAmount {
     /// Reads the fields of a range; the last of a repeated field counts. `None` without work.
-    pub(super) fn of<'f>(
+    pub(super) fn from_fields<'f>(
         fields: impl Iterator<Item = Field<'f>>,
         trust: &mut RooflineTrust,
     ) -> Option<Self> {

@@ -44,7 +44,7 @@ impl Peaks {
                     _ => continue,
                 };
                 bytes = bytes.saturating_add(moved);
-                times.extend(KernelTime::of(&operation));
+                times.extend(KernelTime::from_operation(&operation));
             }
             (bytes as f64, times)
         })?;
@@ -67,13 +67,16 @@ impl Peaks {
         let (amount, compute) = match (work.flops(), work.bytes(), work.dtype()) {
             (Some(flops), _, Some(dtype)) => (flops, Some(dtype)),
             (None, Some(bytes), _) => (bytes, None),
-            _ => return Err(ceiling(FLOPS, "say operations and their type, or bytes alone")),
+            _ => return Err(ceiling(FLOPS, "declare operations and their type, or bytes alone")),
         };
         let what = if compute.is_some() { FLOPS } else { BANDWIDTH };
         let missing = "no kernel ran: have the closure launch one, and wait for it";
         let rate = best(profiler, run, (what, missing), |profile| {
             let kernels = profile.operations().filter(super::is_kernel);
-            (amount as f64, kernels.filter_map(|kernel| KernelTime::of(&kernel)).collect())
+            (
+                amount as f64,
+                kernels.filter_map(|kernel| KernelTime::from_operation(&kernel)).collect(),
+            )
         })?;
         match compute {
             Some(dtype) => {

@@ -132,7 +132,7 @@ struct WorkKind {
 }
 
 impl WorkKind {
-    fn of(work: &WorkAmount) -> Self {
+    fn from_work(work: &WorkAmount) -> Self {
         let WorkAmount { flops, bytes, dtype, pipe } = *work;
         Self { dtype, pipe, has_flops: flops.is_some(), has_bytes: bytes.is_some() }
     }
@@ -147,7 +147,7 @@ struct KernelTime {
 }
 
 impl KernelTime {
-    fn of(operation: &GpuOperation<'_>) -> Option<Self> {
+    fn from_operation(operation: &GpuOperation<'_>) -> Option<Self> {
         let (device, is_collective) = (operation.device(), operation.is_collective());
         Some(Self { device, time: operation.interval()?, is_collective })
     }
@@ -184,7 +184,7 @@ impl Sum {
 
     fn add_kernel(&mut self, operation: &GpuOperation<'_>, trust: &mut RooflineTrust) {
         self.kernels += 1;
-        let time = KernelTime::of(operation);
+        let time = KernelTime::from_operation(operation);
         trust.without_time += u64::from(time.is_none());
         self.times.extend(time);
     }
@@ -207,7 +207,7 @@ pub(crate) fn roofline_with(profile: &Profile, peaks: &Peaks, declared: &Declare
         }
         let mut of_node = Vec::new();
         for range in node.ranges() {
-            let own = WorkAmount::of(range.fields(), &mut trust);
+            let own = WorkAmount::from_fields(range.fields(), &mut trust);
             let Some(work) = own.or_else(|| of_path.clone()) else { continue };
             let (launched, replayed) = (range.operations(), range.replayed_operations());
             add_range(&mut of_node, &mut trust, launched, replayed, &work);
@@ -219,7 +219,7 @@ pub(crate) fn roofline_with(profile: &Profile, peaks: &Peaks, declared: &Declare
         }
     }
     for range in profile.process_ranges() {
-        let Some(work) = WorkAmount::of(range.fields(), &mut trust) else { continue };
+        let Some(work) = WorkAmount::from_fields(range.fields(), &mut trust) else { continue };
         let launched = range.activations().flat_map(|entry| entry.operations());
         let replayed = range.activations().flat_map(|entry| entry.replayed_operations());
         let mut of_range = Vec::new();
@@ -233,7 +233,7 @@ pub(crate) fn roofline_with(profile: &Profile, peaks: &Peaks, declared: &Declare
     }
     for kernel in profile.kernels().filter(|_| !declared.kernels.is_empty()) {
         let Some((name, work)) = declared.of_kernel(&kernel) else { continue };
-        let kind = WorkKind::of(&work);
+        let kind = WorkKind::from_work(&work);
         let key = PointKey { name, domain: None, is_kernel: true, kind };
         let sum = sums.entry(key).or_default();
         sum.declare(&work, 1);
@@ -263,7 +263,7 @@ fn add_range<'p>(
         trust.without_kernels += 1;
         return;
     }
-    let kind = WorkKind::of(work);
+    let kind = WorkKind::from_work(work);
     let at = sums.iter().position(|(known, _)| *known == kind).unwrap_or_else(|| {
         sums.push((kind, Sum::default()));
         sums.len() - 1
@@ -319,7 +319,7 @@ impl DisplayOptions for Roofline {
     fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "roofline: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
         if self.points.is_empty() {
-            let hint = "say flops and bytes of ranges, or of paths and kernels";
+            let hint = "declare flops and bytes of ranges, or of paths and kernels";
             writeln!(f, "no range declared work: {hint}")?;
         } else {
             writeln!(f, "{}", self.table().text(1, layout))?;
@@ -393,7 +393,7 @@ impl Roofline {
             );
         }
         if self.points.iter().any(|point| point.devices > 1) {
-            notes.push("the roofs are those of one device: time on several is added".to_owned());
+            notes.push("the roofs are of one device, but the time covers several".to_owned());
         }
         notes.push(format!("trust: {}", self.trust));
         notes

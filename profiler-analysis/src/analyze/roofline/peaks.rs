@@ -124,7 +124,7 @@ impl Peaks {
     ///
     /// [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) set the other
     /// rates.
-    pub fn of(device: &DeviceInfo) -> Self {
+    pub fn from_device(device: &DeviceInfo) -> Self {
         let mut peaks = Self::new(&*device.name);
         let board = Board::named(&device.name);
         peaks.bandwidth = match (device.memory_bandwidth, board) {
@@ -133,7 +133,7 @@ impl Peaks {
             (None, None) => Roof::UNKNOWN,
         };
         let (major, minor) = device.compute_capability;
-        let Some(architecture) = Architecture::of(device.compute_capability) else {
+        let Some(architecture) = Architecture::from_capability(device.compute_capability) else {
             peaks.missing =
                 Some(format!("no rates are known for compute capability {major}.{minor}"));
             return peaks;
@@ -168,14 +168,14 @@ impl Peaks {
 
     /// Sets the memory bandwidth in bytes per second.
     pub fn with_bandwidth(mut self, bytes_per_second: f64) -> Self {
-        self.bandwidth = Roof { measured: self.bandwidth.measured, ..given(bytes_per_second) };
+        self.bandwidth = Roof { measured: self.bandwidth.measured, ..given_roof(bytes_per_second) };
         self
     }
 
     /// Sets operations per second for type and units.
     pub fn with_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
         let roof = self.roof_mut(dtype, pipe);
-        *roof = Roof { measured: roof.measured, ..given(flops_per_second) };
+        *roof = Roof { measured: roof.measured, ..given_roof(flops_per_second) };
         self
     }
 
@@ -195,7 +195,7 @@ impl Peaks {
     pub fn with_level(self, level: MemoryLevel, bytes_per_second: f64) -> Self {
         match level {
             MemoryLevel::Dram => self.with_bandwidth(bytes_per_second),
-            _ => self.with_cache(level, given(bytes_per_second)),
+            _ => self.with_cache(level, given_roof(bytes_per_second)),
         }
     }
 
@@ -300,7 +300,7 @@ pub(crate) fn peaks(profile: &Profile, device: Option<u32>) -> Option<Peaks> {
         let most = kernels.into_iter().rev().max_by_key(|(_, count)| *count);
         most.map(|(device, _)| device).or(Some(devices.first()?.id))
     })?;
-    devices.iter().find(|known| known.id == device).map(Peaks::of)
+    devices.iter().find(|known| known.id == device).map(Peaks::from_device)
 }
 
 impl Peaks {
@@ -346,7 +346,7 @@ fn roof(peak: f64, origin: Origin) -> Roof {
     }
 }
 
-fn given(peak: f64) -> Roof {
+fn given_roof(peak: f64) -> Roof {
     roof(peak, Origin::Given)
 }
 
@@ -398,15 +398,15 @@ NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 ten
 
     /// `DATA_SHEETS` states the dense TFLOP/s.
     #[test]
-    fn peaks_are_those_of_data_sheets() {
+    fn peaks_match_data_sheets() {
         for line in DATA_SHEETS.lines() {
             let [name, capability, sms, mhz, stated] =
                 line.split(" | ").collect::<Vec<_>>()[..].try_into().unwrap();
             let (major, minor) = capability.split_once('.').unwrap();
             let capability = (major.parse().unwrap(), minor.parse().unwrap());
             let (sms, mhz) = (sms.parse().unwrap(), mhz.parse().unwrap());
-            let by_attributes = Peaks::of(&device(name, capability, sms, Some(mhz)));
-            let by_name = Peaks::of(&device(name, capability, sms, None));
+            let by_attributes = Peaks::from_device(&device(name, capability, sms, Some(mhz)));
+            let by_name = Peaks::from_device(&device(name, capability, sms, None));
             for peaks in [&by_attributes, &by_name] {
                 for item in stated.split(", ") {
                     let [dtype, pipe, stated] =
@@ -426,10 +426,10 @@ NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 ten
 
     #[test]
     fn unknown_rates_have_a_reason() {
-        let old = Peaks::of(&device("Tesla P100", (6, 0), 56, Some(1480)));
+        let old = Peaks::from_device(&device("Tesla P100", (6, 0), 56, Some(1480)));
         assert!(old.missing().unwrap().contains("6.0"));
         assert_eq!(old.flops(Dtype::F32, None), None);
-        let unnamed = Peaks::of(&device("Some board", (9, 0), 132, None));
+        let unnamed = Peaks::from_device(&device("Some board", (9, 0), 132, None));
         assert!(unnamed.missing().unwrap().contains("clock"));
         assert_eq!((unnamed.bandwidth().peak, unnamed.ridge(Dtype::F32, None)), (None, None));
         assert!(unnamed.to_string().contains("give the peaks"));
@@ -437,7 +437,7 @@ NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 ten
 
     #[test]
     fn given_rates_override_and_invalid_ones_are_unknown() {
-        let peaks = Peaks::of(&device("NVIDIA H200", (9, 0), 132, Some(1980)));
+        let peaks = Peaks::from_device(&device("NVIDIA H200", (9, 0), 132, Some(1980)));
         assert_eq!(peaks.bandwidth().peak, Some(4800e9));
         let peaks = peaks
             .with_measured_flops(Dtype::Bf16, Pipe::Tensor, 790e12)

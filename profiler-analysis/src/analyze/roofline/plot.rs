@@ -95,7 +95,7 @@ pub(super) fn svg(
     alone: bool,
 ) -> String {
     let (key, rows) = key(spots);
-    let axes = Axes::of(slopes, roofs, spots, TOP + rows as f64 * KEY);
+    let axes = Axes::new(slopes, roofs, spots, TOP + rows as f64 * KEY);
     let is_above = spots.iter().any(|spot| spot.is_above);
     let mut legend = Legend { entries: Vec::new(), top: axes.bottom() + 66.0 };
     let mut drawn = String::new();
@@ -229,7 +229,7 @@ struct Axes {
 }
 
 impl Axes {
-    fn of(slopes: &[Slope], roofs: &[ComputeRoof], spots: &[Spot], top: f64) -> Self {
+    fn new(slopes: &[Slope], roofs: &[ComputeRoof], spots: &[Spot], top: f64) -> Self {
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for spot in spots {
             x.push(spot.intensity);

@@ -107,7 +107,7 @@ pub(super) static ARCHITECTURES: [Architecture; 13] = [
 ];
 
 impl Architecture {
-    pub(super) fn of(capability: (u32, u32)) -> Option<&'static Architecture> {
+    pub(super) fn from_capability(capability: (u32, u32)) -> Option<&'static Architecture> {
         ARCHITECTURES.iter().find(|architecture| architecture.capability == capability)
     }
 
@@ -202,10 +202,10 @@ mod tests {
             apart.dedup();
             assert_eq!(apart.len(), rates.len(), "{architecture:?}");
             assert!(architecture.source.contains("NVIDIA"));
-            let of = Architecture::of(architecture.capability);
+            let of = Architecture::from_capability(architecture.capability);
             assert!(std::ptr::eq(of.unwrap(), &ARCHITECTURES[at]));
         }
-        assert!(Architecture::of((6, 0)).is_none());
+        assert!(Architecture::from_capability((6, 0)).is_none());
         for board in &BOARDS {
             assert!(std::ptr::eq(Board::named(board.name).unwrap(), board));
         }

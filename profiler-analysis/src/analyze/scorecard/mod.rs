@@ -102,7 +102,7 @@ pub struct Scorecard {
 
 impl Scorecard {
     /// Makes a scorecard from an existing diagnosis.
-    pub(crate) fn of(profile: &Profile, targets: &Targets, judged: &Judged) -> Self {
+    pub(crate) fn new(profile: &Profile, targets: &Targets, judged: &Judged) -> Self {
         let verdict = &judged.verdict;
         let is_of = |finding: &&Finding| finding.phase.is_none() || finding.phase == verdict.phase;
         let findings = judged.findings.iter().filter(is_of).collect();
@@ -138,7 +138,7 @@ pub(crate) fn scorecard(profile: &Profile) -> Scorecard {
 /// [`ProfileExt::scorecard_with`](crate::prelude::ProfileExt::scorecard_with).
 pub(crate) fn scorecard_with(profile: &Profile, targets: &Targets) -> Scorecard {
     let diagnoser = crate::analyze::diagnosis::diagnosis(profile, targets.thresholds.clone());
-    Scorecard::of(profile, targets, &diagnoser.judged())
+    Scorecard::new(profile, targets, &diagnoser.judged())
 }
 
 /// The inputs of a scorecard.
@@ -224,9 +224,9 @@ impl Card<'_> {
 
     /// A share of the clock; unreliable if the diagnosis is inconclusive.
     fn of_clock(&self, value: f64, note: String) -> Known {
-        match self.verdict.inconclusive.filter(|why| why.says_nothing()) {
+        match self.verdict.inconclusive.filter(|why| why.is_without_verdict()) {
             Some(Inconclusive::Incomplete) => {
-                Doubtful(value, "records are missing, and look like an idle GPU".to_owned())
+                Doubtful(value, "records are missing, which looks like an idle GPU".to_owned())
             }
             Some(Inconclusive::TooMuchOverhead { share, .. }) => Doubtful(
                 value,
@@ -352,7 +352,7 @@ impl Card<'_> {
         if shapes.gpu_time().is_zero() {
             return Not(match shapes.unknown() {
                 0 => "no kernel with a time was recorded".to_owned(),
-                _ => "what fits on the device is not known".to_owned(),
+                _ => "the limits of the device are unknown".to_owned(),
             });
         }
         let note = match shapes.unknown() {

@@ -47,7 +47,7 @@ impl Target {
 /// ```
 /// use profiler_analysis::scorecard::{ScoreKind, Target, Targets};
 ///
-/// let strict = Targets::new().with(ScoreKind::GpuBusy, Target::new(0.98, 0.9));
+/// let strict = Targets::new().with_target(ScoreKind::GpuBusy, Target::new(0.98, 0.9));
 /// assert_eq!(strict.get(ScoreKind::GpuBusy).bad, 0.9);
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -65,7 +65,7 @@ impl Targets {
     }
 
     /// Sets the target of a value.
-    pub fn with(mut self, kind: ScoreKind, target: Target) -> Self {
+    pub fn with_target(mut self, kind: ScoreKind, target: Target) -> Self {
         self.of.insert(kind, target);
         self
     }

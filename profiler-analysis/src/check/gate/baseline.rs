@@ -110,7 +110,7 @@ impl Default for Count {
 }
 
 impl Count {
-    pub(crate) fn of(counts: impl Iterator<Item = u64>) -> Self {
+    pub(crate) fn from_counts(counts: impl Iterator<Item = u64>) -> Self {
         let bounds = counts.fold(None, |bounds: Option<(u64, u64)>, count| match bounds {
             Some((least, most)) => Some((least.min(count), most.max(count))),
             None => Some((count, count)),
@@ -191,7 +191,7 @@ fn tenths(ns: f64) -> f64 {
 }
 
 impl Key {
-    pub(crate) fn of(
+    pub(crate) fn new(
         info: &RecordingInfo,
         ordinal: u32,
         clocks: Option<String>,
@@ -237,7 +237,7 @@ impl fmt::Display for Key {
 impl Entry {
     /// Creates an entry from runs on one machine. A count missing in a run is 0; a missing time is
     /// left out.
-    pub(crate) fn of(key: Key, recorded: String, runs: &[Run]) -> Self {
+    pub(crate) fn new(key: Key, recorded: String, runs: &[Run]) -> Self {
         let mut ranges: BTreeMap<String, RangeEntry> = BTreeMap::new();
         for (path, part) in runs.iter().flat_map(|run| &run.parts) {
             let entry = ranges.entry(path.clone()).or_default();
@@ -266,18 +266,18 @@ impl Entry {
             let active = |part: Option<&Part>| part.and_then(|part| part.active);
             entry.active = parts()
                 .any(|part| active(part).is_some())
-                .then(|| Count::of(parts().map(|part| active(part).unwrap_or(0))));
+                .then(|| Count::from_counts(parts().map(|part| active(part).unwrap_or(0))));
             for (name, count) in &mut entry.counts {
                 let of = |part: Option<&Part>| {
                     part.and_then(|part| part.counts.get(name.as_str()).copied()).unwrap_or(0)
                 };
-                *count = Count::of(parts().map(of));
+                *count = Count::from_counts(parts().map(of));
             }
             for (name, kernel) in &mut entry.kernels {
                 let of = |part: Option<&Part>| {
                     part.and_then(|part| part.kernels.get(name)).map_or(0, |kernels| kernels.count)
                 };
-                kernel.count = Count::of(parts().map(of));
+                kernel.count = Count::from_counts(parts().map(of));
             }
         }
         let mut entry = Self {
@@ -294,7 +294,7 @@ impl Entry {
         let walls: Option<Vec<WallRun>> = runs.iter().map(|run| run.wall.clone()).collect();
         if let Some(walls) = walls {
             entry.is_session = walls.iter().all(|run| run.session.is_some());
-            entry.set_wall(WallSide::of(&walls, entry.is_session));
+            entry.set_wall(WallSide::from_runs(&walls, entry.is_session));
         }
         entry
     }
@@ -395,8 +395,8 @@ impl File {
         };
         let bad = |what: String| {
             Error::new(Kind::Baseline(format!(
-                "{} is not a baseline that can be read: {what}; get it back from version control, or remove it and write \
-                 it anew with {UPDATE}",
+                "{} is not a readable baseline: {what}; restore it from version control, or remove it and rewrite \
+                 it with {UPDATE}",
                 path.display()
             )))
         };
@@ -446,7 +446,7 @@ impl File {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        let to = match Target::of(path).map_err(failed)? {
+        let to = match Target::from_path(path).map_err(failed)? {
             Target::File(to) => to,
             Target::Stream(_) => {
                 let why = "it is a device or a pipe: name a file";

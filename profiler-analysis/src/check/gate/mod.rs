@@ -225,20 +225,20 @@ impl Gate {
         if profiles.len() > MOST {
             verdict
                 .notes
-                .push(format!("of {} runs the first {MOST} were looked at", profiles.len()));
+                .push(format!("of {} runs the first {MOST} were analysed", profiles.len()));
         }
         Ok(verdict)
     }
 
     fn sample(&self, profile: &Profile, clocks: Option<String>) -> Result<Sample, Error> {
-        let run = Run::of(profile).map_err(|why| {
+        let run = Run::from_profile(profile).map_err(|why| {
             error(format!(
-                "a run cannot be compared with {}: {why}; what is not in it would count as gone",
+                "a run cannot be compared with {}: {why}; missing data would count as removed",
                 self.path.display()
             ))
         })?;
         let info = profile.recording_info();
-        let key = Key::of(info, device_of(profile), clocks, &self.build);
+        let key = Key::new(info, device_of(profile), clocks, &self.build);
         let recorded = info.date().unwrap_or_default();
         Ok(Sample { key, recorded, run, throttled: None, unwatched: None })
     }
@@ -270,7 +270,7 @@ impl Gate {
             Stored::Missing => None,
             Stored::Older(format) if is_update => {
                 notes.push(format!(
-                    "the file was of an older version, {format}: what it had of other machines and builds is gone"
+                    "the file was of an older version, {format}: its data of other machines and builds was dropped"
                 ));
                 None
             }
@@ -315,8 +315,8 @@ impl Gate {
                         aside += 1;
                         if aside > most {
                             return Err(error(format!(
-                                "the GPU was throttled in {aside} of {} runs, last by {why}: times are not those of the \
-                                 program; let it cool, give it power, or fix its clocks lower",
+                                "the GPU was throttled in {aside} of {} runs, last by {why}: times are not \
+                                 representative; let it cool, give it power, or fix its clocks lower",
                                 runs.len() + aside
                             )));
                         }
@@ -324,7 +324,7 @@ impl Gate {
                 }
             }
             let Some(before) = before else { continue };
-            let now = Entry::of(key.clone(), recorded.clone(), &runs);
+            let now = Entry::new(key.clone(), recorded.clone(), &runs);
             let [then, now] = patterns::matched(before, &now).map(Cow::into_owned);
             self.check_program(&then, &now)?;
             found = plan.look(&then, &now, &found, &self.ignored, &mut ranks);
@@ -366,7 +366,7 @@ impl Gate {
         };
         if is_update {
             let mut file = file.unwrap_or_default();
-            file.put(Entry::of(key, recorded, &runs));
+            file.put(Entry::new(key, recorded, &runs));
             file.write(&self.path)?;
         }
         Ok(verdict)
@@ -393,11 +393,11 @@ impl Gate {
     fn check_program(&self, before: &Entry, after: &Entry) -> Result<(), Error> {
         let path = self.path.display();
         let why = if before.has_gpu_work() && !after.has_gpu_work() {
-            "nothing ran on the GPU in the runs, and something did in those of the baseline: look whether the program used it"
+            "nothing ran on the GPU in the runs, unlike in the baseline: check that the program used it"
         } else if !before.has_gpu_work() && after.has_gpu_work() {
-            "something ran on the GPU in the runs, and nothing did in those of the baseline: write it anew from runs that are recorded"
+            "something ran on the GPU in the runs, unlike in the baseline: rewrite it from recorded runs"
         } else if !before.work().has_common(&after.work()) {
-            "the runs have no range and no kernel in common with those of the baseline: they are of another program"
+            "the runs have no range and no kernel in common with the baseline: they are of another program"
         } else if before.is_session != after.is_session && before.wall_time.is_some() {
             "either the runs or those of the baseline are captures, which have no session's wall time: use one kind"
         } else {

@@ -169,5 +169,7 @@ fn add_times(all: &mut Times, other: &Times, weights: [f64; 2]) {
 
 fn sum(one: Count, other: Count) -> Count {
     let ((least, most), (other_least, other_most)) = (one.bounds(), other.bounds());
-    Count::of([least.saturating_add(other_least), most.saturating_add(other_most)].into_iter())
+    Count::from_counts(
+        [least.saturating_add(other_least), most.saturating_add(other_most)].into_iter(),
+    )
 }

@@ -114,7 +114,7 @@ impl Found {
             && near(ratio) * 10 >= ratios.len() * 9
         {
             notes.push(format!(
-                "nearly all times grew by the same {:.1} %: look at the clocks before the program",
+                "nearly all times grew by the same {:.1} %: check the clocks before the program",
                 100.0 * (ratio - 1.0)
             ));
         }
@@ -123,7 +123,7 @@ impl Found {
 }
 
 fn clocks(before_mhz: f64, after_mhz: f64) -> Option<ClockFactors> {
-    ClockFactors::of(std::iter::once(after_mhz / before_mhz))
+    ClockFactors::from_factors(std::iter::once(after_mhz / before_mhz))
 }
 
 /// A time of both sides.
@@ -254,7 +254,7 @@ impl Plan {
         };
         let mut differing = Vec::new();
         let mut totals: BTreeMap<String, [u64; 2]> = BTreeMap::new();
-        for (path, [before, after]) in beside(&before.ranges, &after.ranges) {
+        for (path, [before, after]) in paired(&before.ranges, &after.ranges) {
             let (before, after) = (before.unwrap_or(&none), after.unwrap_or(&none));
             let mut add = |name: &str, cost: &str, before: Count, after: Count| {
                 if !before.holds(after) {
@@ -270,12 +270,12 @@ impl Plan {
                     differing.push(Differing { change, cost, is_other_work, grew: false });
                 }
             };
-            for (name, [before, after]) in beside(&before.kernels, &after.kernels) {
+            for (name, [before, after]) in paired(&before.kernels, &after.kernels) {
                 let of =
                     |kernel: Option<&KernelEntry>| kernel.map_or(Count::default(), |of| of.count);
                 add(name, "kernels", of(before), of(after));
             }
-            for (name, [before, after]) in beside(&before.counts, &after.counts) {
+            for (name, [before, after]) in paired(&before.counts, &after.counts) {
                 let [before, after] =
                     [before, after].map(|count| count.copied().unwrap_or_default());
                 let total = totals.entry(name.to_owned()).or_default();
@@ -308,7 +308,7 @@ impl Plan {
                 "the baseline has {has}, too few for any bound at this error rate: write it from {more} or more"
             ),
             None => format!(
-                "no number of runs has bounds at an error rate of {}: ask for a greater one",
+                "no number of runs has bounds at an error rate of {}: set a greater one",
                 self.error
             ),
         })
@@ -354,7 +354,8 @@ impl Plan {
         let (before, after) = (first(pair.before), first(pair.after));
         let unbounded = Factor { ratio: 1.0, low: 0.0, high: f64::INFINITY };
         let mut factor = |tail| {
-            let factor = Factor::of([&before, &after], false, tail, ranks).unwrap_or(unbounded);
+            let factor =
+                Factor::estimate([&before, &after], false, tail, ranks).unwrap_or(unbounded);
             clocks.map_or(factor, |clocks| clocks.widen(factor))
         };
         let (mut failing, mut passing) = (factor(fail_tail), factor(self.pass_tail()));
@@ -429,9 +430,9 @@ fn pairs<'a>(before: &'a Entry, after: &'a Entry) -> Vec<Pair<'a>> {
     };
     let walls = [&before.wall_time, &after.wall_time].map(Option::as_ref);
     add(TimeKind::Wall, EVERYTHING, None, walls[0], walls[1]);
-    for (path, [before, after]) in beside(&before.ranges, &after.ranges) {
+    for (path, [before, after]) in paired(&before.ranges, &after.ranges) {
         let (Some(before), Some(after)) = (before, after) else { continue };
-        for (name, [before, after]) in beside(&before.kernels, &after.kernels) {
+        for (name, [before, after]) in paired(&before.kernels, &after.kernels) {
             let [before, after] = [before, after].map(|kernel| kernel.map(|kernel| &kernel.time));
             add(TimeKind::Kernel, path, Some(name), before, after);
         }
@@ -447,7 +448,7 @@ fn pairs<'a>(before: &'a Entry, after: &'a Entry) -> Vec<Pair<'a>> {
 }
 
 /// The values of both maps by key, in order.
-fn beside<'a, V>(
+fn paired<'a, V>(
     before: &'a BTreeMap<String, V>,
     after: &'a BTreeMap<String, V>,
 ) -> BTreeMap<&'a str, [Option<&'a V>; 2]> {

@@ -46,12 +46,12 @@ impl Pool {
         pool
     }
 
-    fn of(&self, workload: &str, variant: &str) -> Drawer {
+    fn drawer(&self, workload: &str, variant: &str) -> Drawer {
         Drawer(self.runs[&(workload.to_owned(), variant.to_owned())].clone())
     }
 }
 
-/// The run of a line: what `Run::of` makes of its profile, but for single kernels.
+/// The run of a line: what `Run::from_profile` makes of its profile, but for single kernels.
 fn run(columns: &[&str], cells: &[&str]) -> Run {
     let mut wall = WallRun::default();
     let mut parts: BTreeMap<String, Part> = BTreeMap::new();
@@ -128,8 +128,10 @@ fn comparisons(
     let pools = pools();
     let is_same = before == after;
     let mut random = fastrand::Rng::with_seed(42);
-    let mut drawers: Vec<[Drawer; 2]> =
-        pools.iter().map(|pool| [pool.of(workload, before), pool.of(workload, after)]).collect();
+    let mut drawers: Vec<[Drawer; 2]> = pools
+        .iter()
+        .map(|pool| [pool.drawer(workload, before), pool.drawer(workload, after)])
+        .collect();
     let mut drawn = Vec::new();
     let mut spent = 0;
     while drawn.len() < of && spent < drawers.len() {
@@ -154,7 +156,7 @@ fn comparisons(
 fn compared([before, after]: &[Vec<Run>; 2]) -> WallChange {
     let side = |runs: &[Run]| {
         let walls: Vec<WallRun> = runs.iter().map(|run| run.wall.clone().unwrap()).collect();
-        WallSide::of(&walls, true)
+        WallSide::from_runs(&walls, true)
     };
     change([&side(before), &side(after)], &Compare::new(), None, None)
 }
@@ -211,7 +213,7 @@ fn of_two_hundred_comparisons_of_the_same_two_are_alarms_at_most() {
 fn one_run_a_side_is_wrong_where_a_run_was_interrupted() {
     let alarms = alarms(1);
     assert!(alarms.len() <= 8, "{}", alarms.join("\n"));
-    assert!(alarms.iter().all(|said| said.contains("if processes differ by at most")));
+    assert!(alarms.iter().all(|text| text.contains("if processes differ by at most")));
 }
 
 /// The outcomes of gates on so many runs a side, with this effect for all times.

@@ -32,12 +32,12 @@ impl Samples {
         Self(sessions)
     }
 
-    fn of(&self, process: usize, variant: &str) -> &[Run] {
+    fn runs(&self, process: usize, variant: &str) -> &[Run] {
         &self.0[&(process, variant.to_owned())]
     }
 }
 
-/// The equivalent of `Run::of` for a line of samples.
+/// The equivalent of `Run::from_profile` for a line of samples.
 fn run(columns: &[&str], cells: &[&str]) -> Run {
     let mut parts: BTreeMap<String, Part> = BTreeMap::new();
     for (column, cell) in columns.iter().zip(cells).filter(|(_, cell)| !cell.is_empty()) {
@@ -66,7 +66,7 @@ impl Baselines {
         let name = format!("gate-replay-{}-{test}", std::process::id());
         let baselines = Self(std::env::temp_dir().join(name));
         for process in 0..PROCESSES {
-            let plain = samples.of(process, "plain");
+            let plain = samples.runs(process, "plain");
             assert_eq!(plain.len(), PLAIN);
             let gate = baselines.gate(process).runs(PLAIN as u32, PLAIN as u32).update(true);
             assert!(judged(&gate, plain.iter()).is_written());
@@ -132,7 +132,7 @@ fn interval(hits: usize, of: usize) -> (f64, f64) {
 }
 
 #[test]
-fn the_interval_is_that_of_the_tables() {
+fn the_interval_matches_the_tables() {
     let rounded = |(low, high): (f64, f64)| ((1e4 * low).round() / 1e4, (1e4 * high).round() / 1e4);
     assert_eq!(rounded(interval(0, 1000)), (0.0, 0.0037));
     assert_eq!(rounded(interval(5, 100)), (0.0164, 0.1128));
@@ -143,7 +143,7 @@ fn the_interval_is_that_of_the_tables() {
 /// of 1,140 gates. They share sessions, so they are not independent; the text also has the number
 /// of processes with an alarm.
 #[test]
-fn of_a_thousand_gates_on_what_did_not_change_one_percent_fail_at_most() {
+fn unchanged_program_fails_at_most_one_percent_of_gates() {
     let samples = Samples::read();
     let baselines = Baselines::write(&samples, "null");
     let mut pairs: Vec<(usize, usize, usize)> = (0..PROCESSES)
@@ -157,7 +157,7 @@ fn of_a_thousand_gates_on_what_did_not_change_one_percent_fail_at_most() {
     let mut alarmed = [false; PROCESSES];
     for (before, after, third) in pairs {
         let gate = baselines.gate(before).runs(4, PLANTED as u32);
-        let verdict = judged(&gate, &samples.of(after, "plain")[third * 8..]);
+        let verdict = judged(&gate, &samples.runs(after, "plain")[third * 8..]);
         runs += verdict.runs();
         if !verdict.is_pass() {
             alarms += 1;
@@ -166,26 +166,26 @@ fn of_a_thousand_gates_on_what_did_not_change_one_percent_fail_at_most() {
         }
     }
     let (low, high) = interval(alarms, 1000);
-    let said = format!(
+    let text = format!(
         "{alarms} of 1000 fail ({:.2} % to {:.2} %), {slower} of them as slower, in {} of {PROCESSES} processes; {:.2} runs each",
         100.0 * low,
         100.0 * high,
         alarmed.iter().filter(|alarmed| **alarmed).count(),
         runs as f64 / 1000.0,
     );
-    println!("{said}");
-    assert!(alarms <= 10, "{said}");
+    println!("{text}");
+    assert!(alarms <= 10, "{text}");
 }
 
 /// The same with three looks, on all sessions of a process.
 #[test]
-fn of_what_did_not_change_nothing_fails_on_a_larger_budget() {
+fn unchanged_program_never_fails_on_a_larger_budget() {
     let samples = Samples::read();
     let baselines = Baselines::write(&samples, "large");
     let mut alarms = 0;
     for (before, after) in (0..PROCESSES).flat_map(|a| (0..PROCESSES).map(move |b| (a, b))) {
         let gate = baselines.gate(before).runs(6, PLAIN as u32);
-        let verdict = judged(&gate, samples.of(after, "plain"));
+        let verdict = judged(&gate, samples.runs(after, "plain"));
         alarms += usize::from(before != after && !verdict.is_pass());
     }
     let of = PROCESSES * (PROCESSES - 1);
@@ -211,7 +211,7 @@ fn a_kernel_with_five_percent_more_work_is_seen_in_ninety_five_of_a_hundred() {
             let (before, after) = (comparison % PROCESSES, comparison / PROCESSES * 3 + 1);
             let after = (before + after) % PROCESSES;
             let gate = baselines.gate(before).runs(4, PLANTED as u32);
-            let verdict = judged(&gate, samples.of(after, variant));
+            let verdict = judged(&gate, samples.runs(after, variant));
             runs += verdict.runs();
             failed += usize::from(!verdict.is_pass());
             let slower = verdict.times().iter().filter(|time| time.outcome == Outcome::Slower);
@@ -221,12 +221,12 @@ fn a_kernel_with_five_percent_more_work_is_seen_in_ninety_five_of_a_hundred() {
             of_kernels.retain(|name| *name != kernel);
             others += of_kernels.len();
         }
-        let said = format!(
+        let text = format!(
             "{variant}: {failed} of 100 fail, {named} as slower; {others} other kernels are called slower; {:.2} runs each",
             runs as f64 / 100.0
         );
-        println!("{said}");
-        assert!(failed >= 95 && others <= 1, "{said}");
+        println!("{text}");
+        assert!(failed >= 95 && others <= 1, "{text}");
     }
 }
 
@@ -237,7 +237,7 @@ fn a_kernel_more_is_always_seen() {
     for comparison in 0..PROCESSES * PROCESSES {
         let (before, after) = (comparison / PROCESSES, comparison % PROCESSES);
         let gate = baselines.gate(before).runs(4, PLANTED as u32);
-        let verdict = judged(&gate, samples.of(after, "extra"));
+        let verdict = judged(&gate, samples.runs(after, "extra"));
         let counts: Vec<String> = verdict.counts().iter().map(ToString::to_string).collect();
         assert!(verdict.counts().iter().all(|count| count.outcome == CountOutcome::Failed));
         assert_eq!(
@@ -258,7 +258,7 @@ fn an_effect_within_the_noise_is_undecided_and_not_called_slower() {
         for after in (0..PROCESSES).filter(|after| *after != before) {
             let mut gate = baselines.gate(before).runs(4, PLANTED as u32).minimum_effect(0.005);
             gate.plan.least_ns = 0.0;
-            let verdict = judged(&gate, samples.of(after, "plain"));
+            let verdict = judged(&gate, samples.runs(after, "plain"));
             alarms += usize::from(!verdict.is_pass());
             slower += usize::from(!verdict.is_pass() && !verdict.is_undecided());
         }
@@ -275,7 +275,7 @@ fn runs_in_which_the_gpu_was_throttled_are_set_aside() {
     let samples = Samples::read();
     let baselines = Baselines::write(&samples, "throttled");
     let gate = baselines.gate(0).runs(4, 8);
-    let plain = samples.of(1, "plain");
+    let plain = samples.runs(1, "plain");
     let mut slow = plain[0].clone();
     let parts = slow.parts.values_mut();
     parts.flat_map(|part| part.kernels.values_mut()).for_each(|kernels| kernels.ns *= 1.5);
@@ -345,7 +345,7 @@ fn errors_are_as_rare_as_the_rate_beside_the_limit() {
             for (beside, wrong) in
                 [(BETWEEN_PROCESSES, &mut passed), (-BETWEEN_PROCESSES, &mut slower)]
             {
-                let mut runs = samples.of(after, "plain").to_vec();
+                let mut runs = samples.runs(after, "plain").to_vec();
                 let parts = runs.iter_mut().flat_map(|run| run.parts.values_mut());
                 let kernels = parts.flat_map(|part| &mut part.kernels);
                 kernels
@@ -361,8 +361,8 @@ fn errors_are_as_rare_as_the_rate_beside_the_limit() {
             }
         }
         let of = PROCESSES * PROCESSES;
-        let said = format!("{kernel}: of {of} each {passed} pass, {slower} are called slower");
-        println!("{said}");
-        assert!(passed * 100 <= of && slower * 100 <= of, "{said}");
+        let text = format!("{kernel}: of {of} each {passed} pass, {slower} are called slower");
+        println!("{text}");
+        assert!(passed * 100 <= of && slower * 100 <= of, "{text}");
     }
 }

@@ -59,7 +59,7 @@ pub(crate) struct Kernels {
 
 impl Run {
     /// Measures a complete profile. Fails with the reason if the profile is unusable.
-    pub(crate) fn of(profile: &Profile) -> Result<Self, String> {
+    pub(crate) fn from_profile(profile: &Profile) -> Result<Self, String> {
         if !profile.health().is_complete() {
             return Err(profile.health().to_string());
         }
@@ -67,7 +67,7 @@ impl Run {
         if timeless != 0 {
             return Err(format!("{timeless} operations have no timestamps"));
         }
-        let node_names = NodeNames::of([profile], Purpose::Comparison).pop().unwrap_or_default();
+        let node_names = NodeNames::new([profile], Purpose::Comparison).pop().unwrap_or_default();
         let mut names = Names::default();
         let mut times: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
         let mut parts: BTreeMap<String, Part> = BTreeMap::new();
@@ -120,10 +120,10 @@ impl Run {
         let sm_hz = clocks.iter().find(|clocks| clocks.device == device_of(profile));
         Ok(Self {
             parts,
-            wall: Some(WallRun::of(profile, &keys)),
+            wall: Some(WallRun::new(profile, &keys)),
             sm_hz: sm_hz.and_then(|clocks| clocks.sm_hz),
-            process: ProcessKey::of(profile),
-            devices: DeviceCounts::of(profile),
+            process: ProcessKey::from_profile(profile),
+            devices: DeviceCounts::from_profile(profile),
         })
     }
 }

@@ -361,7 +361,7 @@ impl fmt::Display for GateVerdict {
         if self.is_pass() || self.undecidable.is_some() {
             return Ok(());
         }
-        f.write_str("\nwhat to do: ")?;
+        f.write_str("\nadvice: ")?;
         if self.is_undecided() {
             if let Some(why) = &self.too_few {
                 return f.write_str(&line(why));
@@ -372,12 +372,12 @@ impl fmt::Display for GateVerdict {
             };
             return write!(
                 f,
-                "{runs}, make a run longer, quiet the machine or fix its clocks, or ask for a greater effect than {:.1} % \
-                 ({:.1} % of wall time)",
+                "{runs}, make a run longer, quiet the machine or fix its clocks, or set a \
+                 greater effect than {:.1} % ({:.1} % of wall time)",
                 100.0 * self.minimum_effect,
                 100.0 * self.wall_effect,
             );
         }
-        write!(f, "if it is meant, write the baseline anew with {UPDATE}, and have it reviewed")
+        write!(f, "if it is intended, rewrite the baseline with {UPDATE}, and have it reviewed")
     }
 }

@@ -155,11 +155,11 @@ pub(super) struct Circumstances {
 }
 
 impl Measurement {
-    pub(super) fn of(measure: &Measure, samples: &[Sample], of: Circumstances) -> Self {
+    pub(super) fn new(measure: &Measure, samples: &[Sample], of: Circumstances) -> Self {
         let per_sample = f64::from(measure.batch) * f64::from(measure.units);
         let timing = |ns: fn(&Sample) -> u64| {
             let times = samples.iter().map(|sample| ns(sample) as f64 / per_sample);
-            Timing::of(times.collect(), measure.confidence)
+            Timing::from_times(times.collect(), measure.confidence)
         };
         let range = |count: fn(&Sample) -> u64| {
             let counts = || samples.iter().map(count);
@@ -194,7 +194,7 @@ impl Measurement {
         let mut notes = Vec::new();
         if !self.clocks.throttled_by.is_empty() {
             notes.push(format!(
-                "the GPU was throttled by {}: the times are those of lowered clocks",
+                "the GPU was throttled by {}: the times are at lowered clocks",
                 self.clocks.throttled_by.join(", ")
             ));
         }
@@ -222,7 +222,7 @@ impl Measurement {
             None => notes.push("there are too few samples for bounds: allow more time".to_owned()),
             Some(_) if self.stop == Stop::Precise => {}
             Some(part) if part > measure.precision => notes.push(format!(
-                "noise: the bounds of the GPU time are within {:.2} % of it, not the wanted {:.2} %",
+                "noise: the bounds of the GPU time are within {:.2} % of its estimate, not the requested {:.2} %",
                 100.0 * part,
                 100.0 * measure.precision
             )),
@@ -266,7 +266,7 @@ impl DisplayOptions for Measurement {
         let (kernels, operations) = (self.kernels, self.operations);
         f.write_str(&count(kernels, "kernel"))?;
         if operations != kernels {
-            write!(f, " and {} in all", count(operations, "operation"))?;
+            write!(f, " and {} in total", count(operations, "operation"))?;
         }
         if self.units != 1 {
             write!(f, ", times of one of {} units", self.units)?;
@@ -278,7 +278,7 @@ impl DisplayOptions for Measurement {
         for (name, timing, purpose) in [
             ("GPU time", &self.gpu_time, "comparing kernels: no launch overhead in it"),
             ("GPU span", &self.gpu_span, "how long the GPU is taken, gaps included"),
-            ("latency", &self.latency, "a caller who waits: first launch to last end"),
+            ("latency", &self.latency, "a waiting caller: first launch to last end"),
             ("host cost", &self.host_cost, "the thread: host time without waits"),
             ("CUDA calls", &self.call_time, "the driver's part of the host cost"),
         ] {
@@ -294,7 +294,7 @@ impl DisplayOptions for Measurement {
         let WarmUp { samples, time: warm_up, is_steady } = self.warm_up;
         let state = if is_steady { "steady" } else { "not steady" };
         let stop = match self.stop {
-            Stop::Precise => "at the wanted precision",
+            Stop::Precise => "at the requested precision",
             Stop::MaxTime => "at the maximum time",
             Stop::MaxSamples => "at the maximum of samples",
         };

@@ -219,7 +219,7 @@ impl Measure {
             let round = checked(rounds.run(groups, Some(deadline))?)?;
             per_group = round.wall / (round.samples.len() / rounds.group()).max(1) as u32;
             samples += round.samples.len() as u64;
-            states.push(State::of(&round, rounds.variants()));
+            states.push(State::from_round(&round, rounds.variants()));
             is_warm = is_steady(&states);
         }
         let time = Duration::from_millis(began.elapsed().as_millis() as u64);
@@ -255,14 +255,14 @@ impl Measure {
             }
         };
         let unknown = rounds.clocks_unknown();
-        Ok(Run::of(usual, throttled, warm_up, stop, unknown))
+        Ok(Run::new(usual, throttled, warm_up, stop, unknown))
     }
 
     /// True if the bounds of all variants are narrow enough and the last rounds agree. Bounds
     /// assume independent samples, and a drift would violate that.
     fn is_precise(&self, rounds: &[Round], variants: usize) -> bool {
         let Some(from) = rounds.len().checked_sub(AGREEING) else { return false };
-        let last = rounds[from..].iter().map(|round| State::of(round, variants));
+        let last = rounds[from..].iter().map(|round| State::from_round(round, variants));
         if !is_steady(&last.collect::<Vec<_>>()) {
             return false;
         }
@@ -270,7 +270,7 @@ impl Measure {
             let samples = rounds.iter().flat_map(|round| round.of_variant(variant));
             let times: Vec<f64> = samples.map(|sample| sample.gpu_ns as f64).collect();
             let count = times.len();
-            let timing = Timing::of(times, self.confidence);
+            let timing = Timing::from_times(times, self.confidence);
             let Some(part) = timing.uncertainty().filter(|_| count >= MIN_SAMPLES) else {
                 return false;
             };
@@ -319,7 +319,7 @@ struct Run {
 
 impl Run {
     /// Selects rounds without throttling, if there are enough for a result.
-    fn of(
+    fn new(
         usual: Vec<Round>,
         throttled: Vec<Round>,
         warm_up: WarmUp,
@@ -363,13 +363,13 @@ impl Run {
     fn measurement(&self, measure: &Measure, variant: usize) -> Measurement {
         let samples = self.samples().filter(|sample| sample.variant == variant);
         let samples: Vec<Sample> = samples.copied().collect();
-        Measurement::of(measure, &samples, self.circumstances.clone())
+        Measurement::new(measure, &samples, self.circumstances.clone())
     }
 
     fn pair(&self, measure: &Measure) -> PairMeasurement {
         let samples: Vec<Sample> = self.samples().copied().collect();
         let (a, b) = (self.measurement(measure, 0), self.measurement(measure, 1));
-        PairMeasurement::of(a, b, &samples, measure)
+        PairMeasurement::new(a, b, &samples, measure)
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    fn of(samples: &[Sample], ns: fn(&Sample) -> u64, measure: &Measure) -> Self {
+    fn new(samples: &[Sample], ns: fn(&Sample) -> u64, measure: &Measure) -> Self {
         let (groups, _) = samples.as_chunks::<{ ABBA.len() }>();
         let blocks = groups.len().min(BLOCKS);
         let block = |at: usize| {
@@ -79,13 +79,13 @@ pub struct PairMeasurement {
 }
 
 impl PairMeasurement {
-    pub(super) fn of(
+    pub(super) fn new(
         a: Measurement,
         b: Measurement,
         samples: &[Sample],
         measure: &Measure,
     ) -> Self {
-        let ratio = |ns| Ratio::of(samples, ns, measure);
+        let ratio = |ns| Ratio::new(samples, ns, measure);
         Self {
             a,
             b,

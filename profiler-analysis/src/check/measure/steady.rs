@@ -20,12 +20,12 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn of(round: &Round, variants: usize) -> Self {
+    pub(super) fn from_round(round: &Round, variants: usize) -> Self {
         let median = |variant: usize| {
             let times = round.of_variant(variant).map(|sample| sample.gpu_ns as f64);
             let times: Vec<f64> = times.collect();
             let count = times.len().max(1) as f64;
-            let timing = Timing::of(times, 0.95);
+            let timing = Timing::from_times(times, 0.95);
             // For normal noise 1.48 MAD is the standard deviation, and the median's error is 1.25
             // of the mean's.
             (timing.median_ns, 1.4826 * 1.2533 * timing.mad_ns / count.sqrt())

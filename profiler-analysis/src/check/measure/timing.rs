@@ -19,7 +19,7 @@ pub struct Timing {
 
 impl Timing {
     /// The distribution of times in nanoseconds; all 0 if there are none.
-    pub(super) fn of(mut times: Vec<f64>, confidence: f64) -> Self {
+    pub(super) fn from_times(mut times: Vec<f64>, confidence: f64) -> Self {
         times.sort_unstable_by(f64::total_cmp);
         let middle = median(&times).unwrap_or_default();
         let mut deviations: Vec<f64> = times.iter().map(|ns| (ns - middle).abs()).collect();
@@ -100,7 +100,7 @@ mod tests {
         for _ in 0..2000 {
             let times: Vec<f64> = (0..30).map(|_| 1000.0 - 50.0 * random.f64().ln()).collect();
             let true_median = 1000.0 + 50.0 * std::f64::consts::LN_2;
-            let (low, high) = Timing::of(times, 0.95).bounds_ns.unwrap();
+            let (low, high) = Timing::from_times(times, 0.95).bounds_ns.unwrap();
             missed += i32::from(true_median < low || high < true_median);
         }
         // The next rank would miss more than 5 %: of 30 values it is 4.3 %.
@@ -109,15 +109,15 @@ mod tests {
 
     #[test]
     fn a_timing_has_median_spread_and_text() {
-        let timing = Timing::of((1..=100).map(|ns| f64::from(ns) * 100.0).collect(), 0.95);
+        let timing = Timing::from_times((1..=100).map(|ns| f64::from(ns) * 100.0).collect(), 0.95);
         assert_eq!((timing.median_ns, timing.min_ns, timing.mad_ns), (5050.0, 100.0, 2500.0));
         assert_eq!((timing.p10_ns, timing.p90_ns), (1000.0, 9000.0));
         assert_eq!(timing.bounds_ns, Some((4000.0, 6100.0)));
         assert!((timing.uncertainty().unwrap() - 1050.0 / 5050.0).abs() < 1e-9);
         assert_eq!(timing.to_string(), "5.050 us (4.000 us to 6.100 us)");
-        let few = Timing::of(vec![7.0], 0.95);
+        let few = Timing::from_times(vec![7.0], 0.95);
         assert_eq!((few.bounds_ns, few.uncertainty(), few.p90_ns), (None, None, 7.0));
         assert!(few.to_string().contains("too few"), "{few}");
-        assert_eq!(Timing::of(Vec::new(), 0.95).median_ns, 0.0);
+        assert_eq!(Timing::from_times(Vec::new(), 0.95).median_ns, 0.0);
     }
 }

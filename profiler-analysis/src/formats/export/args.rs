@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_text_in_json() {
+    fn nonfinite_number_is_text_in_json() {
         let mut args = Args::default();
         args.add("a", f64::NAN);
         args.add("b", f64::NEG_INFINITY);

@@ -11,7 +11,7 @@ use super::json::{Event, Events, Named, Track, TrackIds};
 use super::lanes::APART;
 use super::format::{About, Export};
 use super::timeline::Timeline;
-use super::trace_events::{self, Dialect, Said};
+use super::trace_events::{self, Dialect, SliceText};
 
 struct Chrome<'a> {
     timeline: &'a Timeline<'a>,
@@ -25,19 +25,19 @@ impl Dialect for Chrome<'_> {
         HOST + 1 + u64::from(device)
     }
 
-    fn range(&self, row: usize) -> Said<'_> {
+    fn range(&self, row: usize) -> SliceText<'_> {
         let range = &self.timeline.ranges[row];
-        Said { name: range.range.name().into(), category: "range", args: args::of_range(range) }
+        SliceText { name: range.range.name().into(), category: "range", args: args::of_range(range) }
     }
 
-    fn call(&self, row: usize) -> Said<'_> {
+    fn call(&self, row: usize) -> SliceText<'_> {
         let call = &self.timeline.calls[row];
-        Said { name: call.call.name().into(), category: "api", args: args::of_call(self.timeline, call) }
+        SliceText { name: call.call.name().into(), category: "api", args: args::of_call(self.timeline, call) }
     }
 
-    fn operation(&self, row: usize) -> Said<'_> {
+    fn operation(&self, row: usize) -> SliceText<'_> {
         let operation = &self.timeline.operations[row];
-        Said {
+        SliceText {
             name: self.timeline.name(operation).into(),
             category: operation.category(),
             args: args::of_operation(self.timeline, operation),
@@ -71,7 +71,7 @@ pub(super) fn write(
     trace_events::write(&mut events, timeline, &mut ids, &chrome)?;
     for (place, samples) in counters::queued(timeline) {
         let stream = timeline.stream_name(place);
-        let name = format!("{stream}: operations asked for and not finished");
+        let name = format!("{stream}: operations submitted and not finished");
         let track = (chrome.pid(place.device), ids.get(Track::Counters(place.device), 0));
         counter(&mut events, &name, "operations", track, &samples)?;
     }

@@ -96,12 +96,12 @@ pub(super) fn sampled<'a>(
         };
         let mut values = Vec::new();
         let mut until = None;
-        for stretch in counter_track::of(&track, most) {
-            if let Some(end) = until.filter(|end| *end < stretch.start) {
+        for segment in counter_track::track_segments(&track, most) {
+            if let Some(end) = until.filter(|end| *end < segment.start) {
                 values.push((end, 0.0));
             }
-            values.push((stretch.start, stretch.value));
-            until = Some(stretch.end);
+            values.push((segment.start, segment.value));
+            until = Some(segment.end);
         }
         values.extend(until.map(|end| (end, 0.0)));
         Sampled { device: track.device(), name, unit: track.rate_unit(), values }

@@ -15,7 +15,7 @@ use super::json::{Events, TrackIds};
 use super::lanes::NESTED;
 use super::format::{About, Export};
 use super::timeline::{OperationRow, Timeline, Work};
-use super::trace_events::{self, Dialect, Said};
+use super::trace_events::{self, Dialect, SliceText};
 use crate::reports::memory_text;
 
 struct Kineto<'a> {
@@ -78,15 +78,15 @@ impl Dialect for Kineto<'_> {
         device.into()
     }
 
-    fn range(&self, row: usize) -> Said<'_> {
+    fn range(&self, row: usize) -> SliceText<'_> {
         let range = &self.timeline.ranges[row];
         let mut all = Args::default();
         all.add("External id", Self::external_id(Some(row)));
         all.extend(args::of_range(range));
-        Said { name: range.range.name().into(), category: "user_annotation", args: all }
+        SliceText { name: range.range.name().into(), category: "user_annotation", args: all }
     }
 
-    fn call(&self, row: usize) -> Said<'_> {
+    fn call(&self, row: usize) -> SliceText<'_> {
         let call = &self.timeline.calls[row];
         // Functions of the runtime API start with `cuda`.
         let name = call.call.name();
@@ -94,10 +94,10 @@ impl Dialect for Kineto<'_> {
         let mut args = Args::default();
         args.add("External id", Self::external_id(call.range));
         args.add("correlation", call.call.correlation_id());
-        Said { name: name.into(), category, args }
+        SliceText { name: name.into(), category, args }
     }
 
-    fn operation(&self, row: usize) -> Said<'_> {
+    fn operation(&self, row: usize) -> SliceText<'_> {
         let operation = &self.timeline.operations[row];
         let name = name(self.timeline, operation);
         let place = operation.place;
@@ -129,14 +129,14 @@ impl Dialect for Kineto<'_> {
                 }
                 args.add("grid", details.grid);
                 args.add("block", details.block);
-                return Said { name, category: "kernel", args };
+                return SliceText { name, category: "kernel", args };
             }
             Work::Copy(copy) => Some(copy.bytes),
             Work::Memset(record) => record.map(|record| record.bytes),
             Work::Graph(graph) => {
                 args.add("graph id", graph.executable_id());
                 // Kineto has no such category; readers treat anything with a stream as GPU work.
-                return Said { name, category: "gpu_graph", args };
+                return SliceText { name, category: "gpu_graph", args };
             }
         };
         if let Some(bytes) = bytes {
@@ -148,15 +148,15 @@ impl Dialect for Kineto<'_> {
         }
         let is_copy = matches!(operation.work, Work::Copy(_));
         let category = if is_copy { "gpu_memcpy" } else { "gpu_memset" };
-        Said { name, category, args }
+        SliceText { name, category, args }
     }
 
-    fn projection(&self, row: usize) -> Option<Said<'_>> {
+    fn projection(&self, row: usize) -> Option<SliceText<'_>> {
         // HTA treats anything with a stream as a kernel.
         let mut args = Args::default();
         args.add("External id", Self::external_id(Some(row)));
         let name = self.timeline.ranges[row].range.name().into();
-        Some(Said { name, category: "gpu_user_annotation", args })
+        Some(SliceText { name, category: "gpu_user_annotation", args })
     }
 }
 

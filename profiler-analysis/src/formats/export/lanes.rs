@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_nest_and_what_cuts_through_another_moves_over() {
+    fn crossing_slices_move_to_another_track() {
         assert_eq!(lanes(NESTED, &[(0, 10), (1, 5), (5, 10), (10, 10), (10, 12)]), [0; 5]);
         assert_eq!(lanes(NESTED, &[(0, 10), (5, 15), (6, 9), (12, 20)]), [0, 1, 0, 0]);
         assert_eq!(lanes(APART, &[(0, 10), (0, 10), (5, 6), (10, 11)]), [0, 1, 2, 0]);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_stays_on_the_track_of_the_one_around_it_if_it_can() {
+    fn slice_prefers_the_track_of_its_parent() {
         let mut lanes = Lanes::new(NESTED);
         assert_eq!((lanes.place(0, 10, None), lanes.place(5, 15, Some(0))), (0, 1));
         assert_eq!((lanes.place(6, 9, Some(1)), lanes.place(7, 9, Some(0))), (1, 0));

@@ -70,7 +70,7 @@ pub(crate) fn json_lines(profile: &Profile) -> String {
         let _: Result<(), serde_json::Error> = line.map(|line| lines.push_str(&(line + "\n")));
     };
     let tracks: Vec<Track<'_>> = profile.tracks().filter(|track| !track.is_empty()).collect();
-    let times = (!tracks.is_empty()).then(|| NodeTimes::of(profile, &tracks));
+    let times = (!tracks.is_empty()).then(|| NodeTimes::new(profile, &tracks));
     let sampled = |(row, mean): (usize, Sampled)| SampledPart {
         device: tracks[row].device(),
         name: tracks[row].name(),

@@ -95,7 +95,7 @@ fn host(
             let (at, args) = (ns(mark.at()), args::of_mark(mark));
             trace.instant(main, at, mark.name(), "mark", &args)?;
         }
-        let mut calls = Slices::among(main, "CUDA API", NESTED);
+        let mut calls = Slices::below(main, "CUDA API", NESTED);
         for &row in &thread.calls {
             let call = &timeline.calls[row];
             let slice = Slice {
@@ -117,7 +117,7 @@ fn process_ranges(
     timeline: &Timeline<'_>,
     (of, process): (&Host, u64),
 ) -> io::Result<()> {
-    let mut slices = Slices::among(process, "process ranges", APART);
+    let mut slices = Slices::below(process, "process ranges", APART);
     for (range, span) in timeline.process_ranges_of(of) {
         let args = args::of_process_range(range);
         let slice = Slice { name: range.name(), category: "process range", args, flows: &[], submitted: &[] };
@@ -146,7 +146,7 @@ fn devices(
             let name = timeline.stream_name(place);
             stream(trace, timeline, flows, (gpu, &name), rows)?;
             if let Some(samples) = queued.get(&place) {
-                let name = format!("{name}: operations asked for and not finished");
+                let name = format!("{name}: operations submitted and not finished");
                 trace.counter(gpu, (&name, Unit::Known(UNIT_COUNT)), samples, whole)?;
             }
         }
@@ -178,7 +178,7 @@ fn stream(
     (gpu, name): (u64, &str),
     rows: &[usize],
 ) -> io::Result<()> {
-    let mut slices = Slices::among(gpu, name, APART);
+    let mut slices = Slices::below(gpu, name, APART);
     for &row in rows {
         let operation = &timeline.operations[row];
         let Some(span) = operation.span else { continue };
@@ -210,7 +210,7 @@ impl<'a> Flows<'a> {
     fn new(timeline: &'a Timeline<'a>) -> Self {
         let profile = timeline.profile;
         let first = timeline.operations.len() as u64 + 1;
-        let collectives = (first..).zip(Matches::of(profile).all).flat_map(|(id, matched)| {
+        let collectives = (first..).zip(Matches::new(profile).all).flat_map(|(id, matched)| {
             let kernels = matched.members.into_iter();
             kernels.filter_map(move |one| Some((profile.collective_rows()[one.row].operation?.at(), id)))
         });
@@ -257,7 +257,7 @@ impl<'a> Slices<'a> {
     }
 
     /// Slices on tracks of one name below another track; Perfetto shows these tracks as one.
-    fn among(parent: u64, name: &'a str, depth: usize) -> Self {
+    fn below(parent: u64, name: &'a str, depth: usize) -> Self {
         Self { parent: Some(parent), name, lanes: Lanes::new(depth), tracks: Vec::new() }
     }
 

@@ -76,7 +76,7 @@ mod tests {
 
     /// The examples of protobuf's documentation of its encoding.
     #[test]
-    fn bytes_are_those_of_the_specification() {
+    fn bytes_match_the_specification() {
         let mut message = Message::default();
         message.number(1, 150);
         assert_eq!(message.as_bytes(), [0x08, 0x96, 0x01]);

@@ -225,7 +225,7 @@ impl<'a> Timeline<'a> {
         let mut names = FxHashMap::default();
         for operation in self.profile.operations() {
             let row = self.operations.len();
-            let place = Place::of(&operation);
+            let place = Place::from_operation(&operation);
             let span = operation
                 .start()
                 .zip(operation.gpu_time())
@@ -265,7 +265,7 @@ impl<'a> Timeline<'a> {
         for operations in self.streams.values_mut() {
             operations.sort_by_key(|&row| self.operations[row].span.map(Span::order));
         }
-        self.stream_names = StreamNames::of(self.streams.keys().copied());
+        self.stream_names = StreamNames::from_places(self.streams.keys().copied());
     }
 
     /// The name of an operation.

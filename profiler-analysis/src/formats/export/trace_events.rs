@@ -21,23 +21,23 @@ pub(super) trait Dialect {
 
     /// The process id of a device.
     fn pid(&self, device: u32) -> u64;
-    fn range(&self, row: usize) -> Said<'_>;
-    fn call(&self, row: usize) -> Said<'_>;
-    fn operation(&self, row: usize) -> Said<'_>;
+    fn range(&self, row: usize) -> SliceText<'_>;
+    fn call(&self, row: usize) -> SliceText<'_>;
+    fn operation(&self, row: usize) -> SliceText<'_>;
 
     /// The slice of a range's work on a stream, if the format has one.
-    fn projection(&self, _row: usize) -> Option<Said<'_>> {
+    fn projection(&self, _row: usize) -> Option<SliceText<'_>> {
         None
     }
 }
 
-pub(super) struct Said<'a> {
+pub(super) struct SliceText<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) category: &'static str,
     pub(super) args: Args<'a>,
 }
 
-impl Said<'_> {
+impl SliceText<'_> {
     fn slice(&self, track: (u64, u64), span: Span) -> Event<'_> {
         let event = Event::new("X", &self.name, track, span.start);
         let event = Event { dur: Some(Micros(span.ns())), ..event };
@@ -120,14 +120,14 @@ fn host(
                 if is_range { timeline.ranges[row].parent } else { timeline.calls[row].range };
             let around = parent.and_then(|parent| lanes.get(&parent).copied());
             let (lane, tid) = tracks.place(events, ids, span, around)?;
-            let said = if is_range {
+            let slice = if is_range {
                 lanes.insert(row, lane);
                 dialect.range(row)
             } else {
                 of_calls[row] = tid;
                 dialect.call(row)
             };
-            events.add(&said.slice((of.pid, tid), span))?;
+            events.add(&slice.slice((of.pid, tid), span))?;
         }
         // Marks create no track.
         if thread.ranges.is_empty() && thread.calls.is_empty() {
@@ -183,13 +183,13 @@ fn stream<D: Dialect>(
     // A stable sort: enclosing ranges are first.
     slices.sort_by_key(|(span, kind, _)| (span.order(), *kind));
     for (span, kind, row) in slices {
-        let said = match kind {
+        let slice = match kind {
             0 => dialect.projection(row),
             _ => Some(dialect.operation(row)),
         };
-        let Some(said) = said else { continue };
+        let Some(slice) = slice else { continue };
         let (_, tid) = tracks.place(events, ids, span, None)?;
-        events.add(&said.slice((pid, tid), span))?;
+        events.add(&slice.slice((pid, tid), span))?;
         if kind == 1
             && let Some(call) = timeline.operations[row].call
         {

@@ -292,7 +292,7 @@ impl Header {
 /// elsewhere SQLite leaves files behind. With an empty log the file is opened as immutable.
 fn connect(path: &Path, header: &Header) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let log = beside(path, "-wal");
+    let log = with_suffix(path, "-wal");
     let log_bytes = std::fs::metadata(&log).map_or(0, |log| log.len());
     if header.has_log && log_bytes == 0 {
         let bytes = path.as_os_str().as_encoded_bytes();
@@ -346,7 +346,8 @@ impl PrivateCopy {
     fn new(within: &Path, [database, log]: [(&Path, u64); 2]) -> io::Result<Self> {
         let copy = Self::folder(within)?;
         let target = copy.database();
-        for ((from, bytes), to) in [(database, target.clone()), (log, beside(&target, "-wal"))] {
+        for ((from, bytes), to) in [(database, target.clone()), (log, with_suffix(&target, "-wal"))]
+        {
             let mut from = std::fs::File::open(from)?.take(bytes);
             io::copy(&mut from, &mut std::fs::File::create_new(to)?)?;
         }
@@ -378,7 +379,7 @@ impl Drop for PrivateCopy {
 }
 
 /// The path with this suffix.
-fn beside(path: &Path, end: &str) -> PathBuf {
+fn with_suffix(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
@@ -402,7 +403,7 @@ fn unreadable(path: &Path, error: &rusqlite::Error) -> Error {
 
 fn endless(path: &Path) -> String {
     format!(
-        "{} is damaged: it tells of more rows or text than it has room for; export the capture again",
+        "{} is damaged: it claims more rows or text than its size allows; export the capture again",
         path.display()
     )
 }
@@ -477,7 +478,7 @@ mod tests {
         let copy = PrivateCopy::new(&within.0, [(&database, 8), (&log, 3)]).unwrap();
         let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
         assert_eq!(read(copy.database()), "database");
-        assert_eq!(read(beside(&copy.database(), "-wal")), "log");
+        assert_eq!(read(with_suffix(&copy.database(), "-wal")), "log");
         assert_eq!(std::fs::metadata(&copy.0).unwrap().permissions().mode() & 0o777, 0o700);
         let other = PrivateCopy::folder(&within.0).unwrap();
         assert_ne!(other.0, copy.0);

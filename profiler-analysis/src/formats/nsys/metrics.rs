@@ -144,7 +144,7 @@ mod tests {
     use crate::formats::nsys::format::metric_name;
 
     #[test]
-    fn what_is_mostly_empty_is_apart() {
+    fn sparse_metrics_are_separate() {
         let metrics = |count: usize| -> Vec<Metric> {
             (0..count).map(|place| metric(&format!("metric {place} [Throughput %]"))).collect()
         };
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_what_values_are_in() {
+    fn names_contain_the_unit() {
         let of = |name| {
             let metric = metric(name);
             (metric.label, metric.unit)

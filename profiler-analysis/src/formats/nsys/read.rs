@@ -705,8 +705,8 @@ impl Reader<'_> {
                 return;
             }
             let text = row.text(1).unwrap_or_default().to_ascii_lowercase();
-            let says_lost = ["dropped", "lost", "not all", "discarded"];
-            if says_lost.iter().any(|words| text.contains(words)) {
+            let loss_words = ["dropped", "lost", "not all", "discarded"];
+            if loss_words.iter().any(|words| text.contains(words)) {
                 self.health.losses.capture_losses += 1;
             } else {
                 self.health.facts.capture_warnings += 1;

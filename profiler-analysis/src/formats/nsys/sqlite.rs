@@ -20,7 +20,7 @@ pub(super) fn write(
     progress: impl FnMut(u64, u64),
 ) -> Result<(), Error> {
     let failed = |source| io_error("write", path, source);
-    let to = match Target::of(path).map_err(failed)? {
+    let to = match Target::from_path(path).map_err(failed)? {
         Target::File(to) => to,
         Target::Stream(_) => {
             let why = "it is a device, a pipe or a socket, and a capture needs a file of its own";

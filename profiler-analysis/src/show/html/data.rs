@@ -135,7 +135,7 @@ struct ScorePart {
 }
 
 impl<'a> ScorecardPart<'a> {
-    fn of(card: &'a Scorecard) -> Self {
+    fn new(card: &'a Scorecard) -> Self {
         let score = |score: &Score| ScorePart {
             flag: score.flag.text(),
             name: score.kind.text(),
@@ -300,7 +300,7 @@ struct Marks {
 }
 
 impl<'a> Data<'a> {
-    pub(super) fn of(
+    pub(super) fn new(
         profile: &'a Profile,
         findings: &'a [Finding],
         card: &'a Scorecard,
@@ -308,7 +308,7 @@ impl<'a> Data<'a> {
         clock_of: impl Fn(u32) -> u64,
     ) -> Self {
         let mut builder = Builder::default();
-        let mut tracks = Tracks::of(profile);
+        let mut tracks = Tracks::new(profile);
         let nodes = builder.nodes(profile, &mut tracks);
         let ranges = builder.ranges(profile);
         let process_ranges = builder.process_ranges(profile);
@@ -335,7 +335,7 @@ impl<'a> Data<'a> {
                 accounts: health.accounts.named().into_iter().map(account_part).collect(),
                 counts: health,
             },
-            scorecard: ScorecardPart::of(card),
+            scorecard: ScorecardPart::new(card),
             findings,
             devices: devices(profile, clock_of),
             nodes,
@@ -350,7 +350,7 @@ impl<'a> Data<'a> {
             ranges,
             calls,
             operations,
-            collectives: Collectives::of(profile),
+            collectives: Collectives::new(profile),
             process_ranges,
             marks,
             samplers: tracks.samplers,
@@ -395,7 +395,7 @@ const WHOLE_GRAPH: u64 = 7;
 fn devices(profile: &Profile, clock_of: impl Fn(u32) -> u64) -> Vec<Device<'_>> {
     let known = &profile.recording_info().devices;
     let mut ids: Vec<u32> = known.iter().map(|device| device.id).collect();
-    let busy = Busy::of(profile, 1);
+    let busy = Busy::by_device(profile, 1);
     ids.extend(busy.keys());
     ids.sort_unstable();
     ids.dedup();
@@ -414,7 +414,7 @@ fn devices(profile: &Profile, clock_of: impl Fn(u32) -> u64) -> Vec<Device<'_>> 
 struct Delta(i64);
 
 impl Delta {
-    fn of(&mut self, value: u64) -> i64 {
+    fn next(&mut self, value: u64) -> i64 {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
         let delta = value - self.0;
         self.0 = value;
@@ -497,7 +497,7 @@ impl Builder {
             }
             table.node.push(range.node().id().0);
             table.thread.push(thread);
-            table.start_delta.push(start.of(ns(range.start())));
+            table.start_delta.push(start.next(ns(range.start())));
             table.ns.push(ns(range.host_time()));
             let parent = range.parent().map(|parent| i64::from(row) - parent.id().at() as i64);
             table.parent_back.push(parent.unwrap_or(0));
@@ -576,10 +576,10 @@ impl Builder {
             table.kind.push(kind);
             let thread = self.thread(call.process_id(), call.thread_id());
             table.thread.push(thread);
-            table.start_delta.push(start.of(ns(call.start())));
+            table.start_delta.push(start.next(ns(call.start())));
             table.ns.push(call.host_time().map_or(UNKNOWN, |took| ns(took) as i64));
             let within = call.range().map_or(0, |range| range.id().at() as u64 + 1);
-            table.range_delta.push(range.of(within));
+            table.range_delta.push(range.next(within));
             if row < table.driver
                 && let Some(chain) = call.late_chain()
             {
@@ -618,9 +618,9 @@ impl Builder {
                 operation.call().and_then(|call| self.call_rows.get(&key_of(&call)).copied());
             table.work.push(work);
             table.stream.push(self.streams.row(stream));
-            table.start_delta.push(start.of(last_start));
+            table.start_delta.push(start.next(last_start));
             table.ns.push(took.map_or(UNKNOWN, |took| took as i64));
-            table.call_delta.push(call.of(cause.map_or(0, |row| u64::from(row) + 1)));
+            table.call_delta.push(call.next(cause.map_or(0, |row| u64::from(row) + 1)));
             if let Some(range) = operation.captured_in() {
                 table.captured_in.push((row as u32, range.id().at() as u32));
             }

@@ -49,7 +49,7 @@ impl Finding {
         Self { level, title, text, count: 0, evidence: Vec::new() }
     }
 
-    fn with(self, count: u64, evidence: Vec<Moment>) -> Self {
+    fn with_evidence(self, count: u64, evidence: Vec<Moment>) -> Self {
         Self { count, evidence, ..self }
     }
 }
@@ -90,14 +90,14 @@ pub(super) fn plain(profile: &Profile, judged: &Judged, clock: Duration) -> Vec<
             Level::Fact,
             format!("The session was off for {}", nanoseconds(time)),
             format!(
-                "In {}, paused or switched off. What ran then is not on this page: a gap there is no idle GPU, and shares \
-                 are of the whole session.",
+                "In {}, paused or switched off. Work in that time is not on this page: a gap there is not idle \
+                 time, and shares are of the whole session.",
                 counted(pauses.len() as u64, "part")
             ),
         );
         let moment = |(from, to): &(u64, u64)| (*from, to - from, 0, 0, 0);
         let evidence = pauses.iter().take(EVIDENCE).map(moment).collect();
-        findings.push(finding.with(pauses.len() as u64, evidence));
+        findings.push(finding.with_evidence(pauses.len() as u64, evidence));
     }
     diagnosed(judged, &mut findings);
     work(profile, clock, &mut findings);
@@ -116,10 +116,10 @@ fn diagnosed(judged: &Judged, findings: &mut Vec<Finding>) {
     for found in &judged.findings {
         let level = if found.is_note() { Level::Fact } else { Level::Warning };
         let details: String = found.details().iter().map(|detail| format!(" {detail}.")).collect();
-        let text = format!("What helps: {}.{details}", found.remedy);
+        let text = format!("Remedy: {}.{details}", found.remedy);
         let finding = Finding::new(level, found.line(), text);
         let (count, evidence) = moments(&found.evidence);
-        findings.push(finding.with(count, evidence));
+        findings.push(finding.with_evidence(count, evidence));
     }
     let lines = Others(&judged.phases).to_string();
     let text = match judged.phases.is_empty() {
@@ -139,7 +139,7 @@ fn of_verdict(verdict: &Verdict) -> Option<Finding> {
                 _ => Level::Warning,
             };
             let signs: Vec<String> = cause.signs.iter().map(ToString::to_string).collect();
-            let text = format!("{}. What helps: {}.", signs.join("; "), cause.remedy);
+            let text = format!("{}. Remedy: {}.", signs.join("; "), cause.remedy);
             Finding::new(level, capitalised(&format!("{} is {cause}", verdict.subject())), text)
         }
         (None, Some(why)) => {
@@ -150,7 +150,7 @@ fn of_verdict(verdict: &Verdict) -> Option<Finding> {
     };
     let (count, evidence) =
         verdict.cause().map(|cause| moments(&cause.evidence)).unwrap_or_default();
-    Some(finding.with(count, evidence))
+    Some(finding.with_evidence(count, evidence))
 }
 
 fn capitalised(text: &str) -> String {
@@ -212,7 +212,7 @@ fn failures(profile: &Profile, findings: &mut Vec<Finding>) {
     let title = format!("{} returned an error", counted(count, "call"));
     let finding = Finding::new(Level::Warning, title, format!("{}.", which.join("; ")));
     let failed = profile.calls().enumerate().filter(|(_, call)| call.is_failure());
-    findings.push(finding.with(count, calls(failed)));
+    findings.push(finding.with_evidence(count, calls(failed)));
 }
 
 /// `clock` is the verdict's clock: shares on the page refer to it.
@@ -225,7 +225,7 @@ fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
             "No kernel, copy or memset ran between the session's start and its stop.",
         ));
     }
-    for (device, busy) in Busy::of(profile, EVIDENCE) {
+    for (device, busy) in Busy::by_device(profile, EVIDENCE) {
         if busy.span_ns == 0 {
             continue;
         }
@@ -257,7 +257,8 @@ fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
         );
         let device = u64::from(device) + 1;
         let moment = |gap: &Interval| (gap.start_ns, gap.ns(), 0, 0, device);
-        findings.push(finding.with(busy.gaps, busy.longest_gaps.iter().map(moment).collect()));
+        findings
+            .push(finding.with_evidence(busy.gaps, busy.longest_gaps.iter().map(moment).collect()));
         if busy.after_stop_ns != 0 {
             findings.push(Finding::new(
                 Level::Fact,
@@ -271,7 +272,7 @@ fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             Level::Fact,
             "Ranges are those that were open on the calling thread",
-            "The source of this profile does not say in which range a call was made: thread and time do.",
+            "The source of this profile has no range of a call: thread and time determine it.",
         ));
     }
     let outside = profile.outside_ranges();
@@ -294,7 +295,7 @@ fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
                 nanoseconds(outside.gpu_time().as_nanos() as u64)
             ),
         );
-        findings.push(finding.with(outside.gpu_operations(), evidence));
+        findings.push(finding.with_evidence(outside.gpu_operations(), evidence));
     }
 }
 

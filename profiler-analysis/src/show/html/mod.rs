@@ -46,8 +46,8 @@ fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     let judged = diagnoser.judged();
     let clock = Duration::from_nanos(diagnoser.clock().ns());
     let findings = findings::plain(profile, &judged, clock);
-    let card = Scorecard::of(profile, &Targets::new(), &judged);
-    let data = data::Data::of(profile, &findings, &card, diagnoser.clock(), |device| {
+    let card = Scorecard::new(profile, &Targets::new(), &judged);
+    let data = data::Data::new(profile, &findings, &card, diagnoser.clock(), |device| {
         diagnoser.clock_ns_of(device)
     });
     let roofline = roofline(profile);

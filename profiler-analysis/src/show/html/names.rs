@@ -40,7 +40,7 @@ impl Names {
             return row;
         }
         let row = self.strings.len() as NameRow;
-        self.strings.push(kept(name));
+        self.strings.push(shortened(name));
         self.rows.insert(name.to_owned(), row);
         row
     }
@@ -51,7 +51,7 @@ impl Names {
 }
 
 /// A name, without its middle if it is too long.
-fn kept(name: &str) -> String {
+fn shortened(name: &str) -> String {
     // Each character has at least a byte.
     if name.len() <= LONGEST {
         return name.to_owned();
@@ -71,15 +71,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_held_once_and_one_that_is_too_long_says_so() {
+    fn name_is_stored_once_and_long_ones_are_marked() {
         let mut names = Names::default();
         assert_eq!([names.row("a"), names.row("b"), names.row("a")], [0, 1, 0]);
         let long = |middle: &str| format!("{}{middle}{}", "ä".repeat(5_000), "z".repeat(5_000));
-        assert_eq!([names.row(&long("1")), names.row(&long("2"))], [2, 3], "told apart");
+        assert_eq!([names.row(&long("1")), names.row(&long("2"))], [2, 3], "distinct");
         let strings = names.into_strings();
         assert_eq!(strings[..2], ["a", "b"]);
         assert!(strings[2].contains("[… 5905 of 10001 characters left out …]"), "{}", strings[2]);
         assert!(strings[2].starts_with("ää") && strings[2].ends_with("zz"));
-        assert_eq!(kept(&"ä".repeat(LONGEST)), "ä".repeat(LONGEST));
+        assert_eq!(shortened(&"ä".repeat(LONGEST)), "ä".repeat(LONGEST));
     }
 }

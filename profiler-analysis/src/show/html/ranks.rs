@@ -17,10 +17,10 @@ pub(super) struct Collectives {
 }
 
 impl Collectives {
-    pub(super) fn of(profile: &Profile) -> Self {
+    pub(super) fn new(profile: &Profile) -> Self {
         let mut table = Self::default();
         let mut known = FxHashMap::default();
-        for matched in Matches::of(profile).all {
+        for matched in Matches::new(profile).all {
             let key = (matched.function, matched.communicator, matched.bytes);
             let kind = *known.entry(key).or_insert_with(|| {
                 let communicator = format!("{:x}", matched.communicator);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_import_what_earlier_ones_export_and_no_name_is_declared_twice() {
+    fn modules_import_earlier_exports_and_declare_names_once() {
         let mut exports: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let mut names: BTreeMap<&str, &str> = BTreeMap::new();
         for (module, text) in MODULES {

@@ -108,7 +108,7 @@ pub(super) struct Busy {
 
 impl Busy {
     /// By device, with at most `most` gaps. Operations are in the order of their starts.
-    pub(super) fn of(profile: &Profile, most: usize) -> BTreeMap<u32, Busy> {
+    pub(super) fn by_device(profile: &Profile, most: usize) -> BTreeMap<u32, Busy> {
         let timed = profile.operations().map(|operation| {
             let time = operation.start().zip(operation.gpu_time());
             let time = time
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_is_busy_once_and_gaps_are_counted() {
+    fn overlapping_time_is_busy_once() {
         let time = |start_ns, end_ns| Some(Interval { start_ns, end_ns });
         let all = [
             (0, false, time(10, 20)),

@@ -29,7 +29,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    fn of(segments: &[TrackSegment]) -> Self {
+    fn new(segments: &[TrackSegment]) -> Self {
         let mut last = 0;
         let starts = segments.iter().map(|segment| {
             let delta = segment.start - last;
@@ -95,20 +95,20 @@ pub(super) struct Tracks<'a> {
 }
 
 impl<'a> Tracks<'a> {
-    pub(super) fn of(profile: &'a Profile) -> Self {
+    pub(super) fn new(profile: &'a Profile) -> Self {
         let shown: Vec<Track<'a>> = profile.tracks().filter(|track| !track.is_empty()).collect();
         let most = MOST.min(MOST_OF_ALL / shown.len().max(1));
         let mut times: Distinct<Times> = Distinct::default();
         let mut tracks = Vec::new();
         for track in &shown {
-            let segments = counter_track::of(track, most);
+            let segments = counter_track::track_segments(track, most);
             // JSON has no infinite numbers.
             let fitting = |value: f64| (value as f32).clamp(f32::MIN, f32::MAX);
             let column = |of: fn(&TrackSegment) -> f64| {
                 segments.iter().map(|one| fitting(of(one))).collect()
             };
             let is_merged = segments.iter().any(|one| one.least != one.most);
-            let sum = TrackSum::of(track);
+            let sum = TrackSum::from_track(track);
             tracks.push(TrackPart {
                 device: track.device(),
                 source: track.source().to_string(),
@@ -120,7 +120,7 @@ impl<'a> Tracks<'a> {
                 value: column(|one| one.value),
                 least: is_merged.then(|| column(|one| one.least)),
                 most: is_merged.then(|| column(|one| one.most)),
-                times: times.row(Times::of(&segments)),
+                times: times.row(Times::new(&segments)),
                 mean: sum.as_ref().and_then(|sum| sum.mean),
                 total: sum.as_ref().and_then(|sum| sum.total),
                 total_unit: track.unit(),
@@ -150,7 +150,7 @@ fn means(profile: &Profile, shown: &[Track<'_>]) -> FxHashMap<usize, Vec<Mean>> 
     if shown.is_empty() {
         return FxHashMap::default();
     }
-    let times = NodeTimes::of(profile, shown);
+    let times = NodeTimes::new(profile, shown);
     let mut means = FxHashMap::default();
     for node in profile.nodes().take(MOST_NODES) {
         let of_node = times.means(&node, shown);

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_hold_at_their_ends_and_widen_to_what_passes() {
+    fn bounds_include_their_ends_and_widen_to_passing_values() {
         for (bounds, inside, outside) in [
             (Bounds::AtMost(5), [0, 5], [6, 9]),
             (Bounds::AtLeast(5), [5, u64::MAX], [4, 0]),

@@ -64,7 +64,7 @@ pub use violations::{Violation, Violations};
 /// Each budget walks the operations and calls of its range once; do not use it in hot code.
 pub fn expect<P: Profiles + ?Sized>(profiles: &P) -> Expect<'_> {
     let profiles = profiles.profiles();
-    let done = if profiles.is_empty() { vec![Section::nothing()] } else { Vec::new() };
+    let done = if profiles.is_empty() { vec![Section::no_profile()] } else { Vec::new() };
     let (scope, open) = (Scope::whole(profiles), Section::default());
     Expect { profiles, scope, done, open, budgets: Vec::new() }
 }

@@ -179,7 +179,7 @@ impl Quantity {
                     Self::HostTimeOf(_) => instance.host_ns,
                     _ => sum(instance.operations.iter().map(ns)),
                 };
-                statistic.of(outermost.map(time).collect())
+                statistic.compute(outermost.map(time).collect())
             }
             Self::BusyTime | Self::BusyShare | Self::Idle => {
                 let spans = || instances().flat_map(spans);

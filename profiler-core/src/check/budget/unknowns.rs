@@ -47,7 +47,7 @@ pub(super) fn unknowns(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>
             .add(nanoseconds(health.losses.clock_step), "ns were added to or taken from the clock");
         let is_empty = || group.instances.iter().flat_map(spans).all(|span| span.total == 0);
         if *quantity == Quantity::BusyShare && is_empty() {
-            unknowns.0.push("no GPU operation was asked for".to_owned());
+            unknowns.0.push("no GPU operation was submitted".to_owned());
         }
     }
     unknowns.0
@@ -133,16 +133,16 @@ impl Unknowns {
 
     fn add_copies(&mut self, quantity: &Quantity, group: &Group<'_>) {
         let (is_unknown, what): (fn(&MemoryCopy<'_>) -> bool, _) = match quantity {
-            Quantity::BlockingCopies => {
-                (|copy| blocks(copy).is_none(), "copies do not say whether the host waits for them")
-            }
-            Quantity::PageableCopies => (
-                |copy| is_pageable(copy).is_none(),
-                "copies do not say from and to what kind of memory they go",
+            Quantity::BlockingCopies => (
+                |copy| blocks(copy).is_none(),
+                "copies do not record whether the host waits for them",
             ),
+            Quantity::PageableCopies => {
+                (|copy| is_pageable(copy).is_none(), "copies do not record their kinds of memory")
+            }
             Quantity::Copies(Some(_)) | Quantity::CopiedBytes(Some(_)) => (
                 |copy| matches!(copy.kind(), CopyKind::Unknown(_)),
-                "copies do not say their direction",
+                "copies do not record their direction",
             ),
             _ => return,
         };

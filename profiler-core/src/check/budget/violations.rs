@@ -120,12 +120,8 @@ impl Section {
         Self { title: title.to_owned(), violations: vec![violation], ..Self::default() }
     }
 
-    pub(super) fn nothing() -> Self {
-        Self::plain(
-            NO_PROFILE,
-            EVERY_BUDGET,
-            "cannot be known: there is no run to look at".to_owned(),
-        )
+    pub(super) fn no_profile() -> Self {
+        Self::plain(NO_PROFILE, EVERY_BUDGET, "cannot be known: there is no run".to_owned())
     }
 
     pub(super) fn incomplete(run: &str, health: &str) -> Self {

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_and_repeated_names_stay_unique() {
+    fn long_and_repeated_names_remain_unique() {
         let long = |middle: &str| format!("{}{middle}{}", "a".repeat(5000), "b".repeat(5000));
         let (one, other) = (long("1"), long("2"));
         let names = ["k", "k", "k (2)", "", "k\u{1b}", "k\u{1}", &one, &other, &one];

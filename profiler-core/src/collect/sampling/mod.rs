@@ -308,7 +308,7 @@ impl Samplers {
         for sampler in &mut self.0 {
             match sampler {
                 Sampler::Counters(counters) => counters.restart(),
-                Sampler::Nvml(sampler) => sampler.with(Kept::clear),
+                Sampler::Nvml(sampler) => sampler.with_kept(Kept::clear),
                 Sampler::None(_) => {}
             }
         }
@@ -320,7 +320,7 @@ impl Samplers {
             Arc::new(match sampler {
                 Sampler::Counters(counters) => counters.so_far(window_ns),
                 Sampler::Nvml(sampler) => {
-                    sampler.with(|kept| kept.within(window_ns, Lost::default()))
+                    sampler.with_kept(|kept| kept.window(window_ns, Lost::default()))
                 }
                 Sampler::None(series) => series.clone(),
             })
@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counters_name_says_what_its_values_are() {
+    fn name_of_a_counter_contains_its_semantics() {
         let of = |name: &str| {
             let metric = metric(name);
             (metric.label, metric.unit, metric.kind)

@@ -151,7 +151,7 @@ impl Counters {
     pub(super) fn so_far(&self, window_ns: (u64, u64)) -> Series {
         let mut state = self.of.state.lock();
         state.take();
-        state.kept.within(window_ns, self.before)
+        state.kept.window(window_ns, self.before)
     }
 
     /// Returns the samples within a window, and ends the sampler if no other session uses it.
@@ -174,7 +174,7 @@ impl Counters {
             let reached_ns = state.kept.reached_ns().saturating_add(state.kept.interval_ns());
             let is_all = reached_ns >= window_ns.1 || state.sampler.is_none();
             if is_all || begun.elapsed() >= LAST_SAMPLES {
-                break state.kept.within(window_ns, before);
+                break state.kept.window(window_ns, before);
             }
             drop(state);
             thread::sleep(Duration::from_millis(1));

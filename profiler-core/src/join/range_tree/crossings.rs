@@ -138,7 +138,7 @@ impl Crossings {
     }
 
     /// All late calls and operations.
-    pub(super) fn all(
+    pub(super) fn late_work(
         &self,
     ) -> (impl Iterator<Item = (CallId, LateWork)>, impl Iterator<Item = (OperationId, LateWork)>)
     {

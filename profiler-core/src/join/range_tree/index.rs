@@ -24,7 +24,7 @@ impl Index {
     }
 
     /// The rows of these owners.
-    pub(super) fn of(&self, owners: Span<usize>) -> &[u32] {
+    pub(super) fn rows(&self, owners: Span<usize>) -> &[u32] {
         match (self.first.get(owners.start), self.first.get(owners.end)) {
             (Some(&first), Some(&end)) => &self.rows[first as usize..end as usize],
             _ => &[],
@@ -107,9 +107,9 @@ impl SharedIndex {
     }
 
     /// The rows of these owners, without duplicates.
-    pub(super) fn of(&self, owners: Span<usize>) -> impl Iterator<Item = u32> + Clone {
+    pub(super) fn rows(&self, owners: Span<usize>) -> impl Iterator<Item = u32> + Clone {
         let entries =
-            self.index.of(owners.clone()).iter().map(|entry| self.entries[*entry as usize]);
+            self.index.rows(owners.clone()).iter().map(|entry| self.entries[*entry as usize]);
         let is_first = move |(_, before): &(u32, Option<u32>)| {
             before.is_none_or(|before| (before as usize) < owners.start)
         };

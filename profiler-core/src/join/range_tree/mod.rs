@@ -123,7 +123,7 @@ impl Tree {
         }
         let places = &self.places;
         let shares = (0..).zip(&store.shares).map(|(row, share)| {
-            (row, share.iter().map(|range| places.of(*range)).collect::<Vec<u32>>())
+            (row, share.iter().map(|range| places.position(*range)).collect::<Vec<u32>>())
         });
         self.shares = SharedIndex::new(store.ranges.len(), shares);
         let share = |call: &Call| store.call_kind(call).share.map_or(NOWHERE, |share| share.0);
@@ -137,9 +137,9 @@ impl Tree {
 
     /// The rows shared with these positions, without duplicates, in order.
     fn shared_rows(&self, index: &Index, places: &Span<usize>) -> std::vec::IntoIter<u32> {
-        let shares = self.shares.of(places.clone()).map(|share| share as usize);
+        let shares = self.shares.rows(places.clone()).map(|share| share as usize);
         let mut rows: Vec<u32> =
-            shares.flat_map(|share| index.of(share..share + 1)).copied().collect();
+            shares.flat_map(|share| index.rows(share..share + 1)).copied().collect();
         rows.sort_unstable();
         rows.into_iter()
     }
@@ -211,7 +211,7 @@ impl Tree {
                 name: label.name,
                 domain: label.domain,
                 parent,
-                level: Level::of(id.at(), around),
+                level: Level::new(id.at(), around),
                 children: Vec::new(),
                 instances: 0,
                 host_ns: 0,
@@ -238,7 +238,7 @@ impl Tree {
         let mut of_calls = Owners::new(count, store.calls.len());
         for (row, call) in (0..).zip(&store.calls) {
             let range = call.range.get();
-            of_calls.push(range.map_or(NOWHERE, |range| self.places.of(range)));
+            of_calls.push(range.map_or(NOWHERE, |range| self.places.position(range)));
             if let Some(crossings) = &mut crossings
                 && let Some(late) = crossings.late(store, call)
             {
@@ -267,8 +267,9 @@ impl Tree {
         self.calls = of_calls.into_index();
         self.operations = of_operations.into_index();
         if has_captured {
-            let of_capture =
-                |row: &Operation| row.captured.get().map_or(NOWHERE, |range| self.places.of(range));
+            let of_capture = |row: &Operation| {
+                row.captured.get().map_or(NOWHERE, |range| self.places.position(range))
+            };
             let of_captures = tables::collected(store.operations.iter().map(of_capture));
             self.replays = Index::new(count, of_captures);
         }
@@ -302,7 +303,7 @@ impl Tree {
                 }
             }
         };
-        let (calls, operations) = crossings.all();
+        let (calls, operations) = crossings.late_work();
         for (call, late) in calls {
             add_all(late, &|totals| add_call(totals, store, &store.calls[call.at()]));
         }
@@ -340,7 +341,7 @@ impl Tree {
             outermost.is_some_and(|outermost| crossings.leaves_out(outermost, Some(late)))
                 && crossings.chain(late).any(&is_of)
         };
-        let (calls, operations) = crossings.all();
+        let (calls, operations) = crossings.late_work();
         let operations = operations.filter(|(_, late)| is_missing(*late)).map(|(row, _)| row);
         totals(store, operations, calls.filter(|(_, late)| is_missing(*late)).map(|(row, _)| row))
     }
@@ -386,7 +387,7 @@ impl Tree {
         self.nodes.iter_mut().for_each(|node| node.inferred = Totals::default());
         let mut of_calls = Owners::new(count, store.calls.len());
         for (call, range) in store.calls.iter().zip(&store.inferred) {
-            of_calls.push(range.get().map_or(NOWHERE, |range| self.places.of(range)));
+            of_calls.push(range.get().map_or(NOWHERE, |range| self.places.position(range)));
             if let Some(range) = range.get() {
                 add_call(&mut self.nodes[self.of_range[range.at()].at()].inferred, store, call);
             }
@@ -476,7 +477,7 @@ impl Tree {
             let of: Vec<_> = self.of_range.iter().map(|node| node.0).collect();
             Index::new(self.nodes.len(), of)
         });
-        instances.of(node.at()..node.at() + 1).iter().copied().map(RangeId)
+        instances.rows(node.at()..node.at() + 1).iter().copied().map(RangeId)
     }
 
     /// All ranges, parents before their children.
@@ -486,18 +487,18 @@ impl Tree {
 
     /// The positions of a range and its descendants in depth-first order.
     pub fn places(&self, range: RangeId) -> Span<usize> {
-        self.places.within(range)
+        self.places.subtree(range)
     }
 
     /// A range and its descendants in depth-first order.
-    pub fn within(&self, range: RangeId) -> impl Iterator<Item = RangeId> + Clone {
-        self.places.ranges(self.places.within(range))
+    pub fn subtree(&self, range: RangeId) -> impl Iterator<Item = RangeId> + Clone {
+        self.places.ranges(self.places.subtree(range))
     }
 
     /// The GPU operations of a range with descendants: range by range, each by start. Excludes
     /// operations submitted after its end.
     pub fn operations(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
-        let operations = self.operations.of(self.places.within(range)).iter().copied();
+        let operations = self.operations.rows(self.places.subtree(range)).iter().copied();
         let crossings = self.crossings_of(range);
         operations.map(OperationId).filter(move |row| {
             crossings.is_none_or(|of| !of.leaves_out(range, of.late_operation(*row)))
@@ -506,13 +507,13 @@ impl Tree {
 
     /// The GPU operations of a range without descendants.
     pub fn own_operations(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
-        let place = self.places.of(range) as usize;
-        self.operations.of(place..place + 1).iter().copied().map(OperationId)
+        let place = self.places.position(range) as usize;
+        self.operations.rows(place..place + 1).iter().copied().map(OperationId)
     }
 
     /// The executions of graph nodes created in a range and its descendants.
     pub(crate) fn replays(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
-        self.replays.of(self.places.within(range)).iter().copied().map(OperationId)
+        self.replays.rows(self.places.subtree(range)).iter().copied().map(OperationId)
     }
 
     /// Shared operations of a range with descendants, attributed to others; no duplicates.
@@ -521,7 +522,7 @@ impl Tree {
         store: &Tables,
         range: RangeId,
     ) -> impl Iterator<Item = OperationId> + Clone {
-        let within = self.places.within(range);
+        let within = self.places.subtree(range);
         let operations = self.shared_rows(&self.shared_operations, &within).map(OperationId);
         operations.filter(move |row| {
             let counts_for = store.range_of(store.operations[row.at()].call);
@@ -535,28 +536,28 @@ impl Tree {
         store: &Tables,
         range: RangeId,
     ) -> impl Iterator<Item = CallId> + Clone {
-        let within = self.places.within(range);
+        let within = self.places.subtree(range);
         let calls = self.shared_rows(&self.shared_calls, &within).map(CallId);
         calls.filter(move |row| !self.is_at(store.calls[row.at()].range.get(), &within))
     }
 
     fn is_at(&self, range: Option<RangeId>, places: &Span<usize>) -> bool {
-        range.is_some_and(|range| places.contains(&(self.places.of(range) as usize)))
+        range.is_some_and(|range| places.contains(&(self.places.position(range) as usize)))
     }
 
     /// The calls of a range with descendants: range by range, each in call order. Excludes calls
     /// after its end.
     pub fn calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
         let crossings = self.crossings_of(range);
-        let calls = self.calls.of(self.places.within(range)).iter().copied().map(CallId);
+        let calls = self.calls.rows(self.places.subtree(range)).iter().copied().map(CallId);
         calls
             .filter(move |row| crossings.is_none_or(|of| !of.leaves_out(range, of.late_call(*row))))
     }
 
     /// The calls of a range without descendants.
     pub(crate) fn own_calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
-        let place = self.places.of(range) as usize;
-        self.calls.of(place..place + 1).iter().copied().map(CallId)
+        let place = self.places.position(range) as usize;
+        self.calls.rows(place..place + 1).iter().copied().map(CallId)
     }
 
     /// The totals of a range with descendants.
@@ -579,8 +580,8 @@ impl Tree {
         &self,
         range: RangeId,
     ) -> impl Iterator<Item = OperationId> + Clone {
-        let places = self.places.within(range);
-        self.inferred_operations.of(places).iter().copied().map(OperationId)
+        let places = self.places.subtree(range);
+        self.inferred_operations.rows(places).iter().copied().map(OperationId)
     }
 
     /// The operations that are inferred for a range without descendants.
@@ -588,14 +589,14 @@ impl Tree {
         &self,
         range: RangeId,
     ) -> impl Iterator<Item = OperationId> + Clone {
-        let place = self.places.of(range) as usize;
-        self.inferred_operations.of(place..place + 1).iter().copied().map(OperationId)
+        let place = self.places.position(range) as usize;
+        self.inferred_operations.rows(place..place + 1).iter().copied().map(OperationId)
     }
 
     /// The work outside all ranges that is [inferred](crate::Profile::with_inferred_ranges) for
     /// this range.
     pub fn inferred(&self, store: &Tables, range: RangeId) -> Totals {
-        let calls = self.inferred_calls.of(self.places.within(range));
+        let calls = self.inferred_calls.rows(self.places.subtree(range));
         totals(store, self.inferred_operations(range), calls.iter().copied().map(CallId))
     }
 
@@ -608,7 +609,7 @@ impl Tree {
     pub fn of_process_range(&self, store: &Tables, whole: ProcessRangeId) -> Totals {
         let mut places: Vec<(Span<usize>, RangeId)> = self.activations[whole.at()]
             .iter()
-            .map(|&activation| (self.places.within(activation), activation))
+            .map(|&activation| (self.places.subtree(activation), activation))
             .collect();
         order::sort_by_number(&mut places, |(places, _)| places.start as u64);
         let (mut totals, mut until) = (Totals::default(), 0);

@@ -93,7 +93,7 @@ impl Places {
     }
 
     #[inline]
-    pub(super) fn of(&self, range: RangeId) -> u32 {
+    pub(super) fn position(&self, range: RangeId) -> u32 {
         self.moved.as_ref().map_or(range.0, |moved| moved.of[range.at()])
     }
 
@@ -113,8 +113,8 @@ impl Places {
     }
 
     /// The positions of a range and its descendants.
-    pub(super) fn within(&self, range: RangeId) -> Span<usize> {
-        let place = self.of(range) as usize;
+    pub(super) fn subtree(&self, range: RangeId) -> Span<usize> {
+        let place = self.position(range) as usize;
         place..place + self.sizes[place] as usize
     }
 }

@@ -153,7 +153,7 @@ fn stacks(after: Duration) -> HostStacks {
     capture.refresh();
     let stacks = capture.table.stacks();
     let known = capture.loader.lock().known.clone();
-    let mut found = capture.symbols.lock().of(&stacks, &known);
+    let mut found = capture.symbols.lock().resolve(&stacks, &known);
     found.after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
     found.losses = capture.losses();
     found

@@ -203,7 +203,7 @@ impl HostStacks {
         if locations_are_known && stacks_are_known && waits_are_known {
             return Ok(());
         }
-        Err(Error::format("its host stacks refer to what it does not have: it is damaged"))
+        Err(Error::format("its host stacks refer to missing entries: it is damaged"))
     }
 
     /// The positions of stacks in [`stacks`](Self::stacks), by number.

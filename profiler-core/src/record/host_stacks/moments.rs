@@ -113,7 +113,7 @@ impl Moments {
                         parts.ran.push((at_ns, stack));
                     }
                     let doing = if is_ready { Doing::WaitedForCpu } else { Doing::Waited(None) };
-                    away = Some(parts.left(at_ns, stack, doing));
+                    away = Some(parts.end_run(at_ns, stack, doing));
                 }
                 Seen::CameBack => {
                     if let Some(away) = away.take() {
@@ -134,7 +134,7 @@ impl Moments {
                     None => {
                         let ran = parts.ran.last();
                         let since = ran.map_or(parts.at_ns, |(ran_ns, _)| ran_ns.midpoint(at_ns));
-                        away = Some(parts.left(since, stack, Doing::Waited(Some(wait))));
+                        away = Some(parts.end_run(since, stack, Doing::Waited(Some(wait))));
                     }
                 },
             }
@@ -205,7 +205,7 @@ impl Parts {
     }
 
     /// The thread left a CPU.
-    fn left(&mut self, at_ns: u64, stack: u32, doing: Doing) -> Away {
+    fn end_run(&mut self, at_ns: u64, stack: u32, doing: Doing) -> Away {
         let ran = self.ran.iter().rev().find(|(_, stack)| *stack != 0);
         let ran = ran.map_or(0, |(_, stack)| *stack);
         self.ran_until(at_ns);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_were_looked_at_end_in_the_middle_between_looks() {
+    fn sampled_waits_end_midway_between_samples() {
         let waiting = Seen::Waited(3, 1);
         let seen = [
             (110, waiting),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_that_were_dropped_are_told_of() {
+    fn dropped_moments_are_counted() {
         let mut moments = Moments::new(true);
         (0..MOST as u64 + 1).for_each(|at| moments.add(at, Seen::Ran(1 + at as u32 % 2)));
         assert!(moments.seen.len() <= MOST);

@@ -186,7 +186,7 @@ impl Sampling {
 
     /// Samples each thread once.
     fn look(&mut self) {
-        for (place, thread_id, stack) in threads::all() {
+        for (place, thread_id, stack) in threads::registered() {
             if !self.watched.iter().any(|thread| thread.place == place) {
                 self.watch(place, thread_id, stack);
             }
@@ -424,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_kernel_tell_waits() {
+    fn kernel_stack_lines_identify_waits() {
         let line = b"202 0x7f 0x80 0x0 0x0 0x0 0x0 0x7ffe0cb17698 0x7faec2c382ad\n";
         assert_eq!(wait_of(line), Some((202, 0x7ffe_0cb1_7698, 0x7fae_c2c3_82ad)));
         assert_eq!(wait_of(b"-1 0x10 0x20\n"), Some((-1, 0x10, 0x20)));

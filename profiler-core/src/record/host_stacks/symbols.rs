@@ -31,7 +31,11 @@ pub(super) struct Symbols {
 
 impl Symbols {
     /// The stacks with the functions of their frames.
-    pub(super) fn of(&mut self, stacks: &[InternedStack], known: &[KnownModule]) -> HostStacks {
+    pub(super) fn resolve(
+        &mut self,
+        stacks: &[InternedStack],
+        known: &[KnownModule],
+    ) -> HostStacks {
         self.look_up(stacks, known);
         let mut all = HostStacks::default();
         let mut functions: FxHashMap<&str, u32> = FxHashMap::default();

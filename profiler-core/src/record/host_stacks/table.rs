@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn full_table_takes_no_more_and_keeps_what_it_has() {
+    fn full_table_rejects_new_stacks() {
         let table = StackTable::with_room(64, 4096);
         let numbers: Vec<_> =
             (0..100).map(|seed| table.intern(&frames(seed, 3), false, STACKS)).collect();

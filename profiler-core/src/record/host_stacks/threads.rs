@@ -122,7 +122,7 @@ fn claim() -> usize {
 }
 
 /// The registered threads: slot, id and stack.
-pub(super) fn all() -> impl Iterator<Item = (usize, u32, Range<u64>)> {
+pub(super) fn registered() -> impl Iterator<Item = (usize, u32, Range<u64>)> {
     PLACES.iter().enumerate().filter_map(|(at, place)| {
         let thread_id = place.thread_id.load(Ordering::Acquire);
         let end = place.stack_end.load(Ordering::Relaxed);

@@ -461,7 +461,7 @@ impl Appender {
     }
 
     fn add_names(&mut self, records: &RecordBytes) {
-        let names = Names::of(records, |key| !self.names.insert(key));
+        let names = Names::new(records, |key| !self.names.insert(key));
         let has_strides = names.strides.len() > self.strides;
         self.strides = self.strides.max(names.strides.len());
         if has_strides || !names.names.is_empty() || !names.data.is_empty() {
@@ -640,7 +640,7 @@ impl Appender {
             thread_name: part.thread_name.filter(|_| is_new).cloned(),
             names: texts.texts.get(known.texts..).unwrap_or_default().to_vec(),
             labels: Some(texts.labels.get(known.labels..).unwrap_or_default().to_vec()),
-            ..ThreadHead::of(part.log.thread_id)
+            ..ThreadHead::new(part.log.thread_id)
         };
         let has_new = !head.names.is_empty() || known.labels < texts.labels.len();
         (known.texts, known.labels) = (texts.texts.len(), texts.labels.len());

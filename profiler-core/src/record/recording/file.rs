@@ -166,7 +166,7 @@ json_object! {
 }
 
 impl ThreadHead {
-    pub(super) fn of(thread_id: u32) -> Self {
+    pub(super) fn new(thread_id: u32) -> Self {
         Self { thread_id, ..Self::default() }
     }
 
@@ -314,9 +314,7 @@ fn add_slots(
         (first, None) => (first.unwrap_or(0)..).take(entries).for_each(|slot| slots.push(slot)),
         (_, Some(list)) => {
             if list.len() != entries || !list.is_sorted_by(|one, next| one < next) {
-                return Err(Error::format(format!(
-                    "{what} does not say where each of its entries stood"
-                )));
+                return Err(Error::format(format!("{what} lacks the positions of its entries")));
             }
             list.into_iter().for_each(|slot| slots.push(slot));
         }

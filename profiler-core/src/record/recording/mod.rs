@@ -133,12 +133,12 @@ impl Clocks {
         {
             return at_ns;
         }
-        self.within(0, self.readings.len(), cupti_ns)
+        self.convert(0, self.readings.len(), cupti_ns)
     }
 
     /// Converts by the readings from `begin` to before `end`.
     #[inline]
-    fn within(&self, begin: usize, end: usize, cupti_ns: u64) -> u64 {
+    fn convert(&self, begin: usize, end: usize, cupti_ns: u64) -> u64 {
         let begun = match end - begin {
             0..=2 => 1,
             _ => self.readings[begin..end].partition_point(|reading| {
@@ -154,7 +154,7 @@ impl Clocks {
     #[cold]
     fn beside_steps(&self, cupti_ns: u64) -> Option<u64> {
         let lies = |first: usize, last: usize| {
-            let at_ns = self.within(first, last + 1, cupti_ns);
+            let at_ns = self.convert(first, last + 1, cupti_ns);
             let between = self.readings[first].at_ns..=self.readings[last].at_ns;
             between.contains(&at_ns).then_some(at_ns)
         };
@@ -198,7 +198,7 @@ macro_rules! losses {
         }
 
         impl Losses {
-            pub(crate) fn of(losses: &cupti::Losses) -> Self {
+            pub(crate) fn from_cupti(losses: &cupti::Losses) -> Self {
                 Self {
                     $($cupti: losses.$cupti,)+
                     $($cupti_later: losses.$cupti_later,)+

@@ -62,7 +62,7 @@ struct Readers {
 }
 
 impl Readers {
-    fn of(writer: &Writer<WORDS>) -> Mutex<Option<Self>> {
+    fn locked(writer: &Writer<WORDS>) -> Mutex<Option<Self>> {
         Mutex::new(Some(Self { ranges: writer.log().reader(Some(END)), events: None }))
     }
 
@@ -110,7 +110,7 @@ impl ThreadSegment {
 impl Shared {
     #[cfg(test)]
     pub(super) fn of_thread(number: u64) -> Arc<Self> {
-        let readers = Readers::of(&Writer::new());
+        let readers = Readers::locked(&Writer::new());
         let texts = Mutex::default();
         Arc::new(Self { number, thread_id: 0, thread_name: None, texts, readers })
     }
@@ -364,7 +364,7 @@ impl Thread {
         let thread_id = cupti::calls::thread_id();
         let thread_name = std::thread::current().name().map(str::to_owned);
         let writer = Writer::new();
-        let readers = Readers::of(&writer);
+        let readers = Readers::locked(&writer);
         let make = |number| {
             let texts = Mutex::default();
             Arc::new(Shared { number, thread_id, thread_name, texts, readers })
@@ -828,7 +828,7 @@ mod tests {
         let writer = Writer::new();
         let log = writer.log();
         let shared = Shared::of_thread(1);
-        *shared.readers.lock() = Readers::of(&writer).into_inner();
+        *shared.readers.lock() = Readers::locked(&writer).into_inner();
         let mut thread = Thread::new(1, shared.clone(), writer);
         let starts = ["outer", "ended", "inner"].map(|name| {
             let tag = thread.start(&RangeStart::new(name)).unwrap();
@@ -868,8 +868,8 @@ mod tests {
             start.fields = &fields;
             thread.collect_details(&start);
             thread.write_details(i as u64);
-            let said = thread.events.as_ref().map_or(0, Writer::len) - next;
-            assert!((2..=entries_of(&fields)).contains(&said));
+            let logged = thread.events.as_ref().map_or(0, Writer::len) - next;
+            assert!((2..=entries_of(&fields)).contains(&logged));
         }
         let held: usize = thread.shared.texts.lock().texts.iter().map(|text| text.len()).sum();
         assert!(held < VALUES / 2, "{held}");

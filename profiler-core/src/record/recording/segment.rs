@@ -70,15 +70,15 @@ impl Segment {
         let last_id = all.map(|call| call.correlation_id).reduce(later);
         let calls = collected.calls.iter().map(|thread| thread.calls.len());
         let runtime_calls = collected.runtime_calls.iter().map(|thread| thread.calls.len());
-        let said = ranges.iter().map(|thread| thread.entries.len() + thread.events.len());
+        let of_threads = ranges.iter().map(|thread| thread.entries.len() + thread.events.len());
         Self {
-            entries: calls.chain(runtime_calls).chain(said).sum::<usize>() as u64,
+            entries: calls.chain(runtime_calls).chain(of_threads).sum::<usize>() as u64,
             until_ns: collected.window_ns.1,
             answered_ns,
             settled_ns: collected.pending_from_ns.unwrap_or(collected.window_ns.1),
             last_id: last_id.unwrap_or(0),
             operations: 0,
-            losses: Losses::of(&collected.losses),
+            losses: Losses::from_cupti(&collected.losses),
             records: collected.records,
             clock: collected.clock,
             calls: collected.calls,
@@ -139,7 +139,7 @@ struct Ended {
 
 impl Ended {
     /// `early` has ends of process ranges whose start was in no segment so far.
-    fn of(threads: &[ThreadSegment], early: Vec<(Arc<Shared>, LoggedEvent)>) -> Self {
+    fn new(threads: &[ThreadSegment], early: Vec<(Arc<Shared>, LoggedEvent)>) -> Self {
         let mut ended = Self::default();
         early.iter().for_each(|(shared, event)| ended.add_end(shared, *event));
         for thread in threads {
@@ -233,7 +233,7 @@ impl CarriedOver {
     }
 
     pub(super) fn add_ranges(&mut self, threads: &[ThreadSegment]) {
-        let mut ended = Ended::of(threads, std::mem::take(&mut self.early_ends));
+        let mut ended = Ended::new(threads, std::mem::take(&mut self.early_ends));
         for thread in threads {
             for event in &thread.events {
                 match Event::from_words(event.1) {

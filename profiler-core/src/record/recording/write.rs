@@ -31,7 +31,7 @@ fn without_folder(name: &str) -> String {
 
 impl Names {
     /// The names and strides of records, without names whose key is `known`.
-    pub(super) fn of(records: &RecordBytes, mut known: impl FnMut(u64) -> bool) -> Self {
+    pub(super) fn new(records: &RecordBytes, mut known: impl FnMut(u64) -> bool) -> Self {
         let mut names = Self::default();
         names.strides.extend(records.strides().map(|(kind, stride)| (kind.0, stride)));
         let new = records.names().filter(|(key, _)| !known(key.0));
@@ -50,7 +50,7 @@ impl State {
         (reading.at_ns, reading.offset_ns)
     }
 
-    fn of(recording: &Recording) -> Self {
+    fn new(recording: &Recording) -> Self {
         let readings = recording.clocks.readings().iter().copied();
         Self {
             window_ns: recording.window_ns,
@@ -141,7 +141,7 @@ impl<'a> LogWriter<'a> {
         let mut from = 0;
         while from < rows.len() || first.is_some() {
             let end = rows.len().min(from + ENTRIES);
-            let of_frame = first.take().unwrap_or_else(|| ThreadHead::of(thread_id));
+            let of_frame = first.take().unwrap_or_else(|| ThreadHead::new(thread_id));
             let head = head(of_frame, from..end);
             self.words.clear();
             for row in &rows[from..end] {
@@ -168,7 +168,7 @@ impl<'a> LogWriter<'a> {
         calls: &[Call<F>],
     ) -> io::Result<()> {
         let (id, thread_name) = (thread.thread_id, thread.thread_name.clone());
-        let first = Some(ThreadHead { thread_name, ..ThreadHead::of(id) });
+        let first = Some(ThreadHead { thread_name, ..ThreadHead::new(id) });
         self.log(kind, id, first, |head, _| head, calls, Call::to_words)
     }
 
@@ -182,7 +182,7 @@ impl<'a> LogWriter<'a> {
 
     pub(super) fn graphs(&mut self, threads: &[ThreadGraphs]) -> io::Result<()> {
         threads.iter().try_for_each(|thread| {
-            let (id, first) = (thread.thread_id, Some(ThreadHead::of(thread.thread_id)));
+            let (id, first) = (thread.thread_id, Some(ThreadHead::new(thread.thread_id)));
             self.log(GRAPHS, id, first, |head, _| head, &thread.events, GraphEvent::to_words)
         })
     }
@@ -232,7 +232,7 @@ impl<'a> LogWriter<'a> {
             thread_name: thread.thread_name.clone(),
             names: thread.texts.texts.clone(),
             labels: Some(thread.texts.labels.clone()),
-            ..ThreadHead::of(thread.thread_id)
+            ..ThreadHead::new(thread.thread_id)
         };
         let slot = |row| thread.slots.slot(row);
         self.ranges(RANGES, log, Some(first), slot, &thread.entries)?;
@@ -259,8 +259,8 @@ pub(super) fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()
     };
     let mut out = LogWriter::begin(out, &opening)?;
     // Before the logs, so that a truncated file has windows and clocks.
-    out.state(&State::of(recording))?;
-    out.names(&Names::of(&recording.records, |_| false))?;
+    out.state(&State::new(recording))?;
+    out.names(&Names::new(&recording.records, |_| false))?;
     out.records(&recording.records)?;
     out.all_calls(CALLS, &recording.calls)?;
     out.all_calls(RUNTIME_CALLS, &recording.runtime_calls)?;

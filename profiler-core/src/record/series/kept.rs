@@ -81,12 +81,12 @@ impl Kept {
     }
 
     /// Returns the rows of a session's window, without losses before it.
-    pub(crate) fn within(&self, window_ns: (u64, u64), before: Lost) -> Series {
+    pub(crate) fn window(&self, window_ns: (u64, u64), before: Lost) -> Series {
         let series = self.series.touching(window_ns);
         self.fitted(series, window_ns, before)
     }
 
-    /// Same as [`within`](Self::within), for the last session: removes all rows.
+    /// Same as [`window`](Self::window), for the last session: removes all rows.
     pub(crate) fn take_within(&mut self, window_ns: (u64, u64), before: Lost) -> Series {
         let Series { head, .. } = &self.series;
         let empty = Series::new(head.device, head.source, self.series.interval(), Vec::new());
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     /// Rows of 10 ns, with this bound.
-    fn kept(rows: u64, most: usize) -> Kept {
+    fn filled(rows: u64, most: usize) -> Kept {
         let metrics = vec![Metric::new("busy", "busy", Unit::Percent, Kind::Mean)];
         let interval = Duration::from_nanos(10);
         let mut kept = Kept::new(Series::new(0, Source::Counters, interval, metrics), most);
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn rows_replaced_before_a_session_are_not_its_losses() {
-        let kept = kept(1_000, 100);
-        let of = |from_ns| kept.within((from_ns, 10_000), Lost::default());
+        let kept = filled(1_000, 100);
+        let of = |from_ns| kept.window((from_ns, 10_000), Lost::default());
         let (first, len) = (kept.gone_until_ns, kept.series.len() as u64);
         assert!((100..=125).contains(&len) && first == 10_000 - 10 * len, "{first} {len}");
         assert_eq!((of(first).dropped(), of(first).len() as u64), (0, len));
@@ -146,25 +146,25 @@ mod tests {
 
     #[test]
     fn rows_replaced_during_a_session_are_its_losses() {
-        let mut kept = kept(10, 100);
+        let mut kept = filled(10, 100);
         kept.count_gone(40, Some(500));
         kept.push(500, 510, &[0.0]);
-        assert_eq!(kept.within((0, 600), Lost::default()).dropped(), 40);
-        assert_eq!(kept.within((300, 600), kept.lost()).dropped(), 0);
-        assert_eq!(kept.within((500, 600), Lost::default()).dropped(), 0);
+        assert_eq!(kept.window((0, 600), Lost::default()).dropped(), 40);
+        assert_eq!(kept.window((300, 600), kept.lost()).dropped(), 0);
+        assert_eq!(kept.window((500, 600), Lost::default()).dropped(), 0);
     }
 
     #[test]
     fn refused_rows_are_lost() {
-        let mut kept = kept(1_000, 100);
+        let mut kept = filled(1_000, 100);
         kept.push(5, 6, &[0.0]);
         kept.count_overflows(2);
-        let last = kept.within((9_500, 10_000), Lost::default());
+        let last = kept.window((9_500, 10_000), Lost::default());
         assert_eq!((last.dropped(), last.overflows()), (1, 2));
-        let later = kept.within((9_500, 10_000), kept.lost());
+        let later = kept.window((9_500, 10_000), kept.lost());
         assert_eq!((later.dropped(), later.overflows()), (0, 0));
         assert_eq!(kept.take_within((9_500, 10_000), Lost::default()), last);
         kept.clear();
-        assert_eq!(kept.within((9_500, 10_000), Lost::default()).losses(), [""; 0]);
+        assert_eq!(kept.window((9_500, 10_000), Lost::default()).losses(), [""; 0]);
     }
 }

@@ -226,7 +226,7 @@ impl AlwaysOnSession {
     pub fn snapshot(&self) -> Result<AlwaysOnReport, Error> {
         let so_far = self.shared.session.catch_up()?;
         let sampler = self.shared.sampler.lock();
-        let summary = Summary::of(&sampler.join, so_far.info, so_far.duration);
+        let summary = Summary::new(&sampler.join, so_far.info, so_far.duration);
         Ok(self.shared.report(&sampler, summary))
     }
 
@@ -240,7 +240,7 @@ impl AlwaysOnSession {
         let recording = self.shared.session.stop(now_ns())?;
         let mut sampler = self.shared.sampler.lock();
         sampler.join.end(Some(&recording));
-        let summary = Summary::of(&sampler.join, recording.info().clone(), recording.duration());
+        let summary = Summary::new(&sampler.join, recording.info().clone(), recording.duration());
         Ok(self.shared.report(&sampler, summary))
     }
 

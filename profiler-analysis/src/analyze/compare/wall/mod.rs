@@ -181,7 +181,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn of(
+    fn new(
         sides: [&[f64]; 2],
         compare: &Compare,
         variation: f64,
@@ -189,7 +189,7 @@ impl Bounds {
     ) -> Option<Self> {
         let tail = (1.0 - compare.confidence) / 2.0;
         let fewest = Factor::fewest(compare.paired, tail, ranks).map(|runs| runs.max(RUNS));
-        let factor = Factor::of(sides, compare.paired, tail, ranks)?;
+        let factor = Factor::estimate(sides, compare.paired, tail, ranks)?;
         if sides.iter().all(|runs| fewest.is_some_and(|fewest| runs.len() >= fewest)) {
             return Some(Self { factor, is_measured: true, fewest });
         }
@@ -267,7 +267,7 @@ pub(crate) fn change(
     let walls = sides.map(|side| &side.processes_ns[..side.processes_ns.len().min(MOST)]);
     let variation =
         compare.run_variation.unwrap_or_else(|| before.variation().max(after.variation()));
-    let bounds = Bounds::of(walls, compare, variation, &mut Ranks::default());
+    let bounds = Bounds::new(walls, compare, variation, &mut Ranks::default());
     let unbounded = Factor { ratio: 1.0, low: 0.0, high: f64::INFINITY };
     let mut bounds =
         bounds.unwrap_or(Bounds { factor: unbounded, is_measured: false, fewest: None });

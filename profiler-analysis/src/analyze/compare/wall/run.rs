@@ -8,7 +8,7 @@ use profiler_base::hodges_lehmann::median;
 use super::WallCause;
 use crate::analyze::diagnosis::{Clock, Part, Thresholds};
 use profiler_core::profile::{OperationKind, Profile};
-use profiler_core::tables::busy::{SessionTime, extent, within};
+use profiler_core::tables::busy::{SessionTime, extent, time_in_windows};
 use profiler_core::tables::{OperationId, RangeId};
 
 /// The assumed variation of GPU time between processes; `HOST_VARIATION` covers the rest, which is
@@ -47,7 +47,7 @@ pub(crate) struct WallRun {
 pub(crate) struct ProcessKey(Option<(Option<String>, u32, Option<u64>)>);
 
 impl ProcessKey {
-    pub(crate) fn of(profile: &Profile) -> Self {
+    pub(crate) fn from_profile(profile: &Profile) -> Self {
         let info = profile.recording_info();
         let key = |id| (info.boot_id.clone(), id, info.process_started);
         Self(info.process_id.map(key))
@@ -83,7 +83,7 @@ pub(crate) fn by_process(groups: &[Vec<usize>], of_runs: &[f64]) -> Vec<f64> {
 impl WallRun {
     /// Costs as much as [`Clock::new`] and a pass over operations. The keys belong to the nodes of
     /// the profile's tree.
-    pub(crate) fn of(profile: &Profile, keys: &[RangeKey]) -> Self {
+    pub(crate) fn new(profile: &Profile, keys: &[RangeKey]) -> Self {
         let clock = Clock::new(profile, &Thresholds::new());
         let devices = clock.devices() as f64;
         // By node of the tree; the first entry is outside any range.
@@ -128,10 +128,10 @@ impl WallRun {
             on_gpu.end_ns = on_gpu.start_ns;
         }
         Self {
-            active_ns: within(windows, active) as f64,
+            active_ns: time_in_windows(windows, active) as f64,
             parts,
-            session: SessionTime::of(windows, on_gpu),
-            process: ProcessKey::of(profile),
+            session: SessionTime::new(windows, on_gpu),
+            process: ProcessKey::from_profile(profile),
         }
     }
 
@@ -159,7 +159,7 @@ pub(crate) struct WallSide {
 
 impl WallSide {
     /// With `is_session`, wall times cover the sessions, else the recorded activity.
-    pub(crate) fn of(runs: &[WallRun], is_session: bool) -> Self {
+    pub(crate) fn from_runs(runs: &[WallRun], is_session: bool) -> Self {
         let runs_ns: Vec<f64> = runs.iter().map(|run| run.ns(is_session)).collect();
         let mut sorted: Vec<&WallRun> = runs.iter().collect();
         sorted.sort_by(|a, b| a.ns(is_session).total_cmp(&b.ns(is_session)));

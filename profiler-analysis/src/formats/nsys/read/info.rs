@@ -14,29 +14,30 @@ use profiler_core::tables::{Interval, Multiprocessor};
 impl Reader<'_> {
     pub(super) fn read_info(&mut self) -> Result<RecordingInfo, Error> {
         let file = self.file;
-        let mut said: FxHashMap<String, String> = FxHashMap::default();
+        let mut variables: FxHashMap<String, String> = FxHashMap::default();
         for table in ["META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE"] {
             file.rows((table, "name, value"), |row| {
                 if let (Some(name), Some(value)) = (row.text(0), row.text(1)) {
-                    said.insert(name.into_owned(), value.into_owned());
+                    variables.insert(name.into_owned(), value.into_owned());
                 }
             })?;
         }
-        let said = |name: &str| said.get(name).map_or("unknown", String::as_str);
-        let (name, version) = (said("EXPORT_PRODUCT_NAME"), said("EXPORT_PRODUCT_VERSION"));
-        let recorder_version = match (name, version, said("EXPORT_SCHEMA_VERSION")) {
+        let variables = |name: &str| variables.get(name).map_or("unknown", String::as_str);
+        let (name, version) =
+            (variables("EXPORT_PRODUCT_NAME"), variables("EXPORT_PRODUCT_VERSION"));
+        let recorder_version = match (name, version, variables("EXPORT_SCHEMA_VERSION")) {
             ("unknown", "unknown", "unknown") => "a capture without a version".to_owned(),
             (name, version, schema) => format!("{name} {version} (schema {schema})"),
         };
-        let number = |name: &str| said(name).parse().unwrap_or(0);
+        let number = |name: &str| variables(name).parse().unwrap_or(0);
         let (cupti_version, cuda_driver_version) =
             (number(format::CUPTI_VERSION), number(format::CUDA_VERSION));
-        let driver_release = match said(format::DRIVER_RELEASE) {
+        let driver_release = match variables(format::DRIVER_RELEASE) {
             "unknown" => None,
             release => Some(release.to_owned()),
         };
         // Newer schemas may have other meanings; known tables and columns are read.
-        let major = said("EXPORT_SCHEMA_VERSION_MAJOR").parse::<u32>();
+        let major = variables("EXPORT_SCHEMA_VERSION_MAJOR").parse::<u32>();
         self.health.facts.capture_warnings +=
             u64::from(major.is_ok_and(|major| major > SCHEMA_MAJOR));
         // The calendar time at the capture's time 0.
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_on_another_clock_starts_with_it() {
+    fn capture_on_another_clock_starts_at_its_zero() {
         let (now, session) = (1_732_107_141 * S, |analysis| {
             Session::new(time(1_732_107_141 * S, 1_732_107_142 * S), analysis, 0, 0)
         });
