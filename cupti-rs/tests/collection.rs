@@ -354,7 +354,7 @@ fn a_collection_may_start_and_stop_paused() {
     let fake = Fake::new();
     let mut collector = start(&fake, &Config::new().start_paused(true));
     assert!(collector.is_paused() && fake.enabled_kinds().is_empty());
-    // CUPTI makes launches of graphs dearer from its first call on.
+    // CUPTI makes launches of graphs slower from its first call on.
     assert!(!fake.is_subscribed());
     fake.launch(Work::kernel(c"too early"));
     let before = fake.flushes();

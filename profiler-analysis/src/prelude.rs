@@ -665,6 +665,8 @@ pub trait GpuTestExt: Sealed {
     /// has no effect.
     ///
     /// ```no_run
+    /// use std::time::Duration;
+    ///
     /// use profiler_analysis::prelude::*;
     /// use profiler_core::gpu_test;
     ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::overlay::{self, Overlay, Times};
-use super::ranges::Style;
+use super::spans::Style;
 use super::spans::{Prefixes, RangeStack, Span, Spans};
 use super::sums::TimeSummary;
 use super::table::{Unit, row};

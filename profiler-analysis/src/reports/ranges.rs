@@ -2,25 +2,14 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
 
 use super::groups::{Groups, sum_row};
-use super::spans::{NameTree, RangeStack, Spans, range_texts};
+use super::spans::{NameTree, RangeStack, Spans, Style, range_texts};
 use super::table::{Cell, Value, row};
 use super::texts::Texts;
 use super::{Ends, EndsWith, Report, Reports};
 
 const NO_THREAD_RANGES: &str = "no range of a thread was recorded";
-
-/// The NVTX style of a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[non_exhaustive]
-pub(crate) enum Style {
-    /// A range of a thread.
-    PushPop,
-    /// A range of the process.
-    StartEnd,
-}
 
 impl Cell for Style {
     fn value(&self) -> Value<'_> {

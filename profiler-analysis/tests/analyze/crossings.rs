@@ -278,11 +278,11 @@ fn check_projections(profile: &Profile, spans: &[Span], within: &dyn Fn(&Span) -
         })
         .collect();
     let number = |row: &Value, name: &str| row[name].as_u64().unwrap();
-    let starts: BTreeMap<u64, u64> = rows(&profile, StatsReport::NvtxPushpopTrace)
+    let starts: BTreeMap<u64, u64> = rows(profile, StatsReport::NvtxPushpopTrace)
         .iter()
         .map(|row| (number(row, "range_id"), number(row, "start_ns")))
         .collect();
-    let mut seen: Vec<_> = rows(&profile, StatsReport::NvtxGpuProjTrace)
+    let mut seen: Vec<_> = rows(profile, StatsReport::NvtxGpuProjTrace)
         .iter()
         .map(|row| {
             assert_eq!(row["style"], "PushPop");
@@ -305,7 +305,7 @@ fn check_projections(profile: &Profile, spans: &[Span], within: &dyn Fn(&Span) -
             *sum = (sum.0 + 1, sum.1 + launch.on_gpu.1 - launch.on_gpu.0);
         }
     }
-    let report = rows(&profile, StatsReport::NvtxKernSum);
+    let report = rows(profile, StatsReport::NvtxKernSum);
     let rows = report.iter().filter_map(|row| {
         let (range, thread) = (row["nvtx_range"].as_str()?, row["tid"].as_u64()? as u32);
         let key = (range.to_owned(), thread, row["kernel_name"].as_str().unwrap());

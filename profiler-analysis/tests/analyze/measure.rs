@@ -61,7 +61,7 @@ fn planted_times_are_measured() {
     assert!(fake.context_waits() >= measurement.samples(), "samples begin on an idle context");
 
     let text = measurement.to_string();
-    assert!(text.contains("1 kernel and 2 operations in all; L2 warm"), "{text}");
+    assert!(text.contains("1 kernel and 2 operations in total; L2 warm"), "{text}");
     assert!(text.contains("GPU time    15.00 us"), "{text}");
     assert!(
         text.contains("then steady; stopped at the requested precision\nclocks: not known ("),

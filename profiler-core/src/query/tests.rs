@@ -656,7 +656,7 @@ fn memory_in_use_is_allocated_minus_freed() {
         }
         let profile = profile_of(store);
         let memory = profile.memory();
-        assert_eq!(memory.iter().count(), points.len());
+        assert_eq!(memory.len(), points.len());
         let sum = |of: fn(&DeviceMemory<'_>) -> u64| memory.iter().map(of).sum::<u64>();
         assert_eq!(sum(|memory| memory.unknown_frees), unknown, "seed {seed}");
         assert_eq!(sum(|memory| memory.missing_frees), missing, "seed {seed}");
@@ -699,7 +699,7 @@ fn free_of_another_kind_reduces_the_kind_of_the_allocation() {
         .iter()
         .find(|memory| memory.device == 0 && memory.kind == cupti::MemoryKind::DEVICE)
         .unwrap();
-    assert_eq!(memory.iter().count(), 1);
+    assert_eq!(memory.len(), 1);
     assert_eq!((device.allocations, device.frees, device.bytes_at_end()), (1, 1, 0));
     assert!(device.not_freed.is_empty());
 }

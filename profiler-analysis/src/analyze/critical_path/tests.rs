@@ -739,7 +739,7 @@ fn responses_to_delays_are_the_constructed_ones() {
     assert_eq!((shown.agreement(), outlook.confidence), (Agreement::Agrees, ModelConfidence::High));
     assert_eq!(
         shown.to_string(),
-        "host delayed by 60.00 us in step/prepare: 10 of 20 steps are longer by 100 % of it (100 % to \
+        "host delayed by 60.00 us in step/prepare: 10 of 20 steps are longer by 100 % of the delay (100 % to \
          100 %), predicted 100 %: the model agrees"
     );
     // Nothing shows: the kernel takes longer.

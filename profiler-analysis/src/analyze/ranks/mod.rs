@@ -38,7 +38,7 @@ use exposed::RangeCommunication;
 use profiler_core::profile::{CollectiveFunction, Profile};
 use profiler_core::tables::HostClock;
 use profiler_core::tables::Interval;
-use windows::RankWindow;
+pub use windows::RankWindow;
 
 /// A rank: a process on a device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -154,7 +154,7 @@ pub struct Ranks {
     /// The instances of the range of
     /// [`Profile::ranks_by_range`](crate::prelude::ProfileExt::ranks_by_range), in order; otherwise
     /// empty.
-    pub(crate) windows: Vec<RankWindow>,
+    pub windows: Vec<RankWindow>,
     /// Matched collectives, longest time first.
     pub collectives: Vec<CollectiveGroup>,
     /// Exposed and hidden communication by range, longest exposed first.

@@ -16,22 +16,22 @@ use profiler_core::tables::{Interval, RangeId, ThreadId};
 
 /// An instance of a range, with the collectives enqueued in it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct RankWindow {
+pub struct RankWindow {
     /// The path of the range.
-    pub(crate) path: String,
+    pub path: String,
     /// Its number among the instances of its thread, from 0. Instances of several ranks with one
     /// number form a window.
-    pub(crate) number: usize,
+    pub number: usize,
     /// The first arrival at a collective, since the recording began.
     #[serde(rename = "start_ns", serialize_with = "as_ns")]
-    pub(crate) start: Duration,
+    pub start: Duration,
     /// The last end of a collective, since the recording began.
     #[serde(rename = "end_ns", serialize_with = "as_ns")]
-    pub(crate) end: Duration,
+    pub end: Duration,
     /// Matched kernels.
-    pub(crate) collectives: u64,
+    pub collectives: u64,
     /// The straggler of each communicator that has one, the latest first.
-    pub(crate) stragglers: Vec<Straggler>,
+    pub stragglers: Vec<Straggler>,
 }
 
 /// The outermost instances of ranges.

@@ -1,4 +1,4 @@
-#[nvtx::annotate(fields(missing), payload = gone)]
+#[nvtx::annotate(fields(missing), payload = absent_value)]
 fn no_such_argument(x: u32) -> u32 {
     x
 }
