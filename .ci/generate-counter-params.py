@@ -94,7 +94,7 @@ macro_rules! params {
 
             $(
                 /// A block of this object, else zero except for its size.
-                pub(crate) const fn of(object: ObjectHandle) -> Self {
+                pub(crate) const fn with_object(object: ObjectHandle) -> Self {
                     Self { $object: object.0, ..Self::new() }
                 }
             )?

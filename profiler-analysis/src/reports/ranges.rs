@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-
 use super::groups::{Groups, sum_row};
 use super::spans::{NameTree, RangeStack, Spans, Style, range_texts};
 use super::table::{Cell, Value, row};
