@@ -227,7 +227,7 @@ fn sample_beside_everything(sampling: Sampling, source: Option<SampleSource>, wa
     let threads = if wanted.is_some() { cpus.max(8) } else { 8 };
     let interval = Duration::from_micros(if wanted.is_some() { 20 } else { 100 });
     let sampling = sampling.interval(interval).max_samples(1_000_000);
-    let usual = if effort::is_thorough() { 40_000 } else { 200 };
+    let usual = if effort::is_thorough() { 40_000 } else { 50 };
     let is_perf = |counts: HostSampleCounts<'_>| {
         matches!(counts.source, Some(SampleSource::Perf | SampleSource::PerfUser))
     };

@@ -153,7 +153,7 @@ fn stacks_beside_allocation_panics_libraries_and_ending_threads() {
     const THREADS: u64 = 8;
     let wanted = std::env::var("HOST_STACKS").ok().map(|all| all.parse::<u64>().unwrap() / THREADS);
     let of_thread = wanted.unwrap_or(effort::rounds(10_000) as u64);
-    const ENDING: u64 = 1000;
+    let ending = effort::rounds(1000) as u64;
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let profiler =
@@ -183,9 +183,9 @@ fn stacks_beside_allocation_panics_libraries_and_ending_threads() {
             }
         };
         let threads: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || launch(n))).collect();
-        for _ in 0..ENDING / 50 {
-            let ending = (0..50).map(|_| scope.spawn(|| launch_at(fake, 1)));
-            ending.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+        for _ in 0..ending / 50 {
+            let threads = (0..50).map(|_| scope.spawn(|| launch_at(fake, 1)));
+            threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
         }
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         done.store(true, Ordering::Relaxed);
@@ -193,7 +193,7 @@ fn stacks_beside_allocation_panics_libraries_and_ending_threads() {
     });
     let profile = profiler.stop().unwrap();
     profile.health().assert_complete();
-    let launches = THREADS * of_thread + ENDING;
+    let launches = THREADS * of_thread + ending;
     assert_eq!(profile.kernels().count() as u64, launches);
     let counts = profile.host_stacks();
     let lost = counts.losses.total() - before;

@@ -392,8 +392,8 @@ fn threads_that_end_leave_nothing_behind() {
     let run = Run::new();
     let file = run.record();
     let mut context = Context::default();
-    const THREADS: usize = 600;
-    for number in 0..THREADS {
+    let threads = rounds(600);
+    for number in 0..threads {
         context = std::thread::scope(|scope| {
             let work = || {
                 let _attached = context.attach();
@@ -404,14 +404,14 @@ fn threads_that_end_leave_nothing_behind() {
             };
             scope.spawn(work).join().unwrap()
         });
-        if number % 20 == 0 {
+        if number % 5 == 0 {
             file.flush().unwrap();
         }
     }
     file.finish().unwrap();
     let profile = Profile::load(&run.path).unwrap();
     profile.health().assert_complete();
-    assert_eq!((profile.kernels().count(), profile.ranges().count()), (THREADS, THREADS));
+    assert_eq!((profile.kernels().count(), profile.ranges().count()), (threads, threads));
     assert_eq!(profile.outside_ranges().kernels, 0);
 }
 

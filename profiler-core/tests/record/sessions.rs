@@ -381,7 +381,7 @@ fn ranges_ending_at_a_session_start_keep_handed_over_work() {
             }
         });
         let mut found = Vec::new();
-        for _ in 0..100 {
+        for _ in 0..crate::effort::rounds(100) {
             profiler.start().unwrap();
             while profiler.snapshot().unwrap().kernels().count() < 200 {
                 std::thread::yield_now();

@@ -7,5 +7,5 @@ pub(crate) fn is_thorough() -> bool {
 /// So many of all rounds.
 #[allow(dead_code)] // not every test counts rounds
 pub(crate) fn rounds(all: usize) -> usize {
-    if is_thorough() { all } else { all / 4 }
+    if is_thorough() { all } else { all / 10 }
 }
