@@ -174,7 +174,7 @@ mod model {
                     );
                 }
             }
-            assert_eq!((out.settled_ns(), out.before(u64::MAX)), (3, 0));
+            assert_eq!((out.settled_ns(), out.count_before(u64::MAX)), (3, 0));
         });
     }
 }
