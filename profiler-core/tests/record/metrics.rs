@@ -43,7 +43,10 @@ fn assert_equal(values: &BTreeMap<(String, String), f64>, summary: &Summary) {
         ("gpu_range_kernels_total", totals.kernels),
         ("gpu_range_bytes_total", totals.copy_bytes + totals.memset_bytes),
         ("gpu_range_synchronizations_total", totals.synchronizations),
-        ("gpu_range_synchronization_nanoseconds_total", totals.synchronization_ns),
+        (
+            "gpu_range_synchronization_nanoseconds_total",
+            totals.synchronization_time().as_nanos() as u64,
+        ),
         ("gpu_range_instances_total", summary.paths().map(|path| path.instances()).sum()),
     ] {
         assert_eq!(sum(values, name), expected as f64, "{name}");
