@@ -699,7 +699,7 @@ fn no_content_makes_reading_panic() {
             }
         }
     }
-    let least = if is_thorough() { 200 } else { 50 };
+    let least = rounds(2_000) / 10;
     assert!(read > least && refused > least, "{read} {refused}");
 }
 
