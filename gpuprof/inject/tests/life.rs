@@ -1023,7 +1023,7 @@ fn limit_of_file_sizes_before_cuda_harms_no_program() {
 
 #[test]
 fn names_that_never_repeat_are_counted_in_full_or_as_other() {
-    let run = Run::new().option("always-on", "100%");
+    let run = Run::new().option("always-on", "calls-only");
     let outcome = run.play("init names=12000 sync");
     let process = outcome.one(State::Finished);
     let report = always_on(&outcome, process);
