@@ -1,5 +1,5 @@
-//! CUPTI's settings, activity kinds and callbacks: enabled for a collection, disabled in pauses,
-//! restored at the end.
+//! CUPTI's settings, activity kinds and callbacks. Kinds are disabled in pauses; callbacks stay
+//! enabled until the subscription ends; settings are restored at the end.
 
 use std::sync::LazyLock;
 

@@ -40,14 +40,14 @@ pub struct Collector {
     library: Library,
     /// `None` until CUPTI is attached, and after the end.
     subscription: Option<Subscription>,
-    /// True if callbacks were enabled since they were last disabled.
+    /// True once all callbacks are enabled: they stay enabled until the subscription ends.
     callbacks_on: bool,
     /// True once CUPTI was attached.
     has_attached: bool,
     config: Config,
     lease: CollectorLease,
     start_ns: u64,
-    /// The callbacks that are on while it runs.
+    /// The callbacks that the first start or resume enables.
     callbacks: Vec<Enabled>,
     handler: Option<Arc<Handler>>,
     missing_kinds: Vec<ActivityKind>,
@@ -59,8 +59,8 @@ pub struct Collector {
     /// The windows in which the collection was on before the last pause.
     windows: Vec<(u64, u64)>,
     on_since_ns: Option<u64>,
-    /// The begin of the last start's or resume's enabling of kinds, and the time when callbacks
-    /// were last enabled.
+    /// The begin of the last start's or resume's enabling of kinds, and the time from which calls
+    /// are logged.
     turned_on_ns: u64,
     logged_from_ns: u64,
     /// The times when kinds were enabled before the last pause.
@@ -223,8 +223,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Enables records and callbacks again, by a call into CUPTI for each callback id and kind.
-    /// Does nothing outside a pause.
+    /// Enables records again, by a call into CUPTI for each kind, and logs calls. The first resume
+    /// of a collection that started paused also enables each callback. Does nothing outside a pause.
     ///
     /// # Errors
     /// CUPTI's refusal, after which the collection stays paused; or a process forked off after the

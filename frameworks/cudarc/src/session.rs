@@ -23,7 +23,7 @@ enum Method {
     Events(EventTimer, String),
 }
 
-/// What a [`StreamSession`] has recorded. `{}` prints the profile, or a table marked as timed by events.
+/// The result of a [`StreamSession`]. `{}` prints the profile, or a table marked as timed by events.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StreamReport {

@@ -1,4 +1,4 @@
-//! The `always-on` key of `GPUPROF_OPTIONS`: windows within a budget in an unmodified program.
+//! The `always-on` key of `GPUPROF_OPTIONS`: windows drawn at random in an unmodified program.
 //!
 //! A sampling session of `profiler-core` runs beside the recording. Its units are the ranges with
 //! one name, or time slices. The recording has the same windows.
@@ -69,7 +69,7 @@ struct Sampling {
 struct Open {
     last: u64,
     units: BTreeMap<u64, UnitToken>,
-    /// Those of them that are recorded: they share a window of the recording.
+    /// The number of recorded units among them, which share a window of the recording.
     recorded: u32,
 }
 
