@@ -1,49 +1,111 @@
 //! Totals estimated from a sample of units, with their confidence interval.
 
-/// Estimates a total from units that were drawn at random, each with a known probability of its
-/// own.
-///
-/// Each drawn unit has a known amount, and every unit has a known size: for a step, its GPU time
-/// and its launches. The estimate is the total size times the ratio of the weighted sums.
+/// The groups of the jackknife.
+const GROUPS: usize = 32;
+
+/// The sums of the drawn units of one stratum: a kind of work with a size that is known in full, as
+/// the launches of a range path, and an amount that is known in drawn units, as their GPU time.
+#[derive(Debug, Clone, Default)]
+pub struct Stratum {
+    /// Sums of squared amounts, over the probability with which a unit was drawn, and over its
+    /// square: their ratio is the mean probability by what a unit adds to the variance.
+    squares: [f64; 2],
+    /// The sizes and amounts by group, over the probability.
+    groups: [(f64, f64); GROUPS],
+}
+
+impl Stratum {
+    /// Adds the work of a drawn unit. `unit` identifies it and is the same for all strata of a
+    /// total, as the time of its begin. A probability outside of (0, 1] is treated as 1.
+    pub fn add(&mut self, unit: u64, probability: f64, size: f64, amount: f64) {
+        let probability = if probability > 0.0 && probability <= 1.0 { probability } else { 1.0 };
+        for (sum, power) in self.squares.iter_mut().zip([-1, -2]) {
+            *sum += amount * amount * probability.powi(power);
+        }
+        let group = &mut self.groups[group(unit)];
+        group.0 += size / probability;
+        group.1 += amount / probability;
+    }
+
+    /// The ratio of amount to size, without one group if given. `None` without a size.
+    fn ratio(&self, without: Option<usize>) -> Option<f64> {
+        let rest = self.groups.iter().enumerate().filter(|(group, _)| Some(*group) != without);
+        let (size, amount) =
+            rest.fold((0.0, 0.0), |sums, (_, group)| (sums.0 + group.0, sums.1 + group.1));
+        (size > 0.0).then(|| amount / size)
+    }
+}
+
+/// The group of a unit, at random (the mixer of SplitMix64). Groups in turns would be more alike
+/// than samples of a load that drifts.
+fn group(unit: u64) -> usize {
+    let mut bits = unit.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((bits ^ (bits >> 31)) % GROUPS as u64) as usize
+}
+
+/// Estimates the total amount of several strata from units that were drawn at random, each with a
+/// known probability of its own.
 ///
 /// ```
-/// use profiler_base::ratio_estimator::RatioEstimator;
+/// use profiler_base::ratio_estimator::{RatioEstimator, Stratum};
 ///
-/// let mut gpu_ns = RatioEstimator::default();
-/// for (launches, ns) in [(10.0, 52_000.0), (20.0, 99_000.0), (10.0, 50_000.0), (40.0, 201_000.0)] {
-///     gpu_ns.add(0.25, launches, ns); // each step was drawn with probability 1/4
+/// let mut forward = Stratum::default();
+/// let steps = [(10.0, 52_000.0), (20.0, 99_000.0), (10.0, 50_000.0), (40.0, 201_000.0)];
+/// for (step, (launches, ns)) in (0..).zip(steps) {
+///     forward.add(step, 0.25, launches, ns); // each step was drawn with probability 1/4
 /// }
-/// let total = gpu_ns.estimate(1_000.0).unwrap(); // of 1,000 launches
+/// let mut gpu_ns = RatioEstimator::default();
+/// gpu_ns.add(&forward, 1_000.0); // of 1,000 launches
+/// let total = gpu_ns.estimate(steps.len() as u64).unwrap();
 /// assert!(total.low < 5.0e6 && total.high > 5.0e6);
 /// ```
 ///
-/// The method is the ratio estimator under Poisson sampling with its linearised variance: Särndal,
-/// Swensson and Wretman, *Model Assisted Survey Sampling* (1992), sections 3.5, 5.6 and 7.3. Each
-/// squared residual is enlarged by twice the unit's share of the weighted size, as the jackknife
-/// does to first order: Royall and Cumberland, *An empirical study of the ratio estimator and
-/// estimators of its variance* (1981). The interval uses Student's t, with degrees of freedom from
-/// the fourth powers of the residuals (Satterthwaite 1946).
-///
-/// If the sizes of drawn units, each divided by its probability, add up to less than the total
-/// size, some units could not be drawn. They are treated as omitted at random, so that each
-/// probability is multiplied by this share. A unit with probability 1 adds no variance if all units
-/// could be drawn. The estimator stores only sums, however many units are added.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+/// The method is the separate ratio estimator (Cochran, *Sampling Techniques*, 1977, section 6.10):
+/// the size of each stratum times its ratio of amount to size in the sample. A mix of strata that
+/// differs between drawn and other units does not bias it. A stratum without a drawn unit takes the
+/// mean ratio of the others. The variance is that of the jackknife over 32 groups of units (Wolter,
+/// *Introduction to Variance Estimation*, 2007, section 4.2), times the share of the variance of
+/// units that were not drawn. The interval uses Student's t. If the sizes of drawn units, each over
+/// its probability, add up to less than the size of the strata, some units could not be drawn; they
+/// are treated as omitted at random.
+#[derive(Debug, Clone, Copy)]
 pub struct RatioEstimator {
-    units: u64,
-    /// The ratio of the first unit with a size. Sums are of differences from it, so that rounding
-    /// does not hide small residuals.
-    pilot: f64,
+    /// The size of all strata, and its estimate from drawn units.
     size: f64,
+    drawn_size: f64,
+    squares: [f64; 2],
+    /// The groups with a drawn unit, as bits.
+    groups: u32,
+    all: Replicate,
+    /// Without one group each.
+    without: [Replicate; GROUPS],
+}
+
+/// The amount and the size of the strata whose ratio is known.
+#[derive(Debug, Clone, Copy, Default)]
+struct Replicate {
     amount: f64,
-    /// Sums of products, size with size, size with amount, amount with amount: over the square of
-    /// the probability, and over the probability.
-    squares: [[f64; 3]; 2],
-    /// Sums as in `squares`, each product times the size of its unit over its probability.
-    leverages: [[f64; 3]; 2],
-    /// Sums of products of four, from the fourth power of size to the fourth power of amount: over
-    /// the fourth, third and second power of the probability.
-    fourths: [[f64; 5]; 3],
+    size: f64,
+}
+
+impl Replicate {
+    fn add(&mut self, size: f64, ratio: Option<f64>) {
+        if let Some(ratio) = ratio {
+            self.amount += size * ratio;
+            self.size += size;
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.amount += other.amount;
+        self.size += other.size;
+    }
+
+    fn total(self, size: f64) -> Option<f64> {
+        (self.size > 0.0).then(|| self.amount * (size / self.size))
+    }
 }
 
 /// An estimated total, from [`RatioEstimator::estimate`].
@@ -69,85 +131,77 @@ crate::serialize_fields! {
     }
 }
 
+impl Default for RatioEstimator {
+    fn default() -> Self {
+        let all = Replicate::default();
+        Self {
+            size: 0.0,
+            drawn_size: 0.0,
+            squares: [0.0; 2],
+            groups: 0,
+            all,
+            without: [all; GROUPS],
+        }
+    }
+}
+
 impl RatioEstimator {
-    /// Adds a drawn unit. A probability outside of (0, 1] is treated as 1. A unit without size and
-    /// amount is ignored, since it does not affect the ratio.
-    pub fn add(&mut self, probability: f64, size: f64, amount: f64) {
-        if size == 0.0 && amount == 0.0 {
-            return;
-        }
-        let probability = if probability > 0.0 && probability <= 1.0 { probability } else { 1.0 };
-        if self.size == 0.0 && size > 0.0 {
-            // All earlier units had no size.
-            self.pilot = amount / size;
-        }
-        let amount = amount - self.pilot * size;
-        self.units += 1;
-        self.size += size / probability;
-        self.amount += amount / probability;
-        let products = [size * size, size * amount, amount * amount];
-        for (power, weight) in [probability.powi(-2), probability.recip()].into_iter().enumerate() {
-            for (row, product) in products.into_iter().enumerate() {
-                self.squares[power][row] += weight * product;
-                self.leverages[power][row] += weight * product * size / probability;
-            }
-        }
-        let [sizes, both, amounts] = products;
-        let products =
-            [sizes * sizes, sizes * both, sizes * amounts, both * amounts, amounts * amounts];
-        for (sums, power) in self.fourths.iter_mut().zip([-4, -3, -2]) {
-            for (sum, product) in sums.iter_mut().zip(products) {
-                *sum += probability.powi(power) * product;
-            }
+    /// Adds a stratum whose size in all units is `size`.
+    pub fn add(&mut self, stratum: &Stratum, size: f64) {
+        self.size += size;
+        self.add_squares(stratum.squares);
+        self.all.add(size, stratum.ratio(None));
+        for (number, group) in stratum.groups.iter().enumerate() {
+            self.drawn_size += group.0;
+            self.groups |= u32::from(group.0 > 0.0) << number;
+            self.without[number].add(size, stratum.ratio(Some(number)));
         }
     }
 
-    /// The number of units with a size or an amount.
-    pub fn units(&self) -> u64 {
-        self.units
+    /// Adds the strata of another total.
+    pub fn merge(&mut self, other: &Self) {
+        self.size += other.size;
+        self.drawn_size += other.drawn_size;
+        self.add_squares(other.squares);
+        self.groups |= other.groups;
+        self.all.merge(other.all);
+        self.without.iter_mut().zip(other.without).for_each(|(sum, other)| sum.merge(other));
     }
 
-    /// Estimates the total amount of units whose sizes add up to `total_size`. `None` without a
-    /// drawn unit of a size above 0.
-    pub fn estimate(&self, total_size: f64) -> Option<Estimate> {
-        if self.size <= 0.0 || self.units == 0 {
-            return None;
-        }
-        let ratio = self.amount / self.size;
-        let value = (self.pilot + ratio) * total_size;
-        // The share of the size whose units could be drawn.
-        let share = (self.size / total_size).min(1.0);
-        let residuals = |[full, finite]: [[f64; 3]; 2]| {
-            let [sizes, both, amounts] = [0, 1, 2].map(|row| full[row] - share * finite[row]);
-            (amounts - 2.0 * ratio * both + ratio * ratio * sizes).max(0.0)
-        };
-        let (squares, leverages) = (residuals(self.squares), residuals(self.leverages));
-        let [full, finite] = self.squares;
-        let half = if (0..3).all(|row| full[row] - share * finite[row] == 0.0) {
+    fn add_squares(&mut self, squares: [f64; 2]) {
+        self.squares.iter_mut().zip(squares).for_each(|(sum, other)| *sum += other);
+    }
+
+    /// The size of all strata.
+    pub fn size(&self) -> f64 {
+        self.size
+    }
+
+    /// Estimates the total amount from so many drawn units with work. `None` without a drawn unit
+    /// of a size above 0.
+    pub fn estimate(&self, units: u64) -> Option<Estimate> {
+        let value = self.all.total(self.size)?;
+        // Less than 1 if units could not be drawn.
+        let share = (self.drawn_size / self.size).min(1.0);
+        let [once, twice] = self.squares;
+        let not_recorded = if twice > 0.0 { 1.0 - share * (once / twice).min(1.0) } else { 1.0 };
+        let groups = f64::from(self.groups.count_ones());
+        let half = if not_recorded == 0.0 {
             0.0
-        } else if self.units == 1 {
+        } else if groups < 2.0 {
             f64::INFINITY
         } else {
-            let variance = squares + 2.0 * leverages / self.size;
-            self.quantile(ratio, share, squares) * (total_size / self.size) * variance.sqrt()
+            let totals = (0..GROUPS).filter(|group| self.groups >> group & 1 == 1);
+            let totals = totals.filter_map(|group| self.without[group].total(self.size));
+            let squares = totals.map(|total| (total - value).powi(2));
+            let (sum, fourths) = squares
+                .fold((0.0, 0.0), |sums, square| (sums.0 + square, sums.1 + square * square));
+            let variance = not_recorded * sum * (groups - 1.0) / groups;
+            // For normal differences about the number of groups; fewer where few units dominate.
+            let degrees = if fourths > 0.0 { 3.0 * sum * sum / fourths } else { groups };
+            t_975((degrees.min(groups) - 1.0).max(1.0) as u64) * variance.sqrt()
         };
-        let low = (value - half).max(0.0);
-        Some(Estimate { value, low, high: value + half, units: self.units })
-    }
-
-    /// The quantile of Student's t. For equal weights and normal residuals the degrees of freedom
-    /// are about the number of units.
-    fn quantile(&self, ratio: f64, share: f64, squares: f64) -> f64 {
-        const BINOMIAL: [f64; 5] = [1.0, -4.0, 6.0, -4.0, 1.0];
-        let [full, mixed, finite] = self.fourths;
-        let of_row = |row: usize| {
-            let sum = full[row] - 2.0 * share * mixed[row] + share * share * finite[row];
-            ratio.powi(4 - row as i32) * BINOMIAL[row] * sum
-        };
-        let fourths: f64 = (0..5).map(of_row).sum();
-        let most = self.units - 1;
-        let degrees = if fourths > 0.0 { 3.0 * squares * squares / fourths } else { most as f64 };
-        t_975((degrees as u64).clamp(2.min(most), most))
+        Some(Estimate { value, low: (value - half).max(0.0), high: value + half, units })
     }
 }
 
@@ -172,6 +226,16 @@ fn t_975(degrees: u64) -> f64 {
 mod tests {
     use super::*;
 
+    /// The estimate of one stratum from its drawn units: probability, size, amount.
+    fn estimate(size: f64, units: &[(f64, f64, f64)]) -> Option<Estimate> {
+        let (mut stratum, mut total) = (Stratum::default(), RatioEstimator::default());
+        for (unit, (probability, size, amount)) in (0..).zip(units) {
+            stratum.add(unit, *probability, *size, *amount);
+        }
+        total.add(&stratum, size);
+        total.estimate(units.len() as u64)
+    }
+
     #[test]
     fn quantiles_match_the_tables() {
         for (degrees, quantile) in
@@ -184,68 +248,76 @@ mod tests {
 
     #[test]
     fn all_units_give_the_total_exactly() {
-        let mut all = RatioEstimator::default();
-        assert_eq!(all.estimate(10.0), None);
-        all.add(1.0, 2.0, 30.0);
-        all.add(1.0, 3.0, 20.0);
-        let total = all.estimate(5.0).unwrap();
+        assert_eq!(estimate(10.0, &[]), None);
+        let total = estimate(5.0, &[(1.0, 2.0, 30.0), (1.0, 3.0, 20.0)]).unwrap();
         assert_eq!((total.value, total.low, total.high, total.units), (50.0, 50.0, 50.0, 2));
     }
 
     #[test]
     fn one_unit_has_no_upper_bound_and_equal_ratios_no_error() {
-        let mut few = RatioEstimator::default();
-        few.add(0.5, 2.0, 30.0);
-        let one = few.estimate(100.0).unwrap();
+        let one = estimate(100.0, &[(0.5, 2.0, 30.0)]).unwrap();
         assert_eq!((one.value, one.low, one.high), (1_500.0, 0.0, f64::INFINITY));
-        few.add(0.1, 4.0, 60.0);
-        let two = few.estimate(100.0).unwrap();
+        let two = estimate(100.0, &[(0.5, 2.0, 30.0), (0.1, 4.0, 60.0)]).unwrap();
         assert!((two.value - 1_500.0).abs() < 1e-9 && two.high - two.low < 1e-3, "{two:?}");
     }
 
     /// Idle slices of time say nothing: the one unit with work has no upper bound, as alone.
     #[test]
     fn units_without_work_add_no_certainty() {
-        let mut sums = RatioEstimator::default();
-        (0..5).for_each(|_| sums.add(0.5, 0.0, 0.0));
-        assert_eq!((sums.units(), sums.estimate(10.0)), (0, None));
-        sums.add(0.5, 2.0, 30.0);
-        sums.add(0.5, 0.0, 0.0);
-        let one = sums.estimate(100.0).unwrap();
-        assert_eq!((one.units, one.low, one.high), (1, 0.0, f64::INFINITY));
+        let idle = (0.5, 0.0, 0.0);
+        assert_eq!(estimate(10.0, &[idle; 5]), None);
+        let one = estimate(100.0, &[idle, idle, (0.5, 2.0, 30.0), idle]).unwrap();
+        assert_eq!((one.low, one.high), (0.0, f64::INFINITY));
     }
 
-    /// Units that overlap an open one cannot be drawn, and their size is in the total: a quarter of them can be, with a probability of 0.8.
+    /// Windows have three short launches to one long one, and the program has as many of both.
+    #[test]
+    fn mix_of_strata_that_differs_in_the_sample_does_not_bias_the_total() {
+        let (mut short, mut long) = (Stratum::default(), Stratum::default());
+        let mut random = fastrand::Rng::with_seed(5);
+        for unit in 0..100 {
+            short.add(unit, 0.01, 3.0, 3.0 * (0.9 + 0.2 * random.f64()));
+            long.add(unit, 0.01, 1.0, 100.0 * (0.9 + 0.2 * random.f64()));
+        }
+        let mut total = RatioEstimator::default();
+        total.add(&short, 30_000.0);
+        total.add(&long, 30_000.0);
+        // A stratum that no window has: the mean of the others.
+        total.add(&Stratum::default(), 600.0);
+        let (truth, estimate) = (60_600.0 * 50.5, total.estimate(100).unwrap());
+        let half = estimate.high - estimate.value;
+        assert!((estimate.value - truth).abs() < half && half < 0.02 * truth, "{estimate:?}");
+    }
+
+    /// Units that overlap an open one cannot be drawn, and their size is in the total: a quarter of
+    /// them can be, with a probability of 0.8.
     #[test]
     fn units_that_could_not_be_drawn_widen_the_interval() {
         let mut random = fastrand::Rng::with_seed(29);
         let mut within = 0;
         for _ in 0..2_000 {
-            let (mut sums, mut size, mut amount) = (RatioEstimator::default(), 0.0, 0.0);
+            let (mut drawn, mut size, mut amount) = (Vec::new(), 0.0, 0.0);
             for _ in 0..800 {
                 let own = 1.0 + f64::from(random.u32(..8));
                 let of_unit = own * (0.5 + random.f64());
                 (size, amount) = (size + own, amount + of_unit);
                 if random.f64() < 0.25 && random.f64() < 0.8 {
-                    sums.add(0.8, own, of_unit);
+                    drawn.push((0.8, own, of_unit));
                 }
             }
-            let total = sums.estimate(size).unwrap();
+            let total = estimate(size, &drawn).unwrap();
             within += u32::from(total.low <= amount && amount <= total.high);
         }
         assert!((1_880..=1_920).contains(&within), "{within} of 2,000");
     }
 
-    /// By hand: weights 2 (4 - 2 = 2 and (1 - 0.5) / 0.25 = 2), sizes 1 and 1, amounts 1 and 3.
+    /// By hand: amounts 1 and 3 of sizes 1 and 1, a total size of 4. Without one unit the total is
+    /// 12 or 4, with both 8. Half of the size was recorded.
     #[test]
     fn the_variance_matches_the_formula() {
-        let mut sums = RatioEstimator::default();
-        sums.add(0.5, 1.0, 1.0);
-        sums.add(0.5, 1.0, 3.0);
-        // Ratio 2, residuals -1 and 1, each unit half of the size: (4 / 4)^2 * 2 * (1 + 1) * (1 + 2 / 2) = 8.
-        let total = sums.estimate(4.0).unwrap();
+        let total = estimate(4.0, &[(0.5, 1.0, 1.0), (0.5, 1.0, 3.0)]).unwrap();
         assert!((total.value - 8.0).abs() < 1e-12);
-        let half = 12.7062 * 8.0_f64.sqrt();
+        let half = 12.7062 * (0.5 * (16.0 + 16.0) * 0.5_f64).sqrt();
         assert!((total.high - (8.0 + half)).abs() < 1e-9 && total.low == 0.0, "{total:?}");
     }
 }

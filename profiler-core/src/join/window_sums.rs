@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cupti::CallClass;
 use cupti::clock::now_ns;
 use parking_lot::Mutex;
-use profiler_base::ratio_estimator::{Estimate, RatioEstimator};
-use rustc_hash::FxHashMap;
+use profiler_base::ratio_estimator::{Estimate, RatioEstimator, Stratum};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::join::sums::{LateRows, PathId, Rows, SumTables};
 
@@ -59,6 +59,17 @@ struct Window {
     late: Vec<(Arc<LateRows>, Amounts)>,
 }
 
+/// The work of drawn windows in a path, or of a process.
+#[derive(Debug, Clone, Default)]
+struct InWindows {
+    /// Windows with work in the path or a descendant.
+    windows: u64,
+    /// Of the path without descendants; of a process, outside all ranges.
+    own: Stratum,
+    /// Late work attributed to the path or a descendant.
+    late: Stratum,
+}
+
 /// The sums of drawn windows.
 #[derive(Debug, Default)]
 pub(crate) struct WindowSums {
@@ -73,9 +84,9 @@ pub(crate) struct WindowSums {
     /// all.
     late: Vec<u64>,
     all_late: u64,
-    /// The estimators by path, with descendants, and for the total.
-    estimators: Vec<RatioEstimator>,
-    all: RatioEstimator,
+    /// What windows had: by path, and all.
+    paths: Vec<InWindows>,
+    all: InWindows,
     /// Windows that were dropped at the bound.
     pub(crate) dropped: u64,
     /// The windows in the estimates, with or without work.
@@ -190,52 +201,56 @@ impl WindowSums {
             && let Some(window) = self.windows.pop_front()
         {
             self.first += 1;
-            self.estimators.resize(tables.paths.len(), RatioEstimator::default());
-            let (mut of_all, mut inclusive) = (Amounts::default(), FxHashMap::default());
-            for (path, amounts) in window.paths {
-                of_all.add(amounts);
+            let unit = window.start_ns;
+            self.settled += 1;
+            self.paths.resize_with(tables.paths.len(), InWindows::default);
+            let (mut with_work, mut all_late) = (FxHashSet::default(), Amounts::default());
+            self.all.windows += u64::from(!window.paths.is_empty() || !window.late.is_empty());
+            for (path, Amounts { submissions, gpu_ns }) in window.paths {
+                let of_path = path.map(|path| &mut self.paths[path as usize]);
+                let own = &mut of_path.unwrap_or(&mut self.all).own;
+                own.add(unit, probability, submissions as f64, gpu_ns as f64);
                 let parent = |path: &PathId| tables.paths[*path as usize].parent;
-                for path in std::iter::successors(path, parent) {
-                    inclusive.entry(path).or_insert_with(Amounts::default).add(amounts);
-                }
+                with_work.extend(std::iter::successors(path, parent));
             }
             for (late, amounts) in window.late {
-                of_all.add(amounts);
+                all_late.add(amounts);
                 for path in &late.paths {
-                    inclusive.entry(*path).or_insert_with(Amounts::default).add(amounts);
+                    let (size, amount) = (amounts.submissions as f64, amounts.gpu_ns as f64);
+                    self.paths[*path as usize].late.add(unit, probability, size, amount);
+                    with_work.insert(*path);
                 }
             }
-            self.settled += 1;
-            let amounts = |of: Amounts| (of.submissions as f64, of.gpu_ns as f64);
-            for (path, of_path) in inclusive {
-                let (size, amount) = amounts(of_path);
-                self.estimators[path as usize].add(probability, size, amount);
-            }
-            let (size, amount) = amounts(of_all);
-            self.all.add(probability, size, amount);
+            let (size, amount) = (all_late.submissions as f64, all_late.gpu_ns as f64);
+            self.all.late.add(unit, probability, size, amount);
+            with_work.iter().for_each(|path| self.paths[*path as usize].windows += 1);
         }
     }
 
     /// The estimates so far.
     pub(crate) fn estimates(&self, tables: &SumTables) -> Estimates {
-        let mut submissions = self.submissions.clone();
-        submissions.resize(tables.paths.len(), 0);
-        let total = self.outside + self.all_late + submissions.iter().sum::<u64>();
+        let none = InWindows::default();
+        let in_windows = |row: usize| self.paths.get(row).unwrap_or(&none);
+        let number = |of: &[u64], row: usize| of.get(row).copied().unwrap_or(0) as f64;
+        let mut totals = vec![RatioEstimator::default(); tables.paths.len()];
+        let mut all = RatioEstimator::default();
         // Parents precede their children.
         for (row, path) in tables.paths.iter().enumerate().rev() {
-            if let Some(parent) = path.parent {
-                submissions[parent as usize] += submissions[row];
-            }
+            totals[row].add(&in_windows(row).own, number(&self.submissions, row));
+            let with_descendants = totals[row];
+            let parent = path.parent.map(|parent| &mut totals[parent as usize]);
+            parent.unwrap_or(&mut all).merge(&with_descendants);
+            totals[row].add(&in_windows(row).late, number(&self.late, row));
         }
-        submissions.iter_mut().zip(&self.late).for_each(|(all, late)| *all += late);
-        let of_path = |(row, submissions): (usize, &u64)| {
-            self.estimators.get(row)?.estimate(*submissions as f64)
-        };
+        all.add(&self.all.own, self.outside as f64);
+        all.add(&self.all.late, self.all_late as f64);
+        let of_path =
+            |(row, total): (usize, &RatioEstimator)| total.estimate(in_windows(row).windows);
         Estimates {
-            paths: submissions.iter().enumerate().map(of_path).collect(),
-            all: self.all.estimate(total as f64),
-            path_submissions: submissions,
-            submissions: total,
+            paths: totals.iter().enumerate().map(of_path).collect(),
+            all: all.estimate(self.all.windows),
+            path_submissions: totals.iter().map(|total| total.size() as u64).collect(),
+            submissions: all.size() as u64,
             windows: self.settled,
         }
     }
