@@ -74,11 +74,11 @@ macro_rules! params {
         #[doc = concat!("`CUpti_", $c, "_Params`")]
         #[repr(C)]
         #[derive(Debug, Clone, Copy)]
-        pub(crate) struct $name {
-            pub(crate) struct_size: usize,
-            pub(crate) private: *mut c_void,
-            $(pub(crate) $object: *mut c_void,)?
-            $(pub(crate) $field: $type,)*
+        pub struct $name {
+            pub struct_size: usize,
+            pub private: *mut c_void,
+            $(pub $object: *mut c_void,)?
+            $(pub $field: $type,)*
         }
 
         impl $name {

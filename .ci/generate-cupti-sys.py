@@ -28,7 +28,7 @@ FAMILIES = [
     ("unified_memory_counter", "UNIFIED_MEMORY_COUNTER"), ("cuda_event", "CUDA_EVENT"), ("stream", "STREAM"),
     ("context", "CONTEXT"), ("green_context", "GREEN_CONTEXT"),
     ("compute_engine_ctx_switch", "COMPUTE_ENGINE_CTX_SWITCH"), ("device", "DEVICE"),
-    ("device_attribute", "DEVICE_ATTRIBUTE"), ("environment", "ENVIRONMENT"), ("name", "NAME"), ("module", "MODULE"),
+    ("environment", "ENVIRONMENT"), ("name", "NAME"),
     ("function", "FUNCTION"), ("nvlink", "NVLINK"), ("nvlink5", "NVLINK"), ("pcie", "PCIE"), ("jit", "JIT"),
     ("mem_decompress", "MEM_DECOMPRESS"), ("confidential_compute_rotation", "CONFIDENTIAL_COMPUTE_ROTATION"),
 ]
@@ -38,8 +38,7 @@ SPLIT = {"nvlink": ("CUpti_ActivityNvLink4", "nvlink5"), "nvlink5": ("CUpti_Acti
 OWNED = {("overhead", "overheadData"), ("nvlink5", "portDev0"), ("nvlink5", "portDev1")}
 OWNED_SINCE_13 = {("device", "name")}
 # Signed values; dimensions and sizes are signed in the headers and never negative.
-SIGNED = {("kernel", "priority"): "i32", ("kernel", "gridId"): "i64", ("device_attribute", "value.vInt32"): "i32",
-          ("device_attribute", "value.vInt64"): "i64", ("marker_data", "payload.metricValueInt64"): "i64"}
+SIGNED = {("kernel", "priority"): "i32", ("kernel", "gridId"): "i64", ("marker_data", "payload.metricValueInt64"): "i64"}
 
 def constant(name):
     name = name.removesuffix(".bytes").replace(".", "_")
@@ -68,7 +67,7 @@ def leaves(struct):
         if (f["name"], f["size"]) == ("localMemoryTotal", 4): continue # localMemoryTotal_v2 has it in 8 bytes
         yield f
 
-# The releases of CUDA 12 and 13 that the facts are of, as `sys/field.rs` has them.
+# The releases of CUDA 12 and 13 that the facts are of.
 RELEASES = [(12, n) for n in (0, 1, 2, 3, 4, 5, 6, 8, 9)] + [(13, n) for n in range(6)]
 
 def release(wheel):
@@ -143,16 +142,21 @@ class Family:
             type = rust_type(self.module, f)
             p(f"        {constant(f['name'])}: {type} = {f['offset']}..{f['offset'] + f['size']}{gate};")
         p("    }")
-        p("    structs {")
+
+    def check(self):
+        """A reader that knows strides, offsets and first releases finds the fields of each struct, and no other."""
+        def found(size, release):
+            is_in = lambda f: f["offset"] + f["size"] <= size and (self.since(f) or release) <= release
+            return {f["name"] for f in self.fields if is_in(f)}
         for name, v, first, writers in self.structs:
-            names = {f["name"] for f in leaves(v)}
-            lacks = [constant(f["name"]) for f in self.fields if f["name"] not in names]
             # Consecutive releases write a struct, from the first that has it.
             last = RELEASES.index(first) + len(writers)
             assert not writers or writers == RELEASES[RELEASES.index(first):last], (name, writers)
-            to = f" to {writers[-1]}" if writers else ""
-            p(f"        {name}: {v['size']} bytes from {first}{to}, lacks [{', '.join(lacks)}];")
-        p("    }")
+            for release in writers or [first]:
+                assert found(v["size"], release) == {f["name"] for f in leaves(v)}, (name, release)
+            for release in writers:
+                stride = [stride for since, stride in self.strides if since <= release][-1]
+                assert stride == v["size"], (name, release)
 
 def main():
     p = print
@@ -162,7 +166,10 @@ def main():
     p()
     p("families! {")
     layout, strides = structs(), load("record-strides.json")["kinds"]
-    for module, kinds in FAMILIES: Family(module, kinds, layout, strides).print()
+    for module, kinds in FAMILIES:
+        family = Family(module, kinds, layout, strides)
+        family.check()
+        family.print()
     p("}")
 
 main()

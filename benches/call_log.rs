@@ -11,9 +11,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use cupti::fake::Fake;
 use cupti::sys::functions::DRIVER_CALLS;
 use cupti::{Collector, Config, Library};
+use fake_cupti::Fake;
 use gpu_profiler_benches::fresh_memory;
 use profiler_core::{Profiler, Sampling};
 

@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use cupti::fake::{Fake, Work};
 use cupti::{Collector, Config, RecordBytes};
+use fake_cupti::{Fake, Work};
 use gpu_profiler_benches::is_measuring;
 use profiler_core::{Profile, Profiler, Recording};
 

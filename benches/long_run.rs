@@ -23,8 +23,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
 use cupti::{Collector, Config, Library};
+use fake_cupti::{Fake, Work};
 use gpu_profiler_tests::cuda::Gpu;
 use profiler_core::Profiler;
 use profiler_core::session::{RecordingFile, Summarizing};

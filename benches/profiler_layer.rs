@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::{NvtxLayer, SpanFields};
 use profiler_core::session::LayerGuard;
 use profiler_core::{Profiler, ProfilerBuilder, ProfilerLayer};

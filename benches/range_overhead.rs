@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use cupti::fake::Fake;
+use fake_cupti::Fake;
 use gpu_profiler_benches::fresh_memory;
 use nvtx::{Dtype, Work};
 use profiler_core::Profiler;

@@ -21,7 +21,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use gpu_profiler_benches::process_bench::{self, Arguments, Result};
 use nvtx::range;
 use profiler_core::{Profiler, Recording};

@@ -181,11 +181,6 @@ layouts! {
         NAME name, IS_CUDA_VISIBLE isCudaVisible, IS_MIG_ENABLED isMigEnabled, GPU_INSTANCE_ID gpuInstanceId,
         COMPUTE_INSTANCE_ID computeInstanceId, MIG_UUID migUuid.bytes, IS_NUMA_NODE isNumaNode, NUMA_ID numaId
     }
-    device_attribute CUpti_ActivityDeviceAttribute {
-        FLAGS flags, DEVICE_ID deviceId, ATTRIBUTE_CU attribute.cu, ATTRIBUTE_CUPTI attribute.cupti,
-        VALUE_V_DOUBLE value.vDouble, VALUE_V_UINT32 value.vUint32, VALUE_V_UINT64 value.vUint64,
-        VALUE_V_INT32 value.vInt32, VALUE_V_INT64 value.vInt64
-    }
     environment CUpti_ActivityEnvironment {
         DEVICE_ID deviceId, TIMESTAMP timestamp, ENVIRONMENT_KIND environmentKind,
         DATA_SPEED_SM_CLOCK data.speed.smClock, DATA_SPEED_MEMORY_CLOCK data.speed.memoryClock,
@@ -199,9 +194,6 @@ layouts! {
         OBJECT_ID_PT_THREAD_ID objectId.pt.threadId, OBJECT_ID_DCS_DEVICE_ID objectId.dcs.deviceId,
         OBJECT_ID_DCS_CONTEXT_ID objectId.dcs.contextId, OBJECT_ID_DCS_STREAM_ID objectId.dcs.streamId,
         NAME name
-    }
-    module CUpti_ActivityModule {
-        CONTEXT_ID contextId, ID id, CUBIN_SIZE cubinSize, CUBIN cubin
     }
     function CUpti_ActivityFunction {
         ID id, CONTEXT_ID contextId, MODULE_ID moduleId, FUNCTION_INDEX functionIndex, NAME name

@@ -147,7 +147,8 @@ pub(crate) fn read(library: &Library) -> Result<Reading, Error> {
 }
 
 /// Compares with `CLOCK_REALTIME`, which is CUPTI's clock, without a call into CUPTI.
-pub(crate) fn read_realtime() -> Reading {
+#[must_use]
+pub fn read_realtime() -> Reading {
     let reading = read_with(|| {
         // CAST: nanoseconds since 1970 fit until 2554.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -345,6 +345,82 @@ impl Config {
         stacks_after(time: Duration) stacks_after = Some(time);
         /// Passes callbacks to the program's handler.
         callbacks(callbacks: Callbacks) callbacks = Some(callbacks);
+        /// Makes activity records name threads by `gettid`, as the call log does, instead of by
+        /// `pthread_t`. Restored at the end.
+        system_thread_ids(on: bool) system_thread_ids = on;
+        /// The maximum number of buffers, lent to CUPTI or free; no limit by default. A request beyond
+        /// it is refused and counted ([`Losses::refused_buffers`](crate::Losses::refused_buffers)):
+        ///
+        /// - from CUPTI 12.9 (API 27) on CUPTI gets no buffer, drops the records that do not fit, and
+        ///   counts them ([`dropped_by_cupti`](crate::Losses::dropped_by_cupti));
+        /// - an older CUPTI would crash. It gets a scratch buffer of 32 KiB whose records are counted
+        ///   and discarded ([`refused_records`](crate::Losses::refused_records)).
+        ///
+        /// So for each kind of work, expected records = records + those two counts. This requires that
+        /// only one kind is collected and everything else in [`Losses`](crate::Losses) is 0. With
+        /// several kinds this holds for the sum over all kinds, overhead records included, whose
+        /// expected number is unknown: CUPTI does not report the kinds of dropped records. Records
+        /// without timestamps count as records.
+        max_buffers(value: usize) max_buffers = value;
+        /// The maximum bytes of records to hold at a time; further records are counted and discarded. A
+        /// drain frees its records.
+        memory_limit(value: u64) memory_limit = value;
+        /// The maximum wait of a stop or a pause for work that the GPU has not finished. CUPTI 12.8
+        /// itself waits for running kernels at a stop, without limit; 13.0 does not. [`Duration::MAX`]
+        /// means no limit; 10 s by default.
+        drain_timeout(value: Duration) drain_timeout = value;
+        /// The maximum time that a stop or a pause holds back launches while it waits for those under
+        /// way. 100 ms is both the default and the limit. With less, CUPTI may write no records for the
+        /// first kernels of the next session.
+        launch_hold(value: Duration) launch_hold = value;
+        /// Adds to kernel records when a kernel was queued and submitted. Costs time in every launch,
+        /// and CUPTI before 13.4 may deadlock with it. CUPTI requires it to be set before CUDA is first
+        /// used.
+        latency_timestamps(on: bool) latency_timestamps = on;
+        /// Adds the launch's attributes to kernel records.
+        launch_attributes(on: bool) launch_attributes = on;
+        /// Logs calls of the runtime API too, of the same classes as the driver's
+        /// ([`Collected::runtime_calls`](crate::Collected::runtime_calls)). Costs two more callbacks
+        /// for each.
+        runtime_calls(on: bool) runtime_calls = on;
+        /// Logs events of CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)). Costs a
+        /// callback and up to three id look-ups for each node that is made or copied, nothing for a
+        /// launch.
+        graph_events(on: bool) graph_events = on;
+        /// Logs dependencies between nodes of CUDA graphs too, with `graph_events`: a callback and two
+        /// id look-ups for each. An H200 with CUPTI 13.0.1 reported those of a captured graph; other
+        /// ways to make one were not tried.
+        graph_dependencies(on: bool) graph_dependencies = on;
+        /// Makes the records of the kind [`SYNCHRONIZATION`](ActivityKind::SYNCHRONIZATION) from the
+        /// calls that wait, if that kind is collected. CUPTI's own records make other calls of the
+        /// program slower too (docs/decisions/049-synchronisations-from-calls.md).
+        ///
+        /// The records have kind, context, stream, correlation id, and times from the call's begin to
+        /// its end. [`event`](crate::record::Synchronization::event) is `None`. Queries of streams and
+        /// failed calls have no record. With the kind [`CUDA_EVENT`](ActivityKind::CUDA_EVENT) CUPTI
+        /// writes its own records anyway. A call that waits costs one more id look-up.
+        synchronizations_from_calls(on: bool) synchronizations_from_calls = on;
+        /// Starts paused. The first [`Collector::resume`](crate::Collector::resume) makes the first
+        /// call into CUPTI, unless something must be logged or watched in the pause.
+        start_paused(on: bool) start_paused = on;
+        /// Logs calls and graph events in pauses too, where records are disabled: some 77 ns a call on
+        /// an H200. A resume then enables only the kinds, and nodes of graphs that were captured in a
+        /// pause can be attributed later.
+        calls_in_pauses(on: bool) calls_in_pauses = on;
+        /// Makes no call into CUPTI before [`Collector::attach`](crate::Collector::attach) or the first
+        /// resume, even if calls are logged in pauses. Earlier calls are not logged, and graphs
+        /// captured earlier have no ranges by node. Meant for a program that compares its times before
+        /// and after: CUPTI's first call makes launches of graphs slower until the process ends.
+        attach_on_request(on: bool) attach_on_request = on;
+        /// Bounds the collection by `cudaProfilerStart` and `cudaProfilerStop` (`cuProfilerStart` and
+        /// `cuProfilerStop`): from the end of a start to the beginning of a stop, for all threads.
+        /// Before the first start nothing counts.
+        ///
+        /// CUPTI collects outside these bounds too, at the same cost. Calls are selected by their time
+        /// and records by their calls ([`Collected::windows_ns`](crate::Collected::windows_ns)).
+        /// Buffers returned before the first start are discarded at once
+        /// ([`Losses::before_switch`](crate::Losses::before_switch)).
+        profiler_switch(on: bool) profiler_switch = on;
     }
 
     /// Sets an attribute of CUPTI, such as the size of its buffers on the device, and restores it
@@ -357,100 +433,6 @@ impl Config {
         self.attributes.push((attribute, value));
         self
     }
-}
-
-/// Settings that store their value.
-macro_rules! settings {
-    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
-        impl Config {
-            $(
-                $(#[$doc])*
-                pub fn $name(mut self, $name: $type) -> Self {
-                    self.$name = $name;
-                    self
-                }
-            )*
-        }
-    };
-}
-
-settings! {
-    /// Makes activity records name threads by `gettid`, as the call log does, instead of by
-    /// `pthread_t`. Restored at the end.
-    system_thread_ids: bool,
-    /// The maximum number of buffers, lent to CUPTI or free; no limit by default. A request beyond
-    /// it is refused and counted ([`Losses::refused_buffers`](crate::Losses::refused_buffers)):
-    ///
-    /// - from CUPTI 12.9 (API 27) on CUPTI gets no buffer, drops the records that do not fit, and
-    ///   counts them ([`dropped_by_cupti`](crate::Losses::dropped_by_cupti));
-    /// - an older CUPTI would crash. It gets a scratch buffer of 32 KiB whose records are counted
-    ///   and discarded ([`refused_records`](crate::Losses::refused_records)).
-    ///
-    /// So for each kind of work, expected records = records + those two counts. This requires that
-    /// only one kind is collected and everything else in [`Losses`](crate::Losses) is 0. With
-    /// several kinds this holds for the sum over all kinds, overhead records included, whose
-    /// expected number is unknown: CUPTI does not report the kinds of dropped records. Records
-    /// without timestamps count as records.
-    max_buffers: usize,
-    /// The maximum bytes of records to hold at a time; further records are counted and discarded. A
-    /// drain frees its records.
-    memory_limit: u64,
-    /// The maximum wait of a stop or a pause for work that the GPU has not finished. CUPTI 12.8
-    /// itself waits for running kernels at a stop, without limit; 13.0 does not. [`Duration::MAX`]
-    /// means no limit; 10 s by default.
-    drain_timeout: Duration,
-    /// The maximum time that a stop or a pause holds back launches while it waits for those under
-    /// way. 100 ms is both the default and the limit. With less, CUPTI may write no records for the
-    /// first kernels of the next session.
-    launch_hold: Duration,
-    /// Adds to kernel records when a kernel was queued and submitted. Costs time in every launch,
-    /// and CUPTI before 13.4 may deadlock with it. CUPTI requires it to be set before CUDA is first
-    /// used.
-    latency_timestamps: bool,
-    /// Adds the launch's attributes to kernel records.
-    launch_attributes: bool,
-    /// Logs calls of the runtime API too, of the same classes as the driver's
-    /// ([`Collected::runtime_calls`](crate::Collected::runtime_calls)). Costs two more callbacks
-    /// for each.
-    runtime_calls: bool,
-    /// Logs events of CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)). Costs a
-    /// callback and up to three id look-ups for each node that is made or copied, nothing for a
-    /// launch.
-    graph_events: bool,
-    /// Logs dependencies between nodes of CUDA graphs too, with `graph_events`: a callback and two
-    /// id look-ups for each. An H200 with CUPTI 13.0.1 reported those of a captured graph; other
-    /// ways to make one were not tried.
-    graph_dependencies: bool,
-    /// Makes the records of the kind [`SYNCHRONIZATION`](ActivityKind::SYNCHRONIZATION) from the
-    /// calls that wait, if that kind is collected. CUPTI's own records make other calls of the
-    /// program slower too (docs/decisions/049-synchronisations-from-calls.md).
-    ///
-    /// The records have kind, context, stream, correlation id, and times from the call's begin to
-    /// its end. [`event`](crate::record::Synchronization::event) is `None`. Queries of streams and
-    /// failed calls have no record. With the kind [`CUDA_EVENT`](ActivityKind::CUDA_EVENT) CUPTI
-    /// writes its own records anyway. A call that waits costs one more id look-up.
-    synchronizations_from_calls: bool,
-    /// Starts paused. The first [`Collector::resume`](crate::Collector::resume) makes the first
-    /// call into CUPTI, unless something must be logged or watched in the pause.
-    start_paused: bool,
-    /// Logs calls and graph events in pauses too, where records are disabled: some 77 ns a call on
-    /// an H200. A resume then enables only the kinds, and nodes of graphs that were captured in a
-    /// pause can be attributed later.
-    calls_in_pauses: bool,
-    /// Makes no call into CUPTI before [`Collector::attach`](crate::Collector::attach) or the first
-    /// resume, even if calls are logged in pauses. Earlier calls are not logged, and graphs
-    /// captured earlier have no ranges by node. Meant for a program that compares its times before
-    /// and after: CUPTI's first call makes launches of graphs slower until the process ends.
-    attach_on_request: bool,
-    /// Bounds the collection by `cudaProfilerStart` and `cudaProfilerStop` (`cuProfilerStart` and
-    /// `cuProfilerStop`): from the end of a start to the beginning of a stop, for all threads.
-    /// Before the first start nothing counts.
-    ///
-    /// CUPTI collects outside these bounds too, at the same cost. Calls are selected by their time
-    /// and records by their calls ([`Collected::windows_ns`](crate::Collected::windows_ns)).
-    /// Buffers returned before the first start are discarded at once
-    /// ([`Losses::before_switch`](crate::Losses::before_switch)).
-    profiler_switch: bool,
 }
 
 #[cfg(test)]

@@ -13,6 +13,14 @@ pub struct Driver {
     pub devices: Vec<Device>,
 }
 
+impl Driver {
+    /// Builds a driver for a test.
+    #[must_use]
+    pub fn new(cuda_version: u32, devices: Vec<Device>) -> Self {
+        Self { cuda_version, release: None, devices }
+    }
+}
+
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -44,7 +44,7 @@ impl L2Flush {
     /// No context is current on this thread, the driver does not report the size of the L2 cache,
     /// or the device has too little memory.
     pub fn new(library: &Library) -> Result<Self, Error> {
-        let contexts = (library.api.contexts)()?;
+        let contexts = library.api.contexts()?;
         let Some((context, device)) = contexts.current()? else {
             return Err(Error::misuse(
                 "the L2 cache cannot be flushed: no CUDA context is current on this thread; make one (cudaSetDevice, \

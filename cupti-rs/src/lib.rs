@@ -38,7 +38,7 @@
 //! | handle callbacks of CUPTI in the program | [`Callbacks`], [`callbacks`] |
 //! | count and sample with hardware | [`counters`] |
 //! | see what this machine and process allow | [`support`](support()) |
-//! | test without a GPU, with the same function table | the feature `fake` |
+//! | test without a GPU | the package `tests/fake_cupti` of the repository |
 //!
 //! - Records: OpenACC, OpenMP, preemptions, and kernels launched by kernels before sm_70 are
 //!   [`Record::Unknown`], with their bytes.
@@ -69,8 +69,6 @@ pub mod counters;
 mod device;
 mod error;
 mod external_id;
-#[cfg(feature = "fake")]
-pub mod fake;
 mod flusher;
 #[doc(hidden)]
 pub mod forked;
@@ -120,6 +118,10 @@ pub mod __private {
     pub use crate::sys::injected::this_is_injected;
     pub use crate::sys::os::{stay_loaded, with_signals_blocked};
 }
+
+#[cfg(feature = "stopped-clock")]
+#[doc(hidden)]
+pub use sys::os::stopped_clock;
 
 pub use attribute::{Attribute, AttributeSetting};
 pub use call_class::CallClass;

@@ -142,7 +142,7 @@ impl Library {
     ///
     /// The driver's refusal.
     pub fn current_device(&self) -> Result<Option<u32>, Error> {
-        let current = (self.api.contexts)()?.current()?;
+        let current = self.api.contexts()?.current()?;
         Ok(current.map(|(_, device)| device))
     }
 
@@ -152,7 +152,7 @@ impl Library {
     /// # Errors
     /// The driver's refusal, which may be an error of earlier work; and in a forked child.
     pub fn synchronize_context(&self) -> Result<bool, Error> {
-        let contexts = (self.api.contexts)()?;
+        let contexts = self.api.contexts()?;
         if contexts.current()?.is_none() {
             return Ok(false);
         }

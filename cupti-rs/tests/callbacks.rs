@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cupti::callbacks::{ResourceKind, Site};
-use cupti::fake::{Fake, FakeExec, FakeGraph, When, Work};
 use cupti::sys::abi::CuptiResult;
 use cupti::{
     CallClass, Callback, Callbacks, Collected, Collector, Config, GraphEvent, GraphEventKind,
     Record, calls,
 };
+use fake_cupti::{Fake, FakeExec, FakeGraph, When, Work};
 use parking_lot::Mutex;
 
 /// Collects what a handler says of each callback.

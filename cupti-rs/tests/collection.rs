@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use cupti::fake::{Arrival, Fake, FakeCall, Settings, When, Work, Written};
 use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
 use cupti::sys::abi::CuptiResult;
 use cupti::sys::generated::unified_memory_counter::{COUNTER_KIND, VALUE};
@@ -14,6 +13,7 @@ use cupti::{
     ActivityKind, ApiFilter, Attribute, Call, CallClass, Callback, Callbacks, Collected, Collector,
     Config, DriverFunction, Losses, Record, RuntimeFunction, clock,
 };
+use fake_cupti::{Arrival, Fake, FakeCall, Settings, When, Work, Written};
 
 fn start(fake: &Fake, config: &Config) -> Collector {
     Collector::start(&fake.library().unwrap(), config).unwrap()

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
 use cupti::sys::abi::CuptiResult;
 use cupti::{
     ActivityKind, Call, CallClass, Collected, Collector, Config, CopyKind, Losses, Record,
     SynchronizationKind, Warning, calls, clock,
 };
+use fake_cupti::{Fake, Work};
 
 fn collect(fake: &Fake, program: impl FnOnce()) -> Collected {
     let collector = Collector::start(&fake.library().unwrap(), &Config::new()).unwrap();

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use cupti::counters::{CounterData, Measured, PmSampler, RangeProfiler, Samples, Set, utilization};
-use cupti::fake::{Fake, When};
 use cupti::sys::abi::CuptiResult;
 use cupti::{Collector, Config, Error, clock};
+use fake_cupti::{Fake, When};
 
 fn profiler(fake: &Fake, metrics: &[&str]) -> RangeProfiler {
     let library = fake.library().unwrap();

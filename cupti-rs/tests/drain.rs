@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti::calls::{set_word, set_word_source};
-use cupti::fake::{Fake, When, Work};
 use cupti::sys::abi::CuptiResult;
 use cupti::{
     Call, Collected, Collector, Config, Function, GraphEvent, GraphEventKind, Losses, Record,
     ThreadCalls, clock,
 };
+use fake_cupti::{Fake, When, Work};
 use parking_lot::Mutex;
 
 fn start(fake: &Fake, config: &Config) -> Collector {

@@ -11,8 +11,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use cupti::counters::{PmSampler, RangeProfiler, Samples};
-use cupti::fake::{Fake, Work};
 use cupti::{Callbacks, Collector, Config, Holder};
+use fake_cupti::{Fake, Work};
 use libtest_mimic::{Arguments, Failed, Trial};
 use parking_lot::Mutex;
 

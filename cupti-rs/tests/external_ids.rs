@@ -1,13 +1,13 @@
 //! Ids of the program's own, and the calls that CUPTI ties to them. Against the fake.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-use cupti::fake::{Fake, When, Work};
 use cupti::record::ExternalCorrelationKind as Kind;
 use cupti::sys::abi::CuptiResult;
 use cupti::{
     ActivityKind, ApiFilter, Collected, Collector, Config, DriverFunction, ExternalId, Library,
     Record,
 };
+use fake_cupti::{Fake, When, Work};
 
 fn start(library: &Library, kinds: &[ActivityKind]) -> Collector {
     let config = kinds.iter().fold(Config::new(), |config, kind| config.add_kind(*kind));

@@ -1,8 +1,8 @@
 //! The buffer that evicts the L2 cache, and the wait for the current context.
 #![allow(clippy::unwrap_used)]
 
-use cupti::fake::Fake;
 use cupti::{Collector, Config, L2Flush, Record};
+use fake_cupti::Fake;
 
 #[test]
 fn a_flush_fills_twice_the_cache_and_waits() {

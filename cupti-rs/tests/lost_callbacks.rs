@@ -5,8 +5,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use cupti::fake::{Fake, Work};
 use cupti::{Collected, Collector, Config};
+use fake_cupti::{Fake, Work};
 
 fn fake() -> &'static Fake {
     static FAKE: OnceLock<&'static Fake> = OnceLock::new();

@@ -2,11 +2,11 @@
 //! absent.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-use cupti::fake::{Fake, Written};
 use cupti::record::*;
 use cupti::sys::field::Family;
 use cupti::sys::{functions, generated};
 use cupti::{ActivityKind, Collected, Collector, Config, Version};
+use fake_cupti::{Fake, Written};
 
 /// API versions, one for each release that changed a layout and some that did not.
 const VERSIONS: [u32; 15] =
@@ -1067,31 +1067,6 @@ fn devices() {
 }
 
 #[test]
-fn device_attributes() {
-    use generated::device_attribute::*;
-    for (flag, attribute) in [(0, AttributeId::Cupti(3)), (1, AttributeId::Cuda(3))] {
-        let write = |record: Written<Layout>| {
-            record.set(FLAGS, flag).set(DEVICE_ID, 1).set(ATTRIBUTE_CU, 3).set(VALUE_V_DOUBLE, 1.5)
-        };
-        in_every_version(ActivityKind::DEVICE_ATTRIBUTE, ALWAYS, write, |_, record| {
-            let record = of!(record, DeviceAttribute);
-            check! { record: device = 1, attribute = attribute, }
-            assert_eq!(record.value.as_f64(), 1.5);
-        });
-    }
-    let write = |record: Written<Layout>| record.set(VALUE_V_INT32, -2);
-    in_every_version(ActivityKind::DEVICE_ATTRIBUTE, ALWAYS, write, |_, record| {
-        let value = of!(record, DeviceAttribute).value;
-        assert_eq!((value.as_i32(), value.as_u32()), (-2, u32::MAX - 1));
-    });
-    let write = |record: Written<Layout>| record.set(VALUE_V_INT64, -2);
-    in_every_version(ActivityKind::DEVICE_ATTRIBUTE, ALWAYS, write, |_, record| {
-        let value = of!(record, DeviceAttribute).value;
-        assert_eq!((value.as_i64(), value.as_u64()), (-2, u64::MAX - 1));
-    });
-}
-
-#[test]
 fn environments() {
     use generated::environment::*;
     let speed = EnvironmentSample::Speed {
@@ -1131,16 +1106,6 @@ fn environments() {
 
 #[test]
 fn code() {
-    {
-        use generated::module::*;
-        let write = |record: Written<Layout>| {
-            record.set(CONTEXT_ID, 1).set(ID, 2).set(CUBIN_SIZE, 3).text(CUBIN, c"code")
-        };
-        in_every_version(ActivityKind::MODULE, ALWAYS, write, |_, record| {
-            let module = of!(record, Module);
-            check! { module: id = 2, context = 1, cubin_bytes = 3, }
-        });
-    }
     {
         use generated::function::*;
         let write = |record: Written<Layout>| {

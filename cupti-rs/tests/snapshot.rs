@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cupti::fake::{Fake, When, Work};
 use cupti::sys::abi::CuptiResult;
 use cupti::{ActivityKind, Call, Collected, Collector, Config, Record, clock};
+use fake_cupti::{Fake, When, Work};
 
 fn start(fake: &Fake, config: &Config) -> Collector {
     Collector::start(&fake.library().unwrap(), config).unwrap()

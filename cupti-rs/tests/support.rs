@@ -1,9 +1,9 @@
 //! What profiling allows, as a value and as a page; a library beside a driver and beside other libraries.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-use cupti::fake::{Fake, When};
 use cupti::sys::abi::CuptiResult;
 use cupti::{Collector, Config, Counters, Features, Holder, Warning};
+use fake_cupti::{Fake, When};
 
 #[test]
 fn a_free_cupti_is_ready() {

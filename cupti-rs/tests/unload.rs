@@ -10,7 +10,7 @@ use libloading::Library;
 
 const FILE: &str = "libplugin.so";
 
-/// `examples/plugin.rs`, built: tests lie in `deps` of a profile's folder, and examples in `examples`.
+/// `plugin/lib.rs`, built as an example: tests lie in `deps` of a profile's folder, and examples in `examples`.
 fn plugin() -> PathBuf {
     let own = env::current_exe().unwrap();
     let path = own.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join(FILE);

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use cupti::fake::{Fake, FakeCall, Work};
 use cupti::{
     ActivityKind, Call, Collected, Collector, Config, Record, Synchronization, SynchronizationKind,
 };
+use fake_cupti::{Fake, FakeCall, Work};
 
 fn start(fake: &Fake, config: &Config) -> Collector {
     Collector::start(&fake.library().unwrap(), config).unwrap()

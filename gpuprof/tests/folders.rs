@@ -18,7 +18,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cupti::fake::Work;
+use fake_cupti::Work;
 use folder::Folder;
 use processes::{as_process, bytes_with_info, recording};
 use profiler_analysis::Format;

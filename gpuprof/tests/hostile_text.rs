@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use folder::Folder;
 use profiler_analysis::Format;
 use profiler_analysis::compare::Compare;

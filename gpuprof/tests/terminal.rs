@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use folder::Folder;
 use own_process::of_its_own;
 use profiler_core::Profiler;

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use own_process::of_its_own;
 use profiler_core::Profiler;
 use yaml_serde::Value;

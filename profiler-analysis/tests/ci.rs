@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use ci_reports::{NAMES, example, hostile};
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use folder::Folder;
 use nvtx::range;
 use own_process::of_its_own;

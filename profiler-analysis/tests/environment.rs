@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_analysis::from_env;
 use profiler_analysis::prelude::*;
 use profiler_core::session::{FromEnv, Guard};

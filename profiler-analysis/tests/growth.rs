@@ -12,7 +12,7 @@ use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::formats::stacks::{StackRoot, StackWeight};
 use profiler_analysis::prelude::*;

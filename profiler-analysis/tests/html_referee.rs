@@ -21,7 +21,7 @@ use std::sync::{Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use libtest_mimic::{Arguments, Failed, Trial};
 use nvtx::{Dtype, Pipe};
 use profiler_analysis::prelude::*;

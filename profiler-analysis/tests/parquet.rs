@@ -17,8 +17,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cupti::fake::Work;
 use everything::{everything, fake, record};
+use fake_cupti::Work;
 use folder::{Folder, files};
 use graphs::graphs;
 use parquet::file::reader::{FileReader, SerializedFileReader};

@@ -22,8 +22,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cupti::fake::Work;
 use everything::{everything, fake, record};
+use fake_cupti::Work;
 use folder::Folder;
 use libtest_mimic::{Arguments, Failed, Trial};
 use profiler_analysis::Format;

@@ -23,8 +23,8 @@ use std::process::Command;
 use std::time::Duration;
 use std::{env, process};
 
-use cupti::fake::Work;
 use everything::{everything, fake, record};
+use fake_cupti::Work;
 use libtest_mimic::{Arguments, Failed, Trial};
 use profiler_analysis::Format;
 use profiler_analysis::critical_path::{PathKind, Segment};

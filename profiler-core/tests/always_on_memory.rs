@@ -7,7 +7,7 @@ mod folder;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_core::Profiler;
 use profiler_core::session::FlightRecorder;
 use profiler_core::session::always_on::AlwaysOn;

@@ -7,7 +7,7 @@ mod folder;
 
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::{Context, Profile, Profiler};
 

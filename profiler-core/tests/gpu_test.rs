@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cupti::fake::{Builder, Fake, Work};
+use fake_cupti::{Builder, Fake, Work};
 use nvtx::range;
 use profiler_core::statistics::Statistic;
 use profiler_core::testing::GpuLock;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_core::session::{LayerBuilder, LayerGuard};
 use profiler_core::{Profiler, ProfilerLayer};
 use tracing::{Dispatch, Event, Instrument, Subscriber, info_span};

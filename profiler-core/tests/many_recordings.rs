@@ -7,7 +7,7 @@ mod worker;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::{process_range, range};
 use profiler_core::{Context, Profile, Profiler, Recording, exactly, expect};
 use worker::Worker;

@@ -23,8 +23,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
-use cupti::fake::Fake;
 use cupti::{Config, CopyKind};
+use fake_cupti::Fake;
 use folder::Folder;
 use nvtx::Payload;
 use outcome::*;

@@ -5,10 +5,10 @@
 
 use std::hint::black_box;
 
-use cupti::fake::{Fake, Written};
 use cupti::sys::field::Family;
 use cupti::sys::generated::*;
 use cupti::{ActivityKind, Collector, Config, Record, Version};
+use fake_cupti::{Fake, Written};
 use libfuzzer_sys::fuzz_target;
 
 const VERSIONS: [u32; 8] = [18, 21, 22, 26, 130_001, 130_101, 130_202, 130_500];

@@ -81,7 +81,7 @@ impl Builder {
             .range
             .ok_or_else(|| library.lacks("counters of ranges".into(), "12.6 update 2"))?;
         let host_api = library.host_api()?;
-        let contexts = (library.api.contexts)()?;
+        let contexts = library.api.contexts()?;
         let Some((context, device)) = contexts.current()? else {
             return Err(Error::misuse(
                 "no CUDA context is current on this thread: make one (cudaSetDevice, cuCtxSetCurrent, \

@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::NameKey;
 use super::fields::{Raw, record};
-use super::marker::low;
 
 /// A GPU's UUID (`CUuuid`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -113,61 +112,6 @@ record! {
         block: [u32; 3] = f.xyz(MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z),
         /// Blocks of a grid in x, y, z (`maxGridDimX`...).
         grid: [u32; 3] = f.xyz(MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z),
-    }
-
-    /// An attribute of a device (`DEVICE_ATTRIBUTE`).
-    DeviceAttribute, raw, f of device_attribute {
-        /// CUDA ordinal (`deviceId`).
-        device: u32 = f.get(DEVICE_ID),
-        /// The attribute (`attribute`, `flags`).
-        attribute: AttributeId = if f.get(FLAGS) & 1 != 0 {
-            AttributeId::Cuda(f.get(ATTRIBUTE_CU))
-        } else {
-            AttributeId::Cupti(f.get(ATTRIBUTE_CUPTI))
-        },
-        /// Its value, in the attribute's own type (`value`).
-        value: AttributeValue = AttributeValue(f.get(VALUE_V_UINT64)),
-    }
-}
-
-/// An attribute of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum AttributeId {
-    /// A `CUdevice_attribute`.
-    Cuda(u32),
-    /// A `CUpti_DeviceAttribute`.
-    Cupti(u32),
-}
-
-/// The value of an attribute: 8 bytes with the attribute's type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AttributeValue(u64);
-
-impl AttributeValue {
-    /// As an unsigned number of 4 bytes.
-    pub fn as_u32(self) -> u32 {
-        low(self.0)
-    }
-
-    /// As a signed number of 4 bytes.
-    pub fn as_i32(self) -> i32 {
-        low(self.0).cast_signed()
-    }
-
-    /// As an unsigned number of 8 bytes.
-    pub fn as_u64(self) -> u64 {
-        self.0
-    }
-
-    /// As a signed number of 8 bytes.
-    pub fn as_i64(self) -> i64 {
-        self.0.cast_signed()
-    }
-
-    /// As a floating-point number.
-    pub fn as_f64(self) -> f64 {
-        f64::from_bits(self.0)
     }
 }
 

@@ -110,7 +110,7 @@ impl Payload {
 }
 
 /// Returns the first 4 bytes in memory order.
-pub(super) fn low(bits: u64) -> u32 {
+fn low(bits: u64) -> u32 {
     let [a, b, c, d, ..] = bits.to_ne_bytes();
     u32::from_ne_bytes([a, b, c, d])
 }

@@ -5,9 +5,10 @@
 //! [`NvLink`], which has two layouts). A field is `None` if the library does not write it. The
 //! record's length decides that; for fields in former padding, the library's version.
 //!
-//! Every kind from CUPTI 12.0 to 13.5 has a type here, except OpenACC, OpenMP, preemptions and
+//! Every kind from CUPTI 12.0 to 13.5 has a type here, except OpenACC, OpenMP, preemptions,
 //! kernels launched by kernels before sm_70 (`OPENACC_DATA`, `OPENACC_LAUNCH`, `OPENACC_OTHER`,
-//! `OPENMP`, `PREEMPTION`, `CDP_KERNEL`). These are [`Record::Unknown`], with their bytes.
+//! `OPENMP`, `PREEMPTION`, `CDP_KERNEL`), and those that every CUPTI refuses to collect (`MODULE`,
+//! `DEVICE_ATTRIBUTE`). These are [`Record::Unknown`], with their bytes.
 //!
 //! Times are nanoseconds of CUPTI's clock, which [`Clock`](crate::Clock) maps to the host's. 0 is
 //! unknown.
@@ -39,8 +40,7 @@ pub use context::{
     StreamFlag,
 };
 pub use device::{
-    AttributeId, AttributeValue, Device, DeviceAttribute, DeviceLimits, Environment,
-    EnvironmentSample, MigInstance, ThrottleReasons, Uuid,
+    Device, DeviceLimits, Environment, EnvironmentSample, MigInstance, ThrottleReasons, Uuid,
 };
 use fields::{Raw, words};
 pub use graph::{DeviceGraphLaunchMode, DeviceGraphTrace, GraphHostNode, GraphTrace, HostLaunch};
@@ -57,7 +57,7 @@ pub use memory::{
     MemoryPoolOperationKind, MigrationCause, Pool, RemoteMapCause, UnifiedMemory,
     UnifiedMemoryCause, UnifiedMemoryKind,
 };
-pub use module::{Function, Jit, JitEntry, JitOperation, Module};
+pub use module::{Function, Jit, JitEntry, JitOperation};
 pub use overhead::{CommandBufferFull, Overhead, OverheadKind};
 pub(crate) use synchronization::NO_ID;
 pub use synchronization::{CudaEvent, Synchronization, SynchronizationKind};
@@ -367,14 +367,10 @@ kinds! {
         ContextSwitch(ContextSwitch) = COMPUTE_ENGINE_CTX_SWITCH, ContextSwitch::decode;
         /// A device.
         Device(Device<'a>) = DEVICE, Device::decode;
-        /// An attribute of a device.
-        DeviceAttribute(DeviceAttribute) = DEVICE_ATTRIBUTE, DeviceAttribute::decode;
         /// A sample of clocks, temperature, power or cooling.
         Environment(Environment) = ENVIRONMENT, Environment::decode;
         /// A name of an object.
         Name(Name) = NAME, Name::decode;
-        /// A module.
-        Module(Module) = MODULE, Module::decode;
         /// A function of a module.
         Function(Function) = FUNCTION, Function::decode;
         /// An NVLink.

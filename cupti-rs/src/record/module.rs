@@ -4,16 +4,6 @@ use super::fields::{record, words};
 use super::{NameKey, Span};
 
 record! {
-    /// A loaded module (`MODULE`). Its code is not copied.
-    Module, raw, f of module {
-        /// CUPTI's id (`id`).
-        id: u32 = f.get(ID),
-        /// CUPTI's id of its context (`contextId`).
-        context: u32 = f.get(CONTEXT_ID),
-        /// Bytes of its code (`cubinSize`).
-        cubin_bytes: u32 = f.get(CUBIN_SIZE),
-    }
-
     /// A function of a module (`FUNCTION`).
     Function, raw, f of function {
         /// CUPTI's id (`id`).

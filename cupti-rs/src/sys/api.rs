@@ -1,15 +1,13 @@
-//! The function table: every CUPTI function this crate calls, found by name in one library. The
-//! fake fills the same table, so that all code above runs unchanged without a GPU.
+//! The function table: every CUPTI function this crate calls, found by name in one library, or
+//! among the functions of a fake.
 
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
 use super::abi::*;
-#[cfg(feature = "fake")]
-use super::counters::Faults;
 use super::counters::{HostApi, RangeApi, SamplingApi};
 use super::driver::Contexts;
-use super::os;
+use super::os::{self, Lookup};
 use crate::error::{Error, Kind};
 
 macro_rules! api {
@@ -18,110 +16,68 @@ macro_rules! api {
         optional {
             $($(#[$odoc:meta])* $oname:ident = $osymbol:literal: fn($($oarg:ident: $otype:ty),*);)*
         }
-        groups { $($(#[$gdoc:meta])* $gname:ident: $group:ty;)* }
+        groups { $($(#[$gdoc:meta])* $gname:ident: $group:ident { $($functions:tt)* })* }
         present { $($(#[$pdoc:meta])* $pname:ident = $psymbol:literal;)* }
     ) => {
-        /// CUPTI's functions, as pointers. Only this crate creates such a table: from a library, or
-        /// for the fake.
+        /// CUPTI's functions, as pointers.
         #[derive(Debug, Clone, Copy)]
-        pub struct Api {
+        pub(crate) struct Api {
             $(pub(crate) $name: unsafe extern "C" fn($($type),*) -> CuptiResult,)*
             $($(#[$odoc])* pub(crate) $oname: Option<unsafe extern "C" fn($($otype),*) -> CuptiResult>,)*
             $($(#[$gdoc])* pub(crate) $gname: Option<$group>,)*
             $($(#[$pdoc])* pub(crate) $pname: bool,)*
-            /// Opens the functions for contexts. They belong to the driver; the fake has its own.
-            pub(crate) contexts: fn() -> Result<Contexts, Error>,
+            /// The driver's functions for contexts, if they are not those of libcuda.
+            pub(crate) contexts: Option<Contexts>,
         }
 
         impl Api {
-            /// Looks every function up in `library`, which was opened from `path`.
+            /// Finds every function by its name; `path` is the library's file, for errors.
             ///
             /// # Safety
             ///
-            /// Every function in the library with a name of CUPTI's is CUPTI's function.
-            pub(crate) unsafe fn load(
-                library: &libloading::Library,
-                path: &Path,
-            ) -> Result<Self, Error> {
+            /// A function that is found by a name of CUPTI's is CUPTI's function.
+            pub(crate) unsafe fn load(lookup: &Lookup<'_>, path: &Path) -> Result<Self, Error> {
                 Ok(Self {
                     $($name: {
                         // SAFETY: the type is CUPTI's declaration of this function, the same from
                         // 12.0 to 13.5; for a library of another major version only the version
                         // function is called (`Version::why_unusable`).
                         let found = unsafe {
-                            os::function::<unsafe extern "C" fn($($type),*) -> CuptiResult>(library, $symbol)
+                            os::function::<unsafe extern "C" fn($($type),*) -> CuptiResult>(lookup, $symbol)
                         };
-                        let missing = |_| Kind::MissingSymbol { path: path.to_owned(), symbol: $symbol };
-                        found.map_err(|error| Error::new(missing(error)))?
+                        let missing = || Kind::MissingSymbol { path: path.to_owned(), symbol: $symbol };
+                        found.ok_or_else(|| Error::new(missing()))?
                     },)*
                     $($oname: {
                         // SAFETY: the type is CUPTI's declaration of this function in every version
                         // that has it.
-                        let found = unsafe {
-                            os::function::<unsafe extern "C" fn($($otype),*) -> CuptiResult>(library, $osymbol)
-                        };
-                        found.ok()
+                        unsafe {
+                            os::function::<unsafe extern "C" fn($($otype),*) -> CuptiResult>(lookup, $osymbol)
+                        }
                     },)*
                     $($gname: {
                         // SAFETY: the caller's promise.
-                        unsafe { <$group>::load(library) }
+                        unsafe { $group::load(lookup) }
                     },)*
                     $($pname: {
-                        os::address(library, $psymbol).is_ok()
+                        lookup($psymbol).is_some()
                     },)*
-                    contexts: Contexts::open,
+                    contexts: None,
                 })
             }
-        }
 
-        /// The functions of a fake, outside the groups. An error is the function's result.
-        #[cfg(feature = "fake")]
-        pub(crate) trait FakeApi: Faults {
-            $(
-                /// # Safety
-                /// As CUPTI's function.
-                unsafe fn $name($($arg: $type),*) -> Result<(), CuptiResult>;
-            )*
-            $(
-                /// # Safety
-                /// As CUPTI's function.
-                unsafe fn $oname($($oarg: $otype),*) -> Result<(), CuptiResult>;
-            )*
-        }
-
-        #[cfg(feature = "fake")]
-        impl Api {
-            /// The functions outside the groups, by CUPTI's names.
-            pub(crate) const SYMBOLS: [&str; 31] = [$($symbol,)* $($osymbol),*];
-
-            /// The table of a fake, without groups.
-            pub(crate) fn with_fake<F: FakeApi>(contexts: fn() -> Result<Contexts, Error>) -> Self {
-                Self {
-                    $($name: {
-                        unsafe extern "C" fn function<F: FakeApi>($($arg: $type),*) -> CuptiResult {
-                            // SAFETY: the caller's own arguments.
-                            F::run($symbol, || unsafe { F::$name($($arg),*) })
-                        }
-                        function::<F>
-                    },)*
-                    $($oname: {
-                        unsafe extern "C" fn function<F: FakeApi>($($oarg: $otype),*) -> CuptiResult {
-                            // SAFETY: the caller's own arguments.
-                            F::run($osymbol, || unsafe { F::$oname($($oarg),*) })
-                        }
-                        Some(function::<F>)
-                    },)*
-                    $($gname: None,)*
-                    $($pname: false,)*
-                    contexts,
-                }
+            /// The driver's functions for contexts.
+            pub(crate) fn contexts(&self) -> Result<Contexts, Error> {
+                self.contexts.map_or_else(Contexts::open, Ok)
             }
         }
     };
 }
 
-/// The list of CUPTI's functions, for the macro of this name: the table here, and the symbols of a
-/// fake library.
+/// The list of CUPTI's functions, for the macro of this name. The types are those of
+/// [`abi`](crate::sys::abi) and [`params`](crate::sys::params).
+#[doc(hidden)]
+#[macro_export]
 macro_rules! cupti_functions {
     ($then:ident) => {
         $then! {
@@ -168,12 +124,55 @@ macro_rules! cupti_functions {
                     fn(configs: *mut UnifiedMemoryCounterConfig, count: u32);
             }
             groups {
-                /// The Profiler Host interface (12.6+).
-                host: HostApi;
-                /// The Range Profiler (12.6 update 2 and later).
-                range: RangeApi;
-                /// PM sampling (12.8+).
-                sampling: SamplingApi;
+                /// Metrics: their list, their collection and the evaluation of raw counts (12.6+). Needs no
+                /// GPU.
+                host: HostApi {
+                    initialize = "cuptiProfilerHostInitialize": HostInitialize;
+                    deinitialize = "cuptiProfilerHostDeinitialize": HostDeinitialize;
+                    chips = "cuptiProfilerHostGetSupportedChips": HostGetSupportedChips;
+                    base_metrics = "cuptiProfilerHostGetBaseMetrics": HostGetBaseMetrics;
+                    sub_metrics = "cuptiProfilerHostGetSubMetrics": HostGetSubMetrics;
+                    properties = "cuptiProfilerHostGetMetricProperties": HostGetMetricProperties;
+                    add_metrics = "cuptiProfilerHostConfigAddMetrics": HostConfigAddMetrics;
+                    image_size = "cuptiProfilerHostGetConfigImageSize": HostGetConfigImageSize;
+                    image = "cuptiProfilerHostGetConfigImage": HostGetConfigImage;
+                    passes = "cuptiProfilerHostGetNumOfPasses": HostGetNumOfPasses;
+                    evaluate = "cuptiProfilerHostEvaluateToGpuValues": HostEvaluateToGpuValues;
+                }
+                /// Counters of ranges and of single kernels (12.6 update 2 and later).
+                range: RangeApi {
+                    initialize = "cuptiProfilerInitialize": ProfilerInitialize;
+                    chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
+                    availability = "cuptiProfilerGetCounterAvailability": ProfilerGetCounterAvailability;
+                    enable = "cuptiRangeProfilerEnable": RangeEnable;
+                    disable = "cuptiRangeProfilerDisable": RangeDisable;
+                    data_size = "cuptiRangeProfilerGetCounterDataSize": RangeGetCounterDataSize;
+                    data_initialize = "cuptiRangeProfilerCounterDataImageInitialize": RangeCounterDataImageInitialize;
+                    set_config = "cuptiRangeProfilerSetConfig": RangeSetConfig;
+                    start = "cuptiRangeProfilerStart": RangeStart;
+                    stop = "cuptiRangeProfilerStop": RangeStop;
+                    push = "cuptiRangeProfilerPushRange": RangePushRange;
+                    pop = "cuptiRangeProfilerPopRange": RangePopRange;
+                    decode = "cuptiRangeProfilerDecodeData": RangeDecodeData;
+                    data_info = "cuptiRangeProfilerGetCounterDataInfo": RangeGetCounterDataInfo;
+                    range_info = "cuptiRangeProfilerCounterDataGetRangeInfo": RangeCounterDataGetRangeInfo;
+                }
+                /// Counters at intervals (12.8+; 12.6 has part of it).
+                sampling: SamplingApi {
+                    initialize = "cuptiProfilerInitialize": ProfilerInitialize;
+                    chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
+                    availability = "cuptiPmSamplingGetCounterAvailability": SamplingGetCounterAvailability;
+                    enable = "cuptiPmSamplingEnable": SamplingEnable;
+                    disable = "cuptiPmSamplingDisable": SamplingDisable;
+                    set_config = "cuptiPmSamplingSetConfig": SamplingSetConfig;
+                    data_size = "cuptiPmSamplingGetCounterDataSize": SamplingGetCounterDataSize;
+                    data_initialize = "cuptiPmSamplingCounterDataImageInitialize": SamplingCounterDataImageInitialize;
+                    start = "cuptiPmSamplingStart": SamplingStart;
+                    stop = "cuptiPmSamplingStop": SamplingStop;
+                    decode = "cuptiPmSamplingDecodeData": SamplingDecodeData;
+                    data_info = "cuptiPmSamplingGetCounterDataInfo": SamplingGetCounterDataInfo;
+                    sample_info = "cuptiPmSamplingCounterDataGetSampleInfo": SamplingCounterDataGetSampleInfo;
+                }
             }
             present {
                 /// 12.8+: kernel times from the hardware.
@@ -186,7 +185,5 @@ macro_rules! cupti_functions {
         }
     };
 }
-#[cfg(feature = "fake")]
-pub(crate) use cupti_functions;
 
 cupti_functions!(api);

@@ -479,9 +479,9 @@ impl<'a> ResourceEvent<'a> {
             return Some(GraphIds::default());
         };
         // SAFETY: the handles of `data` are CUPTI's, in the current callback.
-        let graph = |handle| unsafe { id_of(api.get_graph_id, handle) };
+        let graph = |handle| unsafe { id_of(api.get_graph_id, handle) }.unwrap_or(0);
         // SAFETY: as above.
-        let node = |handle| unsafe { id_of(api.get_graph_node_id, handle) };
+        let node = |handle| unsafe { id_of(api.get_graph_node_id, handle) }.unwrap_or(0);
         // SAFETY: as above.
         let exec = |function| unsafe { id_of(function, data.graph_exec) };
         Some(GraphIds {
@@ -491,12 +491,12 @@ impl<'a> ResourceEvent<'a> {
             original_node: node(data.original_node),
             dependency: node(data.dependency),
             node_type: data.node_type,
-            exec: api.get_graph_exec_id.map_or(0, exec),
+            exec: api.get_graph_exec_id.and_then(exec).unwrap_or(0),
         })
     }
 }
 
-/// Returns the id of a handle; the default if there is no handle or CUPTI refuses.
+/// Returns the id of a handle. `None` if there is no handle or CUPTI refuses.
 ///
 /// # Safety
 ///
@@ -505,26 +505,23 @@ impl<'a> ResourceEvent<'a> {
 unsafe fn id_of<T: Default>(
     function: unsafe extern "C" fn(*mut c_void, *mut T) -> CuptiResult,
     handle: *mut c_void,
-) -> T {
-    let mut id = T::default();
+) -> Option<T> {
     if handle.is_null() {
-        return id;
+        return None;
     }
+    let mut id = T::default();
     // SAFETY: the handle is live by the caller's promise; `id` is live memory of the type that the
     // function writes.
     let code = unsafe { function(handle, &mut id) };
-    if code == CuptiResult::SUCCESS { id } else { T::default() }
+    (code == CuptiResult::SUCCESS).then_some(id)
 }
 
 /// # Safety
 ///
 /// `context` is null or a context that CUPTI passed to the current callback.
 unsafe fn context_id(context: *mut c_void) -> Option<u32> {
-    let api = POOL.api().filter(|_| !context.is_null())?;
-    let mut id = 0;
-    // SAFETY: the context is live by the caller's promise; `id` is a live u32.
-    let code = unsafe { (api.get_context_id)(context, &mut id) };
-    (code == CuptiResult::SUCCESS).then_some(id)
+    // SAFETY: the caller's promise.
+    unsafe { id_of(POOL.api()?.get_context_id, context) }
 }
 
 /// # Safety

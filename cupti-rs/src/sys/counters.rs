@@ -5,21 +5,21 @@ use std::ffi::{CStr, c_char};
 
 use super::abi::CuptiResult;
 use super::driver::Context;
-use super::os;
+use super::os::{self, Lookup};
 use super::params::*;
 use crate::error::{Error, Kind};
 
-/// Runs the functions of a fake.
-#[cfg(feature = "fake")]
-pub(crate) trait Faults {
-    /// Returns the planted fault of the function, if one is due, or else the result of `body`.
-    fn run(function: &str, body: impl FnOnce() -> Result<(), CuptiResult>) -> CuptiResult;
-}
-
-macro_rules! group {
-    ($(#[$doc:meta])* $group:ident, $fake:ident {
-        $($name:ident = $symbol:literal: $params:ty;)*
-    }) => {
+macro_rules! groups {
+    (
+        required { $($required:tt)* }
+        optional { $($optional:tt)* }
+        groups {
+            $($(#[$doc:meta])* $field:ident: $group:ident {
+                $($name:ident = $symbol:literal: $params:ty;)*
+            })*
+        }
+        present { $($present:tt)* }
+    ) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub(crate) struct $group {
@@ -31,14 +31,14 @@ macro_rules! group {
             ///
             /// # Safety
             ///
-            /// Every function in the library with a name of CUPTI's is CUPTI's function.
-            pub(crate) unsafe fn load(library: &libloading::Library) -> Option<Self> {
+            /// A function that is found by a name of CUPTI's is CUPTI's function.
+            pub(crate) unsafe fn load(lookup: &Lookup<'_>) -> Option<Self> {
                 Some(Self {
                     $($name: {
                         type Function = unsafe extern "C" fn(*mut $params) -> CuptiResult;
                         // SAFETY: the type is CUPTI's declaration of this function in every version
                         // that has it.
-                        unsafe { os::function::<Function>(library, $symbol) }.ok()?
+                        unsafe { os::function::<Function>(lookup, $symbol) }?
                     },)*
                 })
             }
@@ -56,90 +56,10 @@ macro_rules! group {
                 }
             )*
         }
-
-        /// The group's functions in a fake; an error is the function's result.
-        #[cfg(feature = "fake")]
-        #[allow(unused_variables, reason = "the default ignores its block")]
-        pub(crate) trait $fake: Faults {
-            $(fn $name(params: &mut $params) -> Result<(), CuptiResult> { Ok(()) })*
-        }
-
-        #[cfg(feature = "fake")]
-        impl $group {
-            /// The functions of a fake.
-            pub(crate) const fn with_fake<F: $fake>() -> Self {
-                Self {
-                    $($name: {
-                        unsafe extern "C" fn function<F: $fake>(params: *mut $params) -> CuptiResult {
-                            // SAFETY: the caller passes a live block, only to this call.
-                            let params = unsafe { &mut *params };
-                            F::run($symbol, || F::$name(params))
-                        }
-                        function::<F>
-                    },)*
-                }
-            }
-        }
-    };
+    )*};
 }
 
-group! {
-    /// Metrics: their list, their collection and the evaluation of raw counts (12.6+). Needs no
-    /// GPU.
-    HostApi, FakeHost {
-        initialize = "cuptiProfilerHostInitialize": HostInitialize;
-        deinitialize = "cuptiProfilerHostDeinitialize": HostDeinitialize;
-        chips = "cuptiProfilerHostGetSupportedChips": HostGetSupportedChips;
-        base_metrics = "cuptiProfilerHostGetBaseMetrics": HostGetBaseMetrics;
-        sub_metrics = "cuptiProfilerHostGetSubMetrics": HostGetSubMetrics;
-        properties = "cuptiProfilerHostGetMetricProperties": HostGetMetricProperties;
-        add_metrics = "cuptiProfilerHostConfigAddMetrics": HostConfigAddMetrics;
-        image_size = "cuptiProfilerHostGetConfigImageSize": HostGetConfigImageSize;
-        image = "cuptiProfilerHostGetConfigImage": HostGetConfigImage;
-        passes = "cuptiProfilerHostGetNumOfPasses": HostGetNumOfPasses;
-        evaluate = "cuptiProfilerHostEvaluateToGpuValues": HostEvaluateToGpuValues;
-    }
-}
-
-group! {
-    /// Counters of ranges and of single kernels (12.6 update 2 and later).
-    RangeApi, FakeRange {
-        initialize = "cuptiProfilerInitialize": ProfilerInitialize;
-        chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
-        availability = "cuptiProfilerGetCounterAvailability": ProfilerGetCounterAvailability;
-        enable = "cuptiRangeProfilerEnable": RangeEnable;
-        disable = "cuptiRangeProfilerDisable": RangeDisable;
-        data_size = "cuptiRangeProfilerGetCounterDataSize": RangeGetCounterDataSize;
-        data_initialize = "cuptiRangeProfilerCounterDataImageInitialize": RangeCounterDataImageInitialize;
-        set_config = "cuptiRangeProfilerSetConfig": RangeSetConfig;
-        start = "cuptiRangeProfilerStart": RangeStart;
-        stop = "cuptiRangeProfilerStop": RangeStop;
-        push = "cuptiRangeProfilerPushRange": RangePushRange;
-        pop = "cuptiRangeProfilerPopRange": RangePopRange;
-        decode = "cuptiRangeProfilerDecodeData": RangeDecodeData;
-        data_info = "cuptiRangeProfilerGetCounterDataInfo": RangeGetCounterDataInfo;
-        range_info = "cuptiRangeProfilerCounterDataGetRangeInfo": RangeCounterDataGetRangeInfo;
-    }
-}
-
-group! {
-    /// Counters at intervals (12.8+; 12.6 has part of it).
-    SamplingApi, FakeSampling {
-        initialize = "cuptiProfilerInitialize": ProfilerInitialize;
-        chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
-        availability = "cuptiPmSamplingGetCounterAvailability": SamplingGetCounterAvailability;
-        enable = "cuptiPmSamplingEnable": SamplingEnable;
-        disable = "cuptiPmSamplingDisable": SamplingDisable;
-        set_config = "cuptiPmSamplingSetConfig": SamplingSetConfig;
-        data_size = "cuptiPmSamplingGetCounterDataSize": SamplingGetCounterDataSize;
-        data_initialize = "cuptiPmSamplingCounterDataImageInitialize": SamplingCounterDataImageInitialize;
-        start = "cuptiPmSamplingStart": SamplingStart;
-        stop = "cuptiPmSamplingStop": SamplingStop;
-        decode = "cuptiPmSamplingDecodeData": SamplingDecodeData;
-        data_info = "cuptiPmSamplingGetCounterDataInfo": SamplingGetCounterDataInfo;
-        sample_info = "cuptiPmSamplingCounterDataGetSampleInfo": SamplingCounterDataGetSampleInfo;
-    }
-}
+crate::cupti_functions!(groups);
 
 macro_rules! device_functions {
     ($($group:ident: $params:ident { $field:ident = $argument:ident: $type:ty => $value:expr })*) => {$(

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use once_cell::sync::OnceCell;
 
-use super::os;
+use super::os::{self, Lookup};
 use crate::device::{Device, Driver};
 use crate::error::{Error, Kind};
 use crate::forked;
@@ -22,54 +22,72 @@ const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
 macro_rules! functions {
-    ($($name:ident = $symbol:literal: $type:ty;)*) => {
-        /// libcuda's functions.
-        #[derive(Debug)]
-        struct Functions {
-            $($name: $type,)*
+    ($($(#[$doc:meta])* $group:ident { $($name:ident = $symbol:literal: fn($($type:ty),*);)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) struct $group {
+            $($name: unsafe extern "C" fn($($type),*) -> c_int,)*
         }
 
-        impl Functions {
+        impl $group {
+            /// Finds every function by its name; the error is the name of a missing one.
+            ///
             /// # Safety
-            /// The library is libcuda, or has no functions of its names.
-            unsafe fn load(library: &libloading::Library) -> Result<Self, libloading::Error> {
+            /// A function that is found by a name of libcuda's is libcuda's function.
+            pub(super) unsafe fn load(lookup: &Lookup<'_>) -> Result<Self, &'static str> {
                 Ok(Self {
-                    // SAFETY: the type is the driver API's declaration of this function.
-                    $($name: unsafe { os::function::<$type>(library, $symbol) }?,)*
+                    $($name: {
+                        // SAFETY: the type is the driver API's declaration of this function.
+                        let found = unsafe {
+                            os::function::<unsafe extern "C" fn($($type),*) -> c_int>(lookup, $symbol)
+                        };
+                        found.ok_or($symbol)?
+                    },)*
                 })
             }
         }
-    };
+    )*};
 }
 
 functions! {
-    init = "cuInit": unsafe extern "C" fn(u32) -> c_int;
-    version = "cuDriverGetVersion": unsafe extern "C" fn(*mut c_int) -> c_int;
-    device_count = "cuDeviceGetCount": unsafe extern "C" fn(*mut c_int) -> c_int;
-    device = "cuDeviceGet": unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
-    device_name = "cuDeviceGetName": unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
-    device_attribute = "cuDeviceGetAttribute": unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
-    device_memory = "cuDeviceTotalMem_v2": unsafe extern "C" fn(*mut usize, c_int) -> c_int;
-    current_context = "cuCtxGetCurrent": unsafe extern "C" fn(*mut *mut c_void) -> c_int;
-    current_device = "cuCtxGetDevice": unsafe extern "C" fn(*mut c_int) -> c_int;
-    synchronize = "cuCtxSynchronize": unsafe extern "C" fn() -> c_int;
-    allocate = "cuMemAlloc_v2": unsafe extern "C" fn(*mut u64, usize) -> c_int;
-    free = "cuMemFree_v2": unsafe extern "C" fn(u64) -> c_int;
-    fill = "cuMemsetD8_v2": unsafe extern "C" fn(u64, u8, usize) -> c_int;
+    /// The driver's functions for its facts and devices.
+    Devices {
+        init = "cuInit": fn(u32);
+        version = "cuDriverGetVersion": fn(*mut c_int);
+        device_count = "cuDeviceGetCount": fn(*mut c_int);
+        device = "cuDeviceGet": fn(*mut c_int, c_int);
+        device_name = "cuDeviceGetName": fn(*mut c_char, c_int, c_int);
+        device_attribute = "cuDeviceGetAttribute": fn(*mut c_int, c_int, c_int);
+        device_memory = "cuDeviceTotalMem_v2": fn(*mut usize, c_int);
+    }
+    /// The driver's functions for the context that is current on the calling thread.
+    Contexts {
+        get_current = "cuCtxGetCurrent": fn(*mut *mut c_void);
+        get_device = "cuCtxGetDevice": fn(*mut c_int);
+        synchronize = "cuCtxSynchronize": fn();
+        allocate = "cuMemAlloc_v2": fn(*mut u64, usize);
+        free = "cuMemFree_v2": fn(u64);
+        fill = "cuMemsetD8_v2": fn(u64, u8, usize);
+    }
 }
 
 /// libcuda's functions, loaded once. A failure is not stored: the next call tries again.
-fn functions() -> Result<&'static Functions, Error> {
-    static FUNCTIONS: OnceCell<Functions> = OnceCell::new();
-    let no_driver = |e| Error::new(Kind::NoDriver { reason: os::reason(&e) });
+fn functions() -> Result<&'static (Devices, Contexts), Error> {
+    static FUNCTIONS: OnceCell<(Devices, Contexts)> = OnceCell::new();
+    let no_driver = |reason| Error::new(Kind::NoDriver { reason });
+    let lacks = |symbol: &str| no_driver(format!("it has no function {symbol}"));
     FUNCTIONS.get_or_try_init(|| {
         // SAFETY: libcuda's initialisers are made to run in any process.
-        let library = unsafe { libloading::Library::new("libcuda.so.1") }.map_err(no_driver)?;
+        let library = unsafe { libloading::Library::new("libcuda.so.1") }
+            .map_err(|error| no_driver(os::reason(&error)))?;
+        let lookup = |symbol: &str| os::address(&library, symbol);
         // SAFETY: this is libcuda.
-        let functions = unsafe { Functions::load(&library) }.map_err(no_driver)?;
+        let devices = unsafe { Devices::load(&lookup) }.map_err(lacks)?;
+        // SAFETY: as above.
+        let contexts = unsafe { Contexts::load(&lookup) }.map_err(lacks)?;
         // CUDA needs the library until the process ends, and so do the functions.
         std::mem::forget(library);
-        Ok(functions)
+        Ok((devices, contexts))
     })
 }
 
@@ -83,23 +101,10 @@ impl Context {
     }
 }
 
-/// The driver's functions for the context that is current on the calling thread.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Contexts {
-    pub(crate) get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
-    pub(crate) get_device: unsafe extern "C" fn(*mut c_int) -> c_int,
-    pub(crate) synchronize: unsafe extern "C" fn() -> c_int,
-    pub(crate) allocate: unsafe extern "C" fn(*mut u64, usize) -> c_int,
-    pub(crate) free: unsafe extern "C" fn(u64) -> c_int,
-    pub(crate) fill: unsafe extern "C" fn(u64, u8, usize) -> c_int,
-}
-
 impl Contexts {
+    /// Those of libcuda.
     pub(crate) fn open() -> Result<Self, Error> {
-        let &Functions { current_context, current_device, synchronize, .. } = functions()?;
-        let &Functions { allocate, free, fill, .. } = functions()?;
-        let (get_current, get_device) = (current_context, current_device);
-        Ok(Self { get_current, get_device, synchronize, allocate, free, fill })
+        functions().map(|(_, contexts)| *contexts)
     }
 
     /// Returns the context and its device's ordinal; `None` if the thread has no context.
@@ -179,14 +184,14 @@ fn check(function: &'static str, code: c_int) -> Result<(), Error> {
 pub(crate) fn facts_without_devices() -> Result<Driver, Error> {
     let mut version = 0;
     // SAFETY: `version` is a live int; the function needs no initialised driver.
-    check("cuDriverGetVersion", unsafe { (functions()?.version)(&mut version) })?;
+    check("cuDriverGetVersion", unsafe { (functions()?.0.version)(&mut version) })?;
     let cuda_version = version.max(0).cast_unsigned();
     Ok(Driver { cuda_version, release: release(), devices: Vec::new() })
 }
 
 /// Initialises the driver and reads the facts about it and its devices.
 pub(crate) fn probe() -> Result<Driver, Error> {
-    let cuda = functions()?;
+    let (cuda, _) = functions()?;
     // SAFETY: cuInit takes a flags word that must be 0 and may be called any number of times.
     check("cuInit", unsafe { (cuda.init)(0) })?;
     let driver = facts_without_devices()?;

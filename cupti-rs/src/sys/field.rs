@@ -43,22 +43,6 @@ const fn is_from(release: (u32, u32), since: (u32, u32)) -> bool {
     release.0 > since.0 || (release.0 == since.0 && release.1 >= since.1)
 }
 
-/// The bytes of a field in its record, and the first release that writes them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Extent {
-    offset: usize,
-    size: usize,
-    since: (u32, u32),
-}
-
-impl Extent {
-    /// True if records of this length and release have it.
-    #[inline]
-    const fn is_in(self, length: usize, release: (u32, u32)) -> bool {
-        is_from(release, self.since) && self.offset + self.size <= length
-    }
-}
-
 /// A field of the records of the family `F`, of type `T`.
 #[derive(Debug)]
 pub struct Field<F, T> {
@@ -86,10 +70,6 @@ impl<F, T> Field<F, T> {
         Self { since: (major, minor), ..self }
     }
 
-    pub(crate) const fn extent(self) -> Extent {
-        Extent { offset: self.offset, size: size_of::<T>(), since: self.since }
-    }
-
     /// Bytes from the record's begin.
     pub const fn offset(self) -> usize {
         self.offset
@@ -104,7 +84,7 @@ impl<F, T> Field<F, T> {
     #[inline]
     #[must_use]
     pub const fn is_in(self, length: usize, release: (u32, u32)) -> bool {
-        self.extent().is_in(length, release)
+        is_from(release, self.since) && self.offset + size_of::<T>() <= length
     }
 }
 
@@ -193,14 +173,10 @@ impl<T: Plain + Copy + Default, const N: usize> Plain for [T; N] {
 
 /// Defines a module for each family of records, with its kinds, its strides and its fields, each
 /// with its type and bytes. Also defines `FAMILIES`, the kinds and strides of all.
-///
-/// `structs` are those of CUPTI's headers. Each has its size, the first release that has it, the
-/// last one that writes it (if missing, none does), and the fields that it lacks. In builds of
-/// tests the compiler checks that a reader finds exactly its fields.
+/// In builds of tests the compiler checks that each type has its field's bytes.
 macro_rules! families {
     ($($(#[$doc:meta])* $family:ident: kinds [$($kind:literal),*], strides [$($stride:expr),*];
         fields { $($field:ident: $type:ty = $start:literal..$end:literal $(since ($major:literal, $minor:literal))?;)* }
-        structs { $($struct:ident: $size:literal bytes from $from:tt $(to $to:tt)?, lacks [$($lacks:ident),*];)* }
     )*) => {
         $($(#[$doc])*
         pub mod $family {
@@ -219,12 +195,6 @@ macro_rules! families {
             #[cfg(test)]
             const _: () = {
                 $(assert!($field.size() == $end - $start, stringify!($field));)*
-                let fields = [$($field.extent()),*];
-                $(
-                    let lacks: &[Extent] = &[$($lacks.extent()),*];
-                    assert!(are_in(&fields, lacks, $size, $from), stringify!($struct));
-                    $(assert!(are_written(&fields, lacks, $size, STRIDES, $from, $to), stringify!($struct));)?
-                )*
             };
         })*
 
@@ -234,49 +204,3 @@ macro_rules! families {
     };
 }
 pub(crate) use families;
-
-/// True if the releases `from` to `to` write records of this size with the fields, except those
-/// that it lacks.
-#[cfg(test)]
-pub(crate) const fn are_written(
-    fields: &[Extent],
-    lacks: &[Extent],
-    size: usize,
-    strides: Strides,
-    from: (u32, u32),
-    to: (u32, u32),
-) -> bool {
-    let (mut release, last) = (from.0 * 10 + from.1, to.0 * 10 + to.1);
-    while release <= last {
-        let of = (release / 10, release % 10);
-        if stride_of(strides, of) != size || !are_in(fields, lacks, size, of) {
-            return false;
-        }
-        release += 1;
-    }
-    true
-}
-
-/// True if a record of this size and release has the fields, except those that it lacks.
-#[cfg(test)]
-pub(crate) const fn are_in(
-    fields: &[Extent],
-    lacks: &[Extent],
-    size: usize,
-    release: (u32, u32),
-) -> bool {
-    let mut present = 0;
-    let mut i = 0;
-    while i < fields.len() {
-        present += fields[i].is_in(size, release) as usize;
-        i += 1;
-    }
-    i = 0;
-    while i < lacks.len() {
-        if lacks[i].is_in(size, release) {
-            return false;
-        }
-        i += 1;
-    }
-    present + lacks.len() == fields.len()
-}

@@ -198,7 +198,8 @@ fn names(text: &str) -> Vec<&str> {
 }
 
 /// The name without a final version such as `_v3020` or `_v12060`.
-pub(crate) fn unversioned(name: &str) -> &str {
+#[must_use]
+pub fn unversioned(name: &str) -> &str {
     match name.rsplit_once("_v") {
         Some((short, version))
             if version.len() >= 4 && version.bytes().all(|byte| byte.is_ascii_digit()) =>

@@ -54,13 +54,6 @@ families! {
         SOURCE_GRAPH_ID: u32 = 232..236;
         SOURCE_GRAPH_NODE_ID: u64 = 240..248;
     }
-    structs {
-        CUpti_ActivityKernel9: 208 bytes from (12, 0) to (12, 9), lacks [IS_DEVICE_LAUNCHED, PRIORITY, EXECUTION_MODEL, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityKernel10: 216 bytes from (13, 0) to (13, 0), lacks [PRIORITY, EXECUTION_MODEL, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityKernel11: 224 bytes from (13, 1) to (13, 2), lacks [EXECUTION_MODEL, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityKernel12: 232 bytes from (13, 3) to (13, 3), lacks [SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityKernel13: 248 bytes from (13, 4) to (13, 5), lacks [];
-    }
     /// `MEMCPY`: offsets in `CUpti_ActivityMemcpy7`, of which every older struct of the family is a prefix.
     memcpy: kinds [1], strides [((12, 0), 88), ((12, 8), 96), ((13, 4), 112)];
     fields {
@@ -85,12 +78,6 @@ families! {
         SOURCE_GRAPH_ID: u32 = 96..100;
         SOURCE_GRAPH_NODE_ID: u64 = 104..112;
     }
-    structs {
-        CUpti_ActivityMemcpy5: 88 bytes from (12, 0) to (12, 6), lacks [IS_DEVICE_LAUNCHED, COPY_COUNT, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityMemcpy6: 96 bytes from (12, 8) to (12, 9), lacks [IS_DEVICE_LAUNCHED, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityMemcpy6: 96 bytes from (13, 0) to (13, 3), lacks [SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityMemcpy7: 112 bytes from (13, 4) to (13, 5), lacks [];
-    }
     /// `MEMCPY2`: offsets in `CUpti_ActivityMemcpyPtoP4`, of which every older struct of the family is a prefix.
     memcpy2: kinds [22], strides [((12, 0), 96)];
     fields {
@@ -114,9 +101,6 @@ families! {
         CHANNEL_ID: u32 = 84..88;
         CHANNEL_TYPE: u32 = 88..92;
     }
-    structs {
-        CUpti_ActivityMemcpyPtoP4: 96 bytes from (12, 0) to (13, 5), lacks [];
-    }
     /// `MEMSET`: offsets in `CUpti_ActivityMemset5`, of which every older struct of the family is a prefix.
     memset: kinds [2], strides [((12, 0), 88), ((13, 4), 104)];
     fields {
@@ -138,11 +122,6 @@ families! {
         SOURCE_GRAPH_ID: u32 = 88..92;
         SOURCE_GRAPH_NODE_ID: u64 = 96..104;
     }
-    structs {
-        CUpti_ActivityMemset4: 88 bytes from (12, 0) to (12, 9), lacks [IS_DEVICE_LAUNCHED, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityMemset4: 88 bytes from (13, 0) to (13, 3), lacks [SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityMemset5: 104 bytes from (13, 4) to (13, 5), lacks [];
-    }
     /// `DRIVER`, `RUNTIME`, `INTERNAL_LAUNCH_API`: offsets in `CUpti_ActivityAPI`, of which every older struct of the family is a prefix.
     api: kinds [4, 5, 48], strides [((12, 0), 40)];
     fields {
@@ -153,9 +132,6 @@ families! {
         THREAD_ID: u32 = 28..32;
         CORRELATION_ID: u32 = 32..36;
         RETURN_VALUE: u32 = 36..40;
-    }
-    structs {
-        CUpti_ActivityAPI: 40 bytes from (12, 0) to (13, 5), lacks [];
     }
     /// `MARKER`: offsets in `CUpti_ActivityMarker2`, of which every older struct of the family is a prefix.
     marker: kinds [12], strides [((12, 0), 56)];
@@ -171,9 +147,6 @@ families! {
         OBJECT_ID_DCS_STREAM_ID: u32 = 32..36;
         NAME: Pointer = 40..48;
         DOMAIN: Pointer = 48..56;
-    }
-    structs {
-        CUpti_ActivityMarker2: 56 bytes from (12, 0) to (13, 5), lacks [];
     }
     /// `MARKER_DATA`: offsets in `CUpti_ActivityMarkerData2`, of which every older struct of the family is a prefix.
     marker_data: kinds [13], strides [((12, 0), 32), ((13, 0), 40)];
@@ -192,20 +165,12 @@ families! {
         CATEGORY: u32 = 28..32;
         CUPTI_DOMAIN_ID: u32 = 32..36;
     }
-    structs {
-        CUpti_ActivityMarkerData: 32 bytes from (12, 0) to (12, 9), lacks [PAYLOAD_METRIC_VALUE_NVTX_EXTENDED_PAYLOAD, CUPTI_DOMAIN_ID];
-        CUpti_ActivityMarkerData: 32 bytes from (13, 0), lacks [CUPTI_DOMAIN_ID];
-        CUpti_ActivityMarkerData2: 40 bytes from (13, 0) to (13, 5), lacks [];
-    }
     /// `EXTERNAL_CORRELATION`: offsets in `CUpti_ActivityExternalCorrelation`, of which every older struct of the family is a prefix.
     external_correlation: kinds [39], strides [((12, 0), 24)];
     fields {
         EXTERNAL_KIND: u32 = 4..8;
         EXTERNAL_ID: u64 = 8..16;
         CORRELATION_ID: u32 = 16..20;
-    }
-    structs {
-        CUpti_ActivityExternalCorrelation: 24 bytes from (12, 0) to (13, 5), lacks [];
     }
     /// `SYNCHRONIZATION`: offsets in `CUpti_ActivitySynchronization2`, of which every older struct of the family is a prefix.
     synchronization: kinds [38], strides [((12, 0), 40), ((12, 8), 56)];
@@ -219,10 +184,6 @@ families! {
         CUDA_EVENT_ID: u32 = 36..40;
         CUDA_EVENT_SYNC_ID: u64 = 40..48;
         RETURN_VALUE: u32 = 48..52;
-    }
-    structs {
-        CUpti_ActivitySynchronization: 40 bytes from (12, 0) to (12, 6), lacks [CUDA_EVENT_SYNC_ID, RETURN_VALUE];
-        CUpti_ActivitySynchronization2: 56 bytes from (12, 8) to (13, 5), lacks [];
     }
     /// `OVERHEAD`: offsets in `CUpti_ActivityOverhead3`, of which every older struct of the family is a prefix.
     overhead: kinds [17], strides [((12, 0), 40), ((12, 3), 48), ((12, 4), 56)];
@@ -239,11 +200,6 @@ families! {
         CORRELATION_ID: u32 = 40..44;
         OVERHEAD_DATA: Owned = 48..56;
     }
-    structs {
-        CUpti_ActivityOverhead: 40 bytes from (12, 0) to (12, 2), lacks [CORRELATION_ID, OVERHEAD_DATA];
-        CUpti_ActivityOverhead2: 48 bytes from (12, 3) to (12, 3), lacks [OVERHEAD_DATA];
-        CUpti_ActivityOverhead3: 56 bytes from (12, 4) to (13, 5), lacks [];
-    }
     /// `GRAPH_TRACE`: offsets in `CUpti_ActivityGraphTrace2`, of which every older struct of the family is a prefix.
     graph_trace: kinds [51], strides [((12, 0), 48), ((12, 3), 56)];
     fields {
@@ -257,10 +213,6 @@ families! {
         END_DEVICE_ID: u32 = 48..52;
         END_CONTEXT_ID: u32 = 52..56;
     }
-    structs {
-        CUpti_ActivityGraphTrace: 48 bytes from (12, 0) to (12, 2), lacks [END_DEVICE_ID, END_CONTEXT_ID];
-        CUpti_ActivityGraphTrace2: 56 bytes from (12, 3) to (13, 5), lacks [];
-    }
     /// `DEVICE_GRAPH_TRACE`: offsets in `CUpti_ActivityDeviceGraphTrace`, of which every older struct of the family is a prefix.
     device_graph_trace: kinds [53], strides [((12, 8), 56)];
     fields {
@@ -272,9 +224,6 @@ families! {
         DEVICE_LAUNCH_MODE: u32 = 32..36;
         CONTEXT_ID: u32 = 36..40;
         STREAM_ID: u64 = 40..48;
-    }
-    structs {
-        CUpti_ActivityDeviceGraphTrace: 56 bytes from (12, 8) to (13, 5), lacks [];
     }
     /// `GRAPH_HOST_NODE`: offsets in `CUpti_ActivityGraphHostNode`, of which every older struct of the family is a prefix.
     graph_host_node: kinds [56], strides [((13, 1), 56)];
@@ -290,9 +239,6 @@ families! {
         START: u64 = 40..48;
         END: u64 = 48..56;
     }
-    structs {
-        CUpti_ActivityGraphHostNode: 56 bytes from (13, 1) to (13, 5), lacks [];
-    }
     /// `HOST_LAUNCH`: offsets in `CUpti_ActivityHostLaunch`, of which every older struct of the family is a prefix.
     host_launch: kinds [58], strides [((13, 1), 48)];
     fields {
@@ -304,9 +250,6 @@ families! {
         THREAD_ID: u32 = 24..28;
         START: u64 = 32..40;
         END: u64 = 40..48;
-    }
-    structs {
-        CUpti_ActivityHostLaunch: 48 bytes from (13, 1) to (13, 5), lacks [];
     }
     /// `MEMORY`: offsets in `CUpti_ActivityMemory`, of which every older struct of the family is a prefix.
     memory: kinds [45], strides [((12, 0), 80)];
@@ -322,9 +265,6 @@ families! {
         DEVICE_ID: u32 = 60..64;
         CONTEXT_ID: u32 = 64..68;
         NAME: Pointer = 72..80;
-    }
-    structs {
-        CUpti_ActivityMemory: 80 bytes from (12, 0) to (13, 5), lacks [];
     }
     /// `MEMORY2`: offsets in `CUpti_ActivityMemory4`, of which every older struct of the family is a prefix.
     memory2: kinds [49], strides [((12, 0), 120), ((12, 6), 128)];
@@ -350,10 +290,6 @@ families! {
         MEMORY_POOL_CONFIG_UTILIZED_SIZE: u64 = 112..120;
         SOURCE: Pointer = 120..128;
     }
-    structs {
-        CUpti_ActivityMemory3: 120 bytes from (12, 0) to (12, 5), lacks [SOURCE];
-        CUpti_ActivityMemory4: 128 bytes from (12, 6) to (13, 5), lacks [];
-    }
     /// `MEMORY_POOL`: offsets in `CUpti_ActivityMemoryPool3`, of which every older struct of the family is a prefix.
     memory_pool: kinds [50], strides [((12, 0), 72), ((13, 0), 80)];
     fields {
@@ -370,10 +306,6 @@ families! {
         UTILIZED_SIZE: u64 = 64..72;
         IS_MANAGED_POOL: u8 = 72..73;
     }
-    structs {
-        CUpti_ActivityMemoryPool2: 72 bytes from (12, 0) to (12, 9), lacks [IS_MANAGED_POOL];
-        CUpti_ActivityMemoryPool3: 80 bytes from (13, 0) to (13, 5), lacks [];
-    }
     /// `UNIFIED_MEMORY_COUNTER`: offsets in `CUpti_ActivityUnifiedMemoryCounter3`, of which every older struct of the family is a prefix.
     unified_memory_counter: kinds [25], strides [((12, 0), 64), ((12, 8), 104)];
     fields {
@@ -388,10 +320,6 @@ families! {
         PROCESS_ID: u32 = 52..56;
         FLAGS: u32 = 56..60;
         PROCESSORS: [u64; 5] = 64..104;
-    }
-    structs {
-        CUpti_ActivityUnifiedMemoryCounter2: 64 bytes from (12, 0) to (12, 6), lacks [PROCESSORS];
-        CUpti_ActivityUnifiedMemoryCounter3: 104 bytes from (12, 8) to (13, 5), lacks [];
     }
     /// `CUDA_EVENT`: offsets in `CUpti_ActivityCudaEvent3`, of which every older struct of the family is a prefix.
     cuda_event: kinds [36], strides [((12, 0), 24), ((12, 8), 56), ((13, 5), 80)];
@@ -408,11 +336,6 @@ families! {
         SOURCE_GRAPH_ID: u32 = 68..72;
         SOURCE_GRAPH_NODE_ID: u64 = 72..80;
     }
-    structs {
-        CUpti_ActivityCudaEvent: 24 bytes from (12, 0) to (12, 6), lacks [DEVICE_ID, DEVICE_TIMESTAMP, CUDA_EVENT_SYNC_ID, GRAPH_NODE_ID, GRAPH_ID, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityCudaEvent2: 56 bytes from (12, 8) to (13, 4), lacks [GRAPH_NODE_ID, GRAPH_ID, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
-        CUpti_ActivityCudaEvent3: 80 bytes from (13, 5) to (13, 5), lacks [];
-    }
     /// `STREAM`: offsets in `CUpti_ActivityStream`, of which every older struct of the family is a prefix.
     stream: kinds [37], strides [((12, 0), 24)];
     fields {
@@ -421,9 +344,6 @@ families! {
         PRIORITY: u32 = 12..16;
         FLAG: u32 = 16..20;
         CORRELATION_ID: u32 = 20..24;
-    }
-    structs {
-        CUpti_ActivityStream: 24 bytes from (12, 0) to (13, 5), lacks [];
     }
     /// `CONTEXT`: offsets in `CUpti_ActivityContext4`, of which every older struct of the family is a prefix.
     context: kinds [9], strides [((12, 0), 16), ((12, 4), 24), ((12, 5), 32), ((13, 1), 40)];
@@ -437,13 +357,6 @@ families! {
         NUM_MULTIPROCESSORS: u16 = 22..24 since (12, 5);
         CIG_MODE: u32 = 24..28;
         PROCESS_ID: u64 = 32..40;
-    }
-    structs {
-        CUpti_ActivityContext: 16 bytes from (12, 0) to (12, 3), lacks [PARENT_CONTEXT_ID, IS_GREEN_CONTEXT, NUM_MULTIPROCESSORS, CIG_MODE, PROCESS_ID];
-        CUpti_ActivityContext2: 24 bytes from (12, 4) to (12, 4), lacks [NUM_MULTIPROCESSORS, CIG_MODE, PROCESS_ID];
-        CUpti_ActivityContext2: 24 bytes from (12, 5), lacks [CIG_MODE, PROCESS_ID];
-        CUpti_ActivityContext3: 32 bytes from (12, 5) to (13, 0), lacks [PROCESS_ID];
-        CUpti_ActivityContext4: 40 bytes from (13, 1) to (13, 5), lacks [];
     }
     /// `GREEN_CONTEXT`: offsets in `CUpti_ActivityGreenContext3`, of which every older struct of the family is a prefix.
     green_context: kinds [59], strides [((13, 2), 168), ((13, 4), 304)];
@@ -461,19 +374,12 @@ families! {
         WORKQUEUE_CHANNEL_COUNT: u32 = 168..172;
         WORKQUEUE_CHANNEL_IDS: [u32; 32] = 176..304;
     }
-    structs {
-        CUpti_ActivityGreenContext2: 168 bytes from (13, 2) to (13, 3), lacks [WORKQUEUE_CHANNEL_COUNT, WORKQUEUE_CHANNEL_IDS];
-        CUpti_ActivityGreenContext3: 304 bytes from (13, 4) to (13, 5), lacks [];
-    }
     /// `COMPUTE_ENGINE_CTX_SWITCH`: offsets in `CUpti_ActivityComputeEngineCtxSwitch`, of which every older struct of the family is a prefix.
     compute_engine_ctx_switch: kinds [57], strides [((13, 1), 24)];
     fields {
         CONTEXT_ID: u32 = 4..8;
         TIMESTAMP: u64 = 8..16;
         OPERATION_TYPE: u32 = 16..20;
-    }
-    structs {
-        CUpti_ActivityComputeEngineCtxSwitch: 24 bytes from (13, 1) to (13, 5), lacks [];
     }
     /// `DEVICE`: offsets in `CUpti_ActivityDevice6`, of which every older struct of the family is a prefix.
     device: kinds [8], strides [((12, 0), 176), ((12, 2), 184), ((13, 2), 192)];
@@ -516,27 +422,6 @@ families! {
         NUMA_ID: u32 = 180..184;
         NUM_TPCS: u32 = 184..188;
     }
-    structs {
-        CUpti_ActivityDevice4: 176 bytes from (12, 0) to (12, 1), lacks [IS_NUMA_NODE, NUMA_ID, NUM_TPCS];
-        CUpti_ActivityDevice5: 184 bytes from (12, 2) to (13, 1), lacks [NUM_TPCS];
-        CUpti_ActivityDevice6: 192 bytes from (13, 2) to (13, 5), lacks [];
-    }
-    /// `DEVICE_ATTRIBUTE`: offsets in `CUpti_ActivityDeviceAttribute`, of which every older struct of the family is a prefix.
-    device_attribute: kinds [28], strides [((12, 0), 24)];
-    fields {
-        FLAGS: u32 = 4..8;
-        DEVICE_ID: u32 = 8..12;
-        ATTRIBUTE_CU: u32 = 12..16;
-        ATTRIBUTE_CUPTI: u32 = 12..16;
-        VALUE_V_DOUBLE: f64 = 16..24;
-        VALUE_V_UINT32: u32 = 16..20;
-        VALUE_V_UINT64: u64 = 16..24;
-        VALUE_V_INT32: i32 = 16..20;
-        VALUE_V_INT64: i64 = 16..24;
-    }
-    structs {
-        CUpti_ActivityDeviceAttribute: 24 bytes from (12, 0) to (13, 5), lacks [];
-    }
     /// `ENVIRONMENT`: offsets in `CUpti_ActivityEnvironment`, of which every older struct of the family is a prefix.
     environment: kinds [20], strides [((12, 0), 40)];
     fields {
@@ -553,9 +438,6 @@ families! {
         DATA_POWER_POWER_LIMIT: u32 = 24..28;
         DATA_COOLING_FAN_SPEED: u32 = 20..24;
     }
-    structs {
-        CUpti_ActivityEnvironment: 40 bytes from (12, 0) to (13, 5), lacks [];
-    }
     /// `NAME`: offsets in `CUpti_ActivityName`, of which every older struct of the family is a prefix.
     name: kinds [11], strides [((12, 0), 32)];
     fields {
@@ -567,20 +449,6 @@ families! {
         OBJECT_ID_DCS_STREAM_ID: u32 = 16..20;
         NAME: Pointer = 24..32;
     }
-    structs {
-        CUpti_ActivityName: 32 bytes from (12, 0) to (13, 5), lacks [];
-    }
-    /// `MODULE`: offsets in `CUpti_ActivityModule`, of which every older struct of the family is a prefix.
-    module: kinds [27], strides [((12, 0), 24)];
-    fields {
-        CONTEXT_ID: u32 = 4..8;
-        ID: u32 = 8..12;
-        CUBIN_SIZE: u32 = 12..16;
-        CUBIN: Pointer = 16..24;
-    }
-    structs {
-        CUpti_ActivityModule: 24 bytes from (12, 0) to (13, 5), lacks [];
-    }
     /// `FUNCTION`: offsets in `CUpti_ActivityFunction`, of which every older struct of the family is a prefix.
     function: kinds [26], strides [((12, 0), 32)];
     fields {
@@ -589,9 +457,6 @@ families! {
         MODULE_ID: u32 = 12..16;
         FUNCTION_INDEX: u32 = 16..20;
         NAME: Pointer = 24..32;
-    }
-    structs {
-        CUpti_ActivityFunction: 32 bytes from (12, 0) to (13, 5), lacks [];
     }
     /// `NVLINK`: offsets in `CUpti_ActivityNvLink4`, of which every older struct of the family is a prefix.
     nvlink: kinds [40], strides [((12, 0), 136), ((13, 2), 0)];
@@ -612,9 +477,6 @@ families! {
         BANDWIDTH: u64 = 120..128;
         NVSWITCH_CONNECTED: u8 = 128..129;
     }
-    structs {
-        CUpti_ActivityNvLink4: 136 bytes from (12, 0) to (13, 1), lacks [];
-    }
     /// `NVLINK`: offsets in `CUpti_ActivityNvLink5`, of which every older struct of the family is a prefix.
     nvlink5: kinds [40], strides [((13, 2), 88)];
     fields {
@@ -634,9 +496,6 @@ families! {
         BANDWIDTH: u64 = 72..80;
         NVSWITCH_CONNECTED: u8 = 80..81;
     }
-    structs {
-        CUpti_ActivityNvLink5: 88 bytes from (13, 2) to (13, 5), lacks [];
-    }
     /// `PCIE`: offsets in `CUpti_ActivityPcie`, of which every older struct of the family is a prefix.
     pcie: kinds [46], strides [((12, 0), 168)];
     fields {
@@ -654,9 +513,6 @@ families! {
         ATTR_BRIDGE_ATTR_DEVICE_ID: u16 = 26..28;
         ATTR_BRIDGE_ATTR_VENDOR_ID: u16 = 28..30;
     }
-    structs {
-        CUpti_ActivityPcie: 168 bytes from (12, 0) to (13, 5), lacks [];
-    }
     /// `JIT`: offsets in `CUpti_ActivityJit2`, of which every older struct of the family is a prefix.
     jit: kinds [52], strides [((12, 0), 64), ((12, 4), 72)];
     fields {
@@ -672,10 +528,6 @@ families! {
         PROCESS_ID: u32 = 64..68;
         THREAD_ID: u32 = 68..72;
     }
-    structs {
-        CUpti_ActivityJit: 64 bytes from (12, 0) to (12, 3), lacks [PROCESS_ID, THREAD_ID];
-        CUpti_ActivityJit2: 72 bytes from (12, 4) to (13, 5), lacks [];
-    }
     /// `MEM_DECOMPRESS`: offsets in `CUpti_ActivityMemDecompress`, of which every older struct of the family is a prefix.
     mem_decompress: kinds [54], strides [((12, 8), 64)];
     fields {
@@ -690,9 +542,6 @@ families! {
         START: u64 = 48..56;
         END: u64 = 56..64;
     }
-    structs {
-        CUpti_ActivityMemDecompress: 64 bytes from (12, 8) to (13, 5), lacks [];
-    }
     /// `CONFIDENTIAL_COMPUTE_ROTATION`: offsets in `CUpti_ActivityConfidentialComputeRotation`, of which every older struct of the family is a prefix.
     confidential_compute_rotation: kinds [55], strides [((12, 9), 32)];
     fields {
@@ -702,8 +551,5 @@ families! {
         CHANNEL_ID: u32 = 16..20;
         CHANNEL_TYPE: u32 = 20..24;
         TIMESTAMP: u64 = 24..32;
-    }
-    structs {
-        CUpti_ActivityConfidentialComputeRotation: 32 bytes from (12, 9) to (13, 5), lacks [];
     }
 }

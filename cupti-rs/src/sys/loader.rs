@@ -83,7 +83,7 @@ pub(crate) fn open(cuda_major: u32) -> Result<Found, Error> {
 /// The library is CUPTI, or has no functions of CUPTI's names.
 unsafe fn table(library: libloading::Library, path: PathBuf, mapped: bool) -> Result<Found, Error> {
     // SAFETY: the caller's promise.
-    let api = unsafe { Api::load(&library, &path) }?;
+    let api = unsafe { Api::load(&|symbol| os::address(&library, symbol), &path) }?;
     // CUPTI's worker thread and its callbacks into us live as long as the process.
     std::mem::forget(library);
     Ok((api, path, mapped))

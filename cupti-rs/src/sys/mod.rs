@@ -2,7 +2,7 @@
 //! semver.**
 
 pub mod abi;
-pub mod api;
+pub(crate) mod api;
 pub(crate) mod callback;
 pub(crate) mod counters;
 pub(crate) mod driver;
@@ -15,9 +15,10 @@ pub(crate) mod injected;
 pub(crate) mod loader;
 mod open_path;
 pub(crate) mod os;
-pub(crate) mod params;
+#[allow(missing_docs)] // as generated
+pub mod params;
 pub(crate) mod range;
 pub(crate) mod safe;
 pub(crate) mod sampling;
 mod stream_id;
-pub(crate) mod strides;
+pub mod strides;

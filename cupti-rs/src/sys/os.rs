@@ -2,8 +2,7 @@
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-#[cfg(feature = "fake")]
-use std::sync::atomic::Ordering;
+use std::ptr::NonNull;
 use std::time::Duration;
 
 /// The reason in an error of the dynamic loader, without the outer message.
@@ -14,54 +13,80 @@ pub(crate) fn reason(error: &libloading::Error) -> String {
     }
 }
 
-/// The address of a symbol of a library, never null.
-pub(crate) fn address(
-    library: &libloading::Library,
-    symbol: &str,
-) -> Result<*mut c_void, libloading::Error> {
+/// Finds the address of a function by its name, usually in a library.
+pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<NonNull<c_void>> + 'a;
+
+/// The address of a symbol of a library.
+pub(crate) fn address(library: &libloading::Library, symbol: &str) -> Option<NonNull<c_void>> {
     // SAFETY: the symbol is taken for an address, and nothing is read there.
-    unsafe { library.get::<*mut c_void>(symbol) }.map(|symbol| *symbol)
+    let found = unsafe { library.get::<*mut c_void>(symbol) };
+    NonNull::new(*found.ok()?)
 }
 
-/// The function of this name, of type `F`. `Library::get` does the same, but is compiled for each
-/// type.
+/// The function of this name, of type `F`.
 ///
 /// # Safety
 ///
-/// `F` is a pointer to a function, of the type that the library's function of this name has.
-pub(crate) unsafe fn function<F: Copy>(
-    library: &libloading::Library,
-    symbol: &str,
-) -> Result<F, libloading::Error> {
+/// `F` is a pointer to a function, of the type that the function of this name has.
+pub(crate) unsafe fn function<F: Copy>(lookup: &Lookup<'_>, symbol: &str) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: the caller's promise; `libloading` reports a null address as an error.
-    address(library, symbol).map(|address| unsafe { std::mem::transmute_copy(&address) })
+    let address = lookup(symbol)?;
+    // SAFETY: the caller's promise.
+    Some(unsafe { std::mem::transmute_copy(&address) })
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux; while the
-/// fake's clock is stopped, its time.
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux; while a test
+/// has stopped the clock, its time.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
-    #[cfg(feature = "fake")]
-    if stopped_clock::IS_STOPPED.load(Ordering::Acquire) {
-        // Each reading is later than the one before.
-        return stopped_clock::AT_NS.fetch_add(1, Ordering::AcqRel);
+    #[cfg(feature = "stopped-clock")]
+    if let Some(stopped_ns) = stopped_clock::reading() {
+        return stopped_ns;
     }
     machine_ns()
 }
 
-/// A clock that the fake moves, instead of the machine's.
-#[cfg(feature = "fake")]
-pub(crate) mod stopped_clock {
-    use std::sync::atomic::{AtomicBool, AtomicU64};
+/// A clock of the process that a test moves, instead of the machine's.
+#[cfg(feature = "stopped-clock")]
+pub mod stopped_clock {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::time::Duration;
 
-    pub(crate) static IS_STOPPED: AtomicBool = AtomicBool::new(false);
-    pub(crate) static AT_NS: AtomicU64 = AtomicU64::new(0);
+    use super::machine_ns;
+
+    static IS_STOPPED: AtomicBool = AtomicBool::new(false);
+    static AT_NS: AtomicU64 = AtomicU64::new(0);
+
+    /// The clock's time while it is stopped. Each reading is a nanosecond later than the one
+    /// before.
+    pub(super) fn reading() -> Option<u64> {
+        IS_STOPPED.load(Ordering::Acquire).then(|| AT_NS.fetch_add(1, Ordering::AcqRel))
+    }
+
+    /// Stops the clock: it moves by a nanosecond at each reading, and by [`advance`].
+    pub fn stop() {
+        AT_NS.fetch_max(machine_ns(), Ordering::AcqRel);
+        IS_STOPPED.store(true, Ordering::Release);
+    }
+
+    /// Moves the stopped clock forward.
+    pub fn advance(time: Duration) {
+        AT_NS.fetch_add(time.as_nanos() as u64, Ordering::AcqRel);
+    }
+
+    /// Resumes the machine's clock, if it was stopped, once that has caught up.
+    pub fn resume() {
+        if IS_STOPPED.load(Ordering::Acquire) {
+            let left = AT_NS.load(Ordering::Acquire).saturating_sub(machine_ns());
+            std::thread::sleep(Duration::from_nanos(left));
+            IS_STOPPED.store(false, Ordering::Release);
+        }
+    }
 }
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 #[inline]
-pub(crate) fn machine_ns() -> u64 {
+fn machine_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a live timespec of this frame, and CLOCK_MONOTONIC exists on every Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };

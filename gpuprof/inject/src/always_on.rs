@@ -214,7 +214,7 @@ impl Sampling {
 
 #[cfg(test)]
 mod tests {
-    use cupti::fake::{Fake, Work};
+    use fake_cupti::{Fake, Work};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use gpuprof_control::manifest::State;
 use gpuprof_control::{RunFolder, ServedRecorder};
 use profiler_core::session::FlightRecorder;

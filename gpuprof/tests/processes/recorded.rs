@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cupti::Config;
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use gpuprof_control::manifest::{Process, State};
 use gpuprof_control::socket::{Answer, Request, Server};
 use gpuprof_control::{Options, RunFolder, Start};

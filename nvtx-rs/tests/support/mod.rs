@@ -64,7 +64,7 @@ pub(crate) fn play(scenario: &str, tool: Option<&str>, mode: &str) -> Outcome {
     Outcome { stdout, events: events.lines().map(str::to_owned).collect() }
 }
 
-/// The fake tool's library, which is `examples/fake_tool.rs` built.
+/// The fake tool's library, which is `fake_tool.rs` built as an example.
 pub(crate) fn fake_tool() -> String {
     const FILE: &str = "libfake_tool.so";
     let mut places: Vec<PathBuf> = Vec::new();

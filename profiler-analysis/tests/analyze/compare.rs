@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::Engine as _;
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use hmac_sha256::Hash;
 use nvtx::range;
 use profiler_analysis::compare::{Change, ChangeKind, Compare, Comparison, Quantity};

@@ -3,7 +3,7 @@
 
 use crate::support;
 use cupti::counters::{Measured, RangeProfiler};
-use cupti::fake::{Fake, Work as Gpu};
+use fake_cupti::{Fake, Work as Gpu};
 use nvtx::{Dtype, Pipe, Work};
 use profiler_analysis::counters::{CountedKernels, PipeDisagreement, count_kernels};
 use profiler_analysis::kernels::TcUse;

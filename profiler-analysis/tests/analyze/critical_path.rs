@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use cupti::fake::{Fake, FakeCall, Work};
 use cupti::{ActivityKind, Config};
+use fake_cupti::{Fake, FakeCall, Work};
 use profiler_analysis::critical_path::{Intervention, PathKind, ReplayError, WhatIf};
 use profiler_analysis::prelude::*;
 use profiler_core::query::Step;

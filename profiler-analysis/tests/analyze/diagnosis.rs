@@ -141,13 +141,13 @@ fn report_shows_a_requested_diagnosis() {
 #[ignore = "a measurement"]
 fn diagnosis_time_is_bounded() {
     for launches in [10_000, 100_000] {
-        let fake = cupti::fake::Fake::new();
+        let fake = fake_cupti::Fake::new();
         let profiler = profiler_core::Profiler::builder().library(fake.library().unwrap());
         let program = || {
             for n in 0..launches {
                 let _step = nvtx::range("step");
                 let _part = nvtx::range(if n % 2 == 0 { "even" } else { "odd" });
-                fake.launch(cupti::fake::Work::kernel(c"kernel").taking_ns(500));
+                fake.launch(fake_cupti::Work::kernel(c"kernel").taking_ns(500));
             }
         };
         let profile = profiler.build().unwrap().record(program).unwrap().1;

@@ -1,6 +1,6 @@
 //! A profile as text for other programs.
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::StatsReport;

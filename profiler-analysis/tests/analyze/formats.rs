@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::io;
 
-use cupti::fake::{Fake, Work, Written};
 use cupti::sys::generated::memory2;
 use cupti::{ActivityKind, Version};
 use everything::{everything, fake, record};
+use fake_cupti::{Fake, Work, Written};
 use nvtx::range;
 use perfetto::{Slice, Trace};
 use profiler_analysis::Format;

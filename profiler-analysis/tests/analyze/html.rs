@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_analysis::diagnosis::{Part, Thresholds};
 use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler};

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::Format;
 use profiler_analysis::prelude::*;
@@ -293,7 +293,7 @@ fn a_graph_and_calls_without_work_are_shared_too() {
         fake.launch(Work::synchronize());
         fake.call_only("cuMemAlloc_v2", 0);
         fake.call_only("cuLaunchKernel", 700);
-        fake.launch_with(&Work::host_to_device(4), cupti::fake::Arrival::AfterCall);
+        fake.launch_with(&Work::host_to_device(4), fake_cupti::Arrival::AfterCall);
     });
     for profile in profiles {
         let (first, second) = (profile.range("first").unwrap(), profile.range("second").unwrap());

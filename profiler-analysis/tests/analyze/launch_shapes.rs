@@ -2,9 +2,9 @@
 
 use std::ffi::CStr;
 
-use cupti::fake::{Fake, Written};
 use cupti::sys::generated::{device, kernel};
 use cupti::{ActivityKind, Config, Version};
+use fake_cupti::{Fake, Written};
 use profiler_analysis::kernels::{KernelShape, LaunchShapes, ShapeFindingKind, SmLimits};
 use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler};

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_analysis::Error;
 use profiler_analysis::Speed;
 use profiler_analysis::measure::{L2, Measure, Stop};

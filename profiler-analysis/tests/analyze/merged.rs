@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::perfetto;
 use crate::processes::{recording, set_devices, with_info};
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::Format;
 use profiler_analysis::diagnosis::Part;

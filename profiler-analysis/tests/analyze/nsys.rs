@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use capture::{Folder, SCHEMA, Sums, global};
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_analysis::Error;
 use profiler_analysis::Format;
 use profiler_analysis::prelude::*;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::compare;
 use profiler_analysis::compare::{ChangeKind, Comparison};

@@ -1,6 +1,6 @@
 //! pprof, OTLP and Firefox profiles add up to the profile. `profile_referees.rs` has their readers.
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_analysis::Format;
 use profiler_analysis::formats::Export;
 use profiler_analysis::formats::stacks::{FrameKind, StackRoot};

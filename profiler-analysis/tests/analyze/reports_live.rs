@@ -3,10 +3,10 @@
 use crate::folder;
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work, Written};
 use cupti::record::UnifiedMemoryKind;
 use cupti::sys::generated::unified_memory_counter::{ADDRESS, COUNTER_KIND, END, START, VALUE};
 use cupti::{ActivityKind, Config};
+use fake_cupti::{Fake, Work, Written};
 use nvtx::range;
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{AnyReport, Reports, Rule, Rules, StatsReport};

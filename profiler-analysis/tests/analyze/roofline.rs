@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work as Gpu};
+use fake_cupti::{Fake, Work as Gpu};
 use nvtx::{Domain, Dtype, Pipe, Work};
 use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{Bound, Declared, Peaks, Roofline, RooflinePoint};

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::path::Path;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::Speed;
 use profiler_analysis::compare;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_analysis::diagnosis::{Bottleneck, Thresholds};
 use profiler_analysis::prelude::*;
 use profiler_analysis::scorecard::{Flag, ScoreKind, Scorecard, Target, Targets};

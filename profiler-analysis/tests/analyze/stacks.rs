@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cupti::fake::Work;
+use fake_cupti::Work;
 use nvtx::range;
 use profiler_analysis::Format;
 use profiler_analysis::formats::stacks::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::Dtype;
 use profiler_analysis::kernels::{
     Classifier, Confidence, KernelClass, TcOp, TcRemedy, TcStatus, TcUse, TensorCoreUse,

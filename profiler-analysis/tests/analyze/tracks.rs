@@ -5,8 +5,8 @@ use crate::frames;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, When, Work};
 use cupti::sys::abi::CuptiResult;
+use fake_cupti::{Fake, When, Work};
 use profiler_analysis::compare;
 use profiler_analysis::compare::{ClockWarning, Side};
 use profiler_core::profile::Track;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::folder::Folder;
 use crate::own_process::of_its_own;
 use crate::relapses::{self, PLANTED};
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::compare::{Compare, Quantity, Side, Undecidable, WallCause, WallChange};
 use profiler_analysis::gate::Gate;

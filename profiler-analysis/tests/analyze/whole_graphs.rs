@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use capture::{Folder, SCHEMA, global};
-use cupti::fake::{Fake, Work, Written};
 use cupti::sys::generated::graph_trace;
 use cupti::{ActivityKind, Config, Version};
+use fake_cupti::{Fake, Work, Written};
 use profiler_analysis::Format;
 use profiler_analysis::diagnosis::Bottleneck;
 use profiler_analysis::prelude::*;

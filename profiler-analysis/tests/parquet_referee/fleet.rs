@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use cupti::fake::Work;
+use fake_cupti::Work;
 use libtest_mimic::Failed;
 use profiler_analysis::formats::{FLEET_VIEWS, FleetPart, compact_fleet};
 use profiler_analysis::prelude::*;

@@ -258,7 +258,7 @@ mod tests {
 
     use cupti::Config;
     use cupti::clock::now_ns;
-    use cupti::fake::{Fake, Work};
+    use fake_cupti::{Fake, Work};
 
     use super::*;
     use crate::collect::request::{Retention, SessionRequest};

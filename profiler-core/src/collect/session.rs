@@ -387,7 +387,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use cupti::Config;
-    use cupti::fake::{Fake, Work};
+    use fake_cupti::{Fake, Work};
 
     use super::*;
     use crate::collect::collection::WINDOWS;
@@ -487,8 +487,8 @@ mod tests {
 
     #[test]
     fn refused_flush_ends_the_collection_all_the_same() {
-        use cupti::fake::When;
         use cupti::sys::abi::CuptiResult;
+        use fake_cupti::When;
         for when in [When::Once, When::Always] {
             let fake = Fake::new();
             // With a draining thread, the session's stop flushes before the collector's.

@@ -90,7 +90,7 @@ struct Settings {
 
 impl ProfilerBuilder {
     setters! {
-        /// Uses this CUPTI instead of searching one: opened from a path, or a fake (`cupti::fake`).
+        /// Uses this CUPTI instead of searching one: opened from a path, or a fake of tests.
         library(library: Library) library = Some(library);
         /// Sets what to collect, and memory limits.
         config(config: Config) settings.config = config;

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
+use fake_cupti::{Fake, Work};
 use profiler_base::ratio_estimator::{RatioEstimator, Stratum};
 use profiler_core::session::always_on::{AlwaysOn, AlwaysOnSession};
 use profiler_core::{Profile, Profiler, ProfilerBuilder};
@@ -230,8 +230,8 @@ fn calls_outside_windows_have_no_records_and_count() {
 /// A refusal of CUPTI at a window's begin is counted, and later units are recorded.
 #[test]
 fn refused_window_is_in_the_report() {
-    use cupti::fake::When;
     use cupti::sys::abi::CuptiResult;
+    use fake_cupti::When;
 
     let (_turn, fake) = (turn(), Fake::new());
     let service = start(&fake, &sampling());

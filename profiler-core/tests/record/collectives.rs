@@ -1,6 +1,6 @@
 //! Collectives of NCCL: from the marks of the injection library's plugin, and from NCCL's own ranges.
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::{Domain, range};
 use profiler_analysis::prelude::*;
 use profiler_core::profile::CollectiveFunction as F;

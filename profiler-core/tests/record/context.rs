@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
 
-use cupti::fake::Work;
+use fake_cupti::Work;
 use nvtx::range;
 use profiler_core::profile::Attribution;
 use profiler_core::{Context, Profile, Profiler};
@@ -20,7 +20,7 @@ fn kernels(profile: &Profile, range: &str) -> (u64, u64) {
 /// A device thread, as frameworks have one: it launches what others send it, and knows none of their ranges.
 #[test]
 fn a_launcher_thread_that_gets_its_work_through_a_channel() {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let profiles = record(&fake, || {
         let (send, receive) = mpsc::channel::<(Context, usize)>();
         let fake = &fake;
@@ -80,7 +80,7 @@ fn a_launcher_thread_that_gets_its_work_through_a_channel() {
 
 #[test]
 fn contexts_nest_and_are_put_aside_in_any_order() {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let profiles = record(&fake, || {
         let outer = range("outer");
         let first = Context::capture();
@@ -130,7 +130,7 @@ fn contexts_nest_and_are_put_aside_in_any_order() {
 
 #[test]
 fn closures_and_pools_propagate_the_context() {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let profiles = record(&fake, || {
         let _range = range("map");
         let context = Context::capture();
@@ -158,7 +158,7 @@ fn closures_and_pools_propagate_the_context() {
 /// The tasks borrow the fake, so they are not spawned: four threads each poll 25 of them in turn, on one runtime.
 #[test]
 fn tasks_keep_their_own_context() {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let profiles = record(&fake, || {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
@@ -197,7 +197,7 @@ fn tasks_keep_their_own_context() {
 
 #[test]
 fn context_without_its_session_has_no_effect() {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     assert!(Context::capture().is_empty());
     profiler.start().unwrap();
@@ -223,7 +223,7 @@ fn context_without_its_session_has_no_effect() {
 
 #[test]
 fn context_attached_within_its_range_outlives_the_range() {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let profiles = record(&fake, || {
         let outer = range("outer");
         let context = Context::capture();
@@ -242,7 +242,7 @@ fn context_attached_within_its_range_outlives_the_range() {
 
 #[test]
 fn a_context_attached_twice_is_put_aside_in_any_order() {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let profiles = record(&fake, || {
         let context = {
             let _outer = range("outer");

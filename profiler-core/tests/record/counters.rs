@@ -1,7 +1,7 @@
 //! Counters over the ranges of a program, with the fake CUPTI.
 
 use cupti::counters::{Measured, RangeProfiler};
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::Profiler;
 use profiler_core::counters::count_ranges;

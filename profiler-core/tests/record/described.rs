@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::{Color, Domain, FieldValue, Instrument, Payload};
 use profiler_core::Profiler;
 use support::record;

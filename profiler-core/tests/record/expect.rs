@@ -4,7 +4,7 @@ use crate::frames;
 use std::time::Duration;
 
 use cupti::Record;
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::budget::{Expect, Violations};
 use profiler_core::cupti::CopyKind;

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_core::session::FlightRecorder;
 use profiler_core::session::always_on::{AlwaysOn, AlwaysOnSession};
 use profiler_core::{Profile, Profiler, ProfilerBuilder};

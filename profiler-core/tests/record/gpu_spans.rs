@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::trace::{

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support;
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::Attribution;
 use profiler_core::{Profile, Profiler};

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_core::profile::{HostSampleCounts, HostState, SampleSource};
 use profiler_core::query::GapSample;
 use profiler_core::{Profile, Profiler, Recording, Sampling};

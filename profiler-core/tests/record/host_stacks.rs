@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_core::profile::ApiCall;
 use profiler_core::{Profile, Profiler, Recording};
 

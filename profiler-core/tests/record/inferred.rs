@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::processes::{as_process, recording};
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::Attribution;
 use profiler_core::{Context, Profile, Recording};

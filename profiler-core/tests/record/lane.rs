@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::Attribution;
 use profiler_core::session::{HandOver, LaunchQueue};

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use cupti::Config;
-use cupti::fake::{Fake, When, Work};
 use cupti::sys::abi::CuptiResult;
+use fake_cupti::{Fake, When, Work};
 use nvtx::{FieldValue, range};
 use profiler_core::{Context, Health, Profile, Profiler, Recording, at_most, expect};
 

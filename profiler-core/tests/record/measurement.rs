@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use criterion::measurement::Measurement;
 use criterion::{BatchSize, Criterion};
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use folder::Folder;
 use profiler_core::Profiler;
 use profiler_core::testing::GpuTime;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::processes::{as_process, recording, set_devices, with_info};
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::{Attribution, Merger, Totals};
 use profiler_core::{Profile, Recording};

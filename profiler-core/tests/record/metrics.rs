@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use profiler_core::session::always_on::AlwaysOn;
 use profiler_core::session::metrics::RangeMetrics;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_core::session::LayerBuilder;
 use profiler_core::{Profiler, ProfilerLayer};
 use tracing::{Dispatch, Level, info_span};

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cupti::CopyKind;
-use cupti::fake::{Fake, Work, Written};
 use cupti::sys::generated::memory2;
 use cupti::{ActivityKind, Config, MemoryKind, Version};
+use fake_cupti::{Fake, Work, Written};
 use nvtx::range;
 use profiler_core::profile::{Attribution, GpuOperation, OperationKind};
 use profiler_core::query::{Groups, IdleReason, Step, WaitTarget};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::frames;
 use cupti::Record;
-use cupti::fake::{Fake, Work, Written};
 use cupti::record::OverheadKind;
 use cupti::sys::generated::overhead;
 use cupti::{ActivityKind, Attribute, Config, GraphEventKind, Version};
+use fake_cupti::{Fake, Work, Written};
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
 

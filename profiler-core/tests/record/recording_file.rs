@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cupti::Config;
-use cupti::fake::{Fake, When, Work};
 use cupti::sys::abi::CuptiResult;
+use fake_cupti::{Fake, When, Work};
 use nvtx::{FieldValue, range};
 use profiler_core::session::RecordingFile;
 use profiler_core::{Context, Profile, Profiler, ProfilerBuilder, Recording};

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use cupti::fake::Work;
 use cupti::{Config, GraphEventKind};
+use fake_cupti::Work;
 use frames::{Frame, file, frames, log, log_content, old_file, old_frames};
 use profiler_analysis::prelude::*;
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
@@ -22,7 +22,7 @@ static LOADER: nvtx::Domain = nvtx::Domain::new("loader");
 /// Some of everything: records of four kinds, both APIs, a graph, ranges with labels, fields and a parent on another
 /// thread, a range of the process, a mark, samples.
 fn recorded() -> Recording {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let config = Config::new().runtime_calls(true).graph_events(true);
     let profiler =
         Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
@@ -65,7 +65,7 @@ fn recorded() -> Recording {
 
 /// Many calls, so that logs take several frames.
 fn recorded_long(launches: u64) -> Recording {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
     for i in 0..launches {

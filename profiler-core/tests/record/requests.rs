@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::Instrument as _;
 use profiler_core::query::{Request, RequestRange};
 use profiler_core::{Context, Profile, Profiler};

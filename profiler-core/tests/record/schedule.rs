@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
-use cupti::fake::{Fake, When, Work};
 use cupti::sys::abi::CuptiResult;
+use fake_cupti::{Fake, When, Work};
 use nvtx::Payload;
 use profiler_core::session::{Scheduled, StepAction};
 use profiler_core::{Profile, Profiler, Schedule};

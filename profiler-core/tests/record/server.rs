@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cupti::Config;
 use cupti::clock::now_ns;
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use nvtx::{Payload, ProcessRange};
 use profiler_core::{Context, Health, Profile, Profiler, ProfilerBuilder};
 

@@ -4,8 +4,8 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
+use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::prelude::*;
 use profiler_core::profile::{Attribution, Totals};

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
+use fake_cupti::{Fake, Work};
 use nvtx::{Domain, FieldValue, event, range};
 use profiler_core::{Context, Health, Profile, Profiler, ProfilerBuilder, Summary};
 

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
-use cupti::fake::Work;
+use fake_cupti::Work;
 use nvtx::range;
 use profiler_core::{Profile, Profiler, Summary};
 
@@ -13,7 +13,7 @@ fn kernel(number: usize) -> &'static CStr {
 
 /// A server whose every request has names of its own, as a session that keeps so many rows sums it up, and as a profile.
 fn serve(rows: usize, requests: usize) -> (Summary, Profile) {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let builder = Profiler::builder().library(fake.library().unwrap());
     let profiler = builder.period(Duration::from_millis(1)).summary_rows(rows).build().unwrap();
     profiler.start().unwrap();
@@ -114,7 +114,7 @@ fn limit_of_zero_rows_has_one_exact_row() {
 
 #[test]
 fn a_range_that_is_called_other_is_not_counted_as_such() {
-    let fake = cupti::fake::Fake::new();
+    let fake = fake_cupti::Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let sums = profiler.summarize().unwrap();
     {

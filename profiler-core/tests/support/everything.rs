@@ -1,7 +1,7 @@
 //! A program that does something of everything that a profile can hold.
 
-use cupti::fake::{Fake, Work, Written};
 use cupti::{ActivityKind, Version};
+use fake_cupti::{Fake, Work, Written};
 use nvtx::{Domain, range};
 use profiler_core::{Profile, Profiler};
 

@@ -1,6 +1,6 @@
 //! Graphs that are captured in ranges and run in others; ranges with values of every kind.
 
-use cupti::fake::Work;
+use fake_cupti::Work;
 use nvtx::{event, range};
 use profiler_core::Profile;
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use fastrand::Rng;
 use nvtx::ProcessRange;
 use profiler_core::{Context, Profile, Profiler};

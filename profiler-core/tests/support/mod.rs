@@ -1,6 +1,6 @@
 //! What tests of sessions against the fake share.
 
-use cupti::fake::Fake;
+use fake_cupti::Fake;
 use profiler_core::{Profile, Profiler, Recording};
 
 /// The profile of a program, live and as it comes back from the bytes of its recording.

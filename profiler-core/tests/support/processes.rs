@@ -1,6 +1,6 @@
 //! Recordings of this process as those of others: with another process id, devices and boot.
 
-use cupti::fake::Fake;
+use fake_cupti::Fake;
 use profiler_core::{Profiler, Recording};
 use serde_json::{Value, json};
 

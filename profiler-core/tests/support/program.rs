@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use cupti::fake::{Arrival, Fake, FakeExec, FakeGraph, Work};
+use fake_cupti::{Arrival, Fake, FakeExec, FakeGraph, Work};
 use nvtx::{Domain, InRange};
 use profiler_core::Context;
 use profiler_core::session::Attached;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cupti::fake::{Fake, Work};
+use fake_cupti::{Fake, Work};
 use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
 

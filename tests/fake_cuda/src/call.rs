@@ -7,7 +7,7 @@ use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cudarc::driver::sys::CUresult;
-use cupti::fake::{Fake, FakeCall};
+use fake_cupti::{Fake, FakeCall};
 use parking_lot::ReentrantMutex;
 
 use crate::machine::machine;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUresult;
-use cupti::fake::{FakeExec, FakeGraph, Work};
+use fake_cupti::{FakeExec, FakeGraph, Work};
 use parking_lot::Mutex;
 
 use crate::call::{Outcome, fake};

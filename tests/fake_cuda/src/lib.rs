@@ -1,5 +1,5 @@
 //! A fake of CUDA for machines without a GPU: one shared object that is `libcuda.so.1`, `libcupti.so.13` and
-//! `libcudart.so.13`, with [`cupti::fake`] behind it.
+//! `libcudart.so.13`, with [`fake_cupti`] behind it.
 //!
 //! Programs run against it as they are: device memory is host memory, copies copy, kernels do nothing and take their time on
 //! the fake's clock. A profiler in the same process finds a CUPTI that behaves like 13.0.1. `cuInit` calls the injection

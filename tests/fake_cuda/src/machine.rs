@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cudarc::driver::sys::CUresult;
 use cupti::MemoryKind;
-use cupti::fake::Work;
+use fake_cupti::Work;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::call::{Outcome, context, own_stream, set_own_stream};

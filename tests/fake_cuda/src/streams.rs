@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use cudarc::driver::sys::CUresult;
-use cupti::fake::Work;
+use fake_cupti::Work;
 
 use crate::call::{Outcome, context, fake};
 use crate::effect::Effect;

@@ -354,7 +354,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use cupti::fake::{Fake, Work};
+    use fake_cupti::{Fake, Work};
 
     use super::*;
     use crate::collect::session::hold_collection;

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 
 use ::cupti::sys::abi::*;
 
-::cupti::export_fake_cupti!();
+fake_cupti::export_fake_cupti!();
 
 /// `cuptiActivityEnableHWTrace`, which 13.0.1 has; this device has no such traces.
 #[unsafe(export_name = "cuptiActivityEnableHWTrace")]

@@ -2,11 +2,11 @@
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 
-use ::cupti::fake::Work;
 use cudarc::driver::sys::{
     CUfunction, CUlaunchConfig, CUresult, CUstream, CUtensorMap, CUtensorMapDataType,
     CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
+use fake_cupti::Work;
 
 use super::{Pointer, driver, put, submit};
 use crate::call::Outcome;

@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use ::cupti::MemoryKind;
-use ::cupti::fake::Work;
 use cudarc::driver::sys::{
     CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUmemPool_attribute, CUmemPoolProps,
     CUmemoryPool, CUmemorytype, CUresult, CUstream,
 };
+use fake_cupti::Work;
 
 use super::{Pointer, driver, handle, put, put_if_wanted, submit};
 use crate::call::{self, Outcome, fake};

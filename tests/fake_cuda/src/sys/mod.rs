@@ -19,8 +19,8 @@ pub(crate) use workload::launch_with_cudarc;
 
 use std::ffi::{CStr, c_char};
 
-use ::cupti::fake::Work;
 use cudarc::driver::sys::CUresult;
+use fake_cupti::Work;
 
 use crate::call::Outcome;
 use crate::effect::Effect;

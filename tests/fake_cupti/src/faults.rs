@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Fake, When};
-use crate::sys::abi::CuptiResult;
-use crate::sys::counters::Faults;
+use cupti::sys::abi::CuptiResult;
+
+use crate::When;
 
 /// Planted faults, and a flag for any fault, which every function reads.
 static FAULTS: Mutex<Vec<Fault>> = Mutex::new(Vec::new());
@@ -52,8 +52,7 @@ fn fault(function: &str) -> Option<CuptiResult> {
     due
 }
 
-impl Faults for Fake {
-    fn run(function: &str, body: impl FnOnce() -> Result<(), CuptiResult>) -> CuptiResult {
-        fault(function).map_or_else(body, Err).err().unwrap_or(CuptiResult::SUCCESS)
-    }
+/// The result of a function: the planted fault that is due, if there is one, or else that of `body`.
+pub(super) fn run(function: &str, body: impl FnOnce() -> Result<(), CuptiResult>) -> CuptiResult {
+    fault(function).map_or_else(body, Err).err().unwrap_or(CuptiResult::SUCCESS)
 }

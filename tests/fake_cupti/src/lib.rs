@@ -5,7 +5,7 @@
 //! GPU: a test makes a program's calls and sets how long the work takes. Faults can be planted.
 //!
 //! ```
-//! use cupti::fake::{Fake, Work};
+//! use fake_cupti::{Fake, Work};
 //! use cupti::{Collector, Config, Record};
 //!
 //! # fn main() -> Result<(), cupti::Error> {
@@ -24,13 +24,24 @@
 //! A process has one fake at a time: [`Fake::new`] waits until the last one is dropped, so tests
 //! run one after the other.
 
+/// Declares methods of a builder that set a field: `name(argument: Type) field = value;`.
+macro_rules! setters {
+    ($($(#[$attribute:meta])* $name:ident($argument:ident: $type:ty) $field:ident = $value:expr;)+) => {$(
+        $(#[$attribute])*
+        pub fn $name(mut self, $argument: $type) -> Self {
+            self.$field = $value;
+            self
+        }
+    )+};
+}
+
 mod buffers;
 mod calls;
-mod clock;
 mod counters;
 #[doc(hidden)]
 pub mod exports;
 mod faults;
+mod functions;
 mod program;
 mod state;
 mod table;
@@ -38,27 +49,22 @@ mod work;
 mod written;
 
 use std::ffi::CStr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use cupti::callbacks::ResourceKind;
+use cupti::record::UnifiedMemoryKind;
+use cupti::sys::abi::*;
+use cupti::sys::field::Family;
+use cupti::sys::functions::*;
+use cupti::{
+    ActivityKind, Device, Driver, DriverFunction, Error, Library, RuntimeFunction, Version, clock,
+    stopped_clock,
+};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::accessors::setters;
-use crate::call_log::{DriverFunction, RuntimeFunction};
-use crate::callback_handler::{GraphIds, ResourceKind};
-use crate::device::{Device, Driver};
-use crate::error::Error;
-use crate::kind::ActivityKind;
-use crate::library::Library;
-use crate::record::UnifiedMemoryKind;
-use crate::sys::abi::*;
-use crate::sys::api::Api;
-use crate::sys::field::Family;
-use crate::sys::functions::*;
-use crate::sys::os;
-use crate::version::Version;
 pub use calls::FakeCall;
+use calls::GraphIds;
 use state::{STATE, Timestamps};
 pub use work::Work;
 pub use written::Written;
@@ -100,7 +106,9 @@ impl Fake {
     /// # Errors
     /// As [`Library::open`], for a planted version or fault.
     pub fn library(&self) -> Result<Library, Error> {
-        Library::from_parts(table::table(), PathBuf::from("fake"), self.driver.clone())
+        // SAFETY: the functions are constants of the types in the list of CUPTI's functions, and the
+        // driver's as it declares them.
+        unsafe { Library::from_functions(functions::lookup, "fake", self.driver.clone()) }
     }
 
     /// Makes a program's call that launches, copies, fills or waits, on this thread. Returns its
@@ -388,13 +396,26 @@ impl Fake {
     /// Makes the GPU busy for this long: records are unfinished, and flushes without force do not
     /// return their buffer.
     pub fn busy_for(&self, time: Duration) {
-        STATE.lock().busy_until_ns = os::monotonic_ns() + time.as_nanos() as u64;
+        STATE.lock().busy_until_ns = clock::now_ns() + time.as_nanos() as u64;
     }
 
     /// Makes CUPTI lose records from now on, as 13.0.1 on an H100: three kernels have no record
     /// after their kind was disabled within a launch. Disabling a kind takes a moment.
     pub fn forget_kernels(&self) {
         STATE.lock().forgets = true;
+    }
+
+    /// Stops the clock of the process, [`now_ns`](cupti::clock::now_ns), as long as the fake lives.
+    /// It moves by a nanosecond at each reading and by [`advance_clock`](Self::advance_clock).
+    /// Deadlines of waits use the machine's clock.
+    pub fn stop_clock(&self) {
+        stopped_clock::stop();
+    }
+
+    /// Moves the stopped clock forward. Dropping the fake takes as long, so that the process's time
+    /// does not go back.
+    pub fn advance_clock(&self, time: Duration) {
+        stopped_clock::advance(time);
     }
 
     /// Sets the duration of a flush from now on.
@@ -463,7 +484,7 @@ impl Fake {
     }
 
     /// The functions of CUPTI that this crate calls; each can be made to fail.
-    pub const FUNCTIONS: [&str; 31] = Api::SYMBOLS;
+    pub const FUNCTIONS: [&str; 31] = functions::SYMBOLS;
 
     /// True if a subscriber is registered.
     pub fn is_subscribed(&self) -> bool {
@@ -623,7 +644,7 @@ impl Default for Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         table::reset(0, table::fresh(None, 0, Version(0)));
-        clock::start_again();
+        stopped_clock::resume();
     }
 }
 
@@ -650,7 +671,7 @@ impl Builder {
         let turn = TURN.lock();
         let version = Version(self.version);
         // Other fakes of the process, which may have moved the clock, have ended.
-        let offset = self.clock_offset.unwrap_or_else(|| crate::clock::read_realtime().offset_ns);
+        let offset = self.clock_offset.unwrap_or_else(|| clock::read_realtime().offset_ns);
         table::reset(self.version, table::fresh(self.holder, offset, version));
         for (function, code) in self.faults {
             faults::plant(function, code, When::Always);
@@ -660,9 +681,6 @@ impl Builder {
         device.core_clock_khz = Some(1_980_000);
         device.memory_bandwidth = Some(4_814_304_000_000);
         device.l2_bytes = Some(60 << 20);
-        Fake {
-            _turn: turn,
-            driver: Driver { cuda_version: 13_000, release: None, devices: vec![device] },
-        }
+        Fake { _turn: turn, driver: Driver::new(13_000, vec![device]) }
     }
 }

@@ -2,10 +2,11 @@
 
 use parking_lot::Mutex;
 
-use super::state::{Buffer, STATE, version};
-use crate::sys::abi::*;
-use crate::sys::os;
-use crate::sys::strides::stride_of_kind;
+use cupti::clock;
+use cupti::sys::abi::*;
+use cupti::sys::strides::stride_of_kind;
+
+use crate::state::{Buffer, STATE, version};
 
 /// The records whose length does not match their kind, by address: the iterator steps over them by
 /// these lengths.
@@ -19,7 +20,7 @@ pub(super) fn flush_all(flags: u32) {
     let (busy, holds, takes) = {
         let mut state = STATE.lock();
         state.flushes += 1;
-        let busy = os::monotonic_ns() < state.busy_until_ns;
+        let busy = clock::now_ns() < state.busy_until_ns;
         (busy, state.holds, state.flush_takes)
     };
     if !takes.is_zero() {
@@ -127,7 +128,7 @@ pub(super) fn write(record: &[u8]) {
         if address.is_null() || size < record.len() {
             let mut state = STATE.lock();
             state.dropped += 1;
-            state.crashed |= !version().takes_no_buffer();
+            state.crashed |= version().0 < 27;
             return;
         }
         STATE.lock().buffer = Some(Buffer { address: address as usize, size, used: 0 });

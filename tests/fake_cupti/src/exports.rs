@@ -4,17 +4,17 @@ use std::ffi::{c_char, c_void};
 use std::process;
 use std::sync::OnceLock;
 
-use super::Fake;
-use crate::sys::abi::*;
-use crate::sys::api::{FakeApi, cupti_functions};
-use crate::sys::counters::Faults;
+use cupti::sys::abi::*;
+
+use crate::functions::Api;
+use crate::{Fake, faults};
 
 impl Fake {
     /// The fake of a process that uses it for its whole life: CUPTI 13.0.1, created at the first
     /// call.
     ///
     /// ```
-    /// use cupti::fake::Fake;
+    /// use fake_cupti::Fake;
     ///
     /// assert!(std::ptr::eq(Fake::of_process(), Fake::of_process()));
     /// ```
@@ -58,7 +58,7 @@ macro_rules! exports {
             pub unsafe fn $name($($arg: $type),*) -> CuptiResult {
                 Fake::of_process();
                 // SAFETY: the caller's own arguments.
-                Fake::run($symbol, || unsafe { <Fake as FakeApi>::$name($($arg),*) })
+                faults::run($symbol, || unsafe { <Fake as Api>::$name($($arg),*) })
             }
         )*
 
@@ -76,7 +76,7 @@ macro_rules! exports {
                     #[unsafe(export_name = $symbol)]
                     pub unsafe extern "C" fn $name($($arg: $type),*) -> CuptiResult {
                         // SAFETY: the caller's own arguments.
-                        unsafe { ::cupti::fake::exports::$name($($arg),*) }
+                        unsafe { ::fake_cupti::exports::$name($($arg),*) }
                     }
                 )*
             };
@@ -84,4 +84,4 @@ macro_rules! exports {
     };
 }
 
-cupti_functions!(exports);
+cupti::cupti_functions!(exports);

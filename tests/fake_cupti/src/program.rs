@@ -3,9 +3,10 @@
 
 use std::sync::OnceLock;
 
-use super::state::STATE;
-use super::{Fake, FakeExec, FakeGraph, Work, calls};
-use crate::sys::abi::RESOURCE_GRAPH_DESTROY_STARTING;
+use cupti::sys::abi::RESOURCE_GRAPH_DESTROY_STARTING;
+
+use crate::state::STATE;
+use crate::{Fake, FakeExec, FakeGraph, Work, calls};
 
 /// Finds a stream's number by its context (0 for the current one) and its handle.
 type StreamNumbers = fn(u32, u64) -> Option<u32>;

@@ -3,19 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
-use super::work::Work;
-use super::{Fake, calls};
-use crate::counters::utilization;
-use crate::sys::abi::CuptiResult;
-use crate::sys::counters::{FakeHost, FakeRange, FakeSampling};
-use crate::sys::driver::Contexts;
-use crate::sys::params::*;
+use cupti::counters::utilization;
+use cupti::sys::abi::CuptiResult;
+use cupti::sys::params::*;
 
-type Outcome = Result<(), CuptiResult>;
+use crate::functions::{HostApi, Outcome, RangeApi, SamplingApi};
+use crate::work::Work;
+use crate::{Fake, calls};
 
 /// The chip of the fake.
 const CHIP: &CStr = c"FK100";
@@ -70,8 +69,19 @@ pub(super) fn reset() {
     *STATE.lock() = State::default();
 }
 
-pub(super) const CONTEXTS: Contexts =
-    Contexts { get_current, get_device, synchronize, allocate, free, fill };
+/// The driver's functions for contexts and memory.
+pub(super) fn driver(symbol: &str) -> Option<NonNull<c_void>> {
+    let function = match symbol {
+        "cuCtxGetCurrent" => get_current as *mut c_void,
+        "cuCtxGetDevice" => get_device as *mut c_void,
+        "cuCtxSynchronize" => synchronize as *mut c_void,
+        "cuMemAlloc_v2" => allocate as *mut c_void,
+        "cuMemFree_v2" => free as *mut c_void,
+        "cuMemsetD8_v2" => fill as *mut c_void,
+        _ => return None,
+    };
+    NonNull::new(function)
+}
 
 unsafe extern "C" fn get_current(context: *mut *mut c_void) -> c_int {
     let found =
@@ -202,7 +212,7 @@ fn counted_in(image: &[u8], index: usize) -> Option<BTreeMap<u64, u64>> {
     (0..counts).map(|_| Some((words.next()?, words.next()?))).collect()
 }
 
-impl FakeHost for Fake {
+impl HostApi for Fake {
     fn initialize(params: &mut HostInitialize) -> Outcome {
         // SAFETY: the name ends in a NUL.
         if unsafe { CStr::from_ptr(params.chip_name) } != CHIP {
@@ -310,7 +320,7 @@ impl FakeHost for Fake {
     }
 }
 
-impl FakeRange for Fake {
+impl RangeApi for Fake {
     fn initialize(_params: &mut ProfilerInitialize) -> Outcome {
         STATE.lock().initialized = true;
         Ok(())
@@ -464,15 +474,7 @@ impl FakeRange for Fake {
     }
 }
 
-impl FakeSampling for Fake {
-    fn initialize(params: &mut ProfilerInitialize) -> Outcome {
-        <Self as FakeRange>::initialize(params)
-    }
-
-    fn chip_name(params: &mut DeviceGetChipName) -> Outcome {
-        <Self as FakeRange>::chip_name(params)
-    }
-
+impl SamplingApi for Fake {
     fn availability(params: &mut SamplingGetCounterAvailability) -> Outcome {
         // A process without another initialisation of CUPTI's counters crashed here or soon after.
         if !STATE.lock().initialized {

@@ -5,18 +5,15 @@ use std::ffi::{CStr, CString, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::buffers;
-use super::state::{STATE, version};
-use super::work::Work;
-use super::written::Written;
-use crate::accessors::setters;
-use crate::call_class::CallClass;
-use crate::call_log::{DriverFunction, RuntimeFunction};
-use crate::callback_handler::GraphIds;
-use crate::kind::ActivityKind;
-use crate::sys::abi::*;
-use crate::sys::functions::*;
-use crate::sys::os;
+use cupti::calls::thread_id;
+use cupti::sys::abi::*;
+use cupti::sys::functions::*;
+use cupti::{ActivityKind, CallClass, DriverFunction, RuntimeFunction};
+
+use crate::buffers;
+use crate::state::{STATE, version};
+use crate::work::Work;
+use crate::written::Written;
 
 /// True once there was an external id: every call reads this.
 pub(super) static ANY_EXTERNAL_ID: AtomicBool = AtomicBool::new(false);
@@ -260,7 +257,7 @@ impl FakeCall {
         if !self.is_hooked || state.left_open.is_empty() {
             return;
         }
-        let Some(open) = state.left_open.get(&os::thread_id()) else { return };
+        let Some(open) = state.left_open.get(&thread_id()) else { return };
         (self.correlation, self.is_silent) = (open[0], open.len() >= DEPTH);
     }
 
@@ -270,7 +267,7 @@ impl FakeCall {
         let mut state = STATE.lock();
         let is_known = self.is_hooked && !self.is_silent;
         if is_known && !state.hooks.has(self.domain, self.id) {
-            state.left_open.entry(os::thread_id()).or_default().push(self.correlation);
+            state.left_open.entry(thread_id()).or_default().push(self.correlation);
         }
     }
 
@@ -345,6 +342,17 @@ fn event_of(id: u32, context: u32, stream: u32, descriptor: &Descriptor) {
     unsafe { call_back(DOMAIN_RESOURCE, id, (&raw const data).cast()) };
 }
 
+/// The ids of a graph event, each 0 by default.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct GraphIds {
+    pub(super) graph: u32,
+    pub(super) original_graph: u32,
+    pub(super) node: u64,
+    pub(super) original_node: u64,
+    pub(super) dependency: u64,
+    pub(super) exec: u32,
+}
+
 /// Reports a graph event.
 pub(super) fn graph_event(id: u32, ids: GraphIds) {
     let data = GraphData {
@@ -352,7 +360,7 @@ pub(super) fn graph_event(id: u32, ids: GraphIds) {
         original_graph: handle(ids.original_graph.into()),
         node: handle(ids.node),
         original_node: handle(ids.original_node),
-        node_type: ids.node_type,
+        node_type: 0,
         dependency: handle(ids.dependency),
         graph_exec: handle(ids.exec.into()),
     };
@@ -401,7 +409,7 @@ pub(super) fn act_at_exit() {
 /// calls that have a record of their own; before 12.8 also for calls without one, while their kind
 /// is on.
 fn tie(domain: u32, id: u32, correlation: u32) {
-    use crate::sys::generated::external_correlation::*;
+    use cupti::sys::generated::external_correlation::*;
     if !ANY_EXTERNAL_ID.load(Ordering::Acquire) {
         return;
     }
@@ -415,7 +423,7 @@ fn tie(domain: u32, id: u32, correlation: u32) {
         if !has_record || ![kind, api].iter().all(|kind| state.kinds.contains(&kind.0)) {
             return;
         }
-        let thread = os::thread_id();
+        let thread = thread_id();
         let of_thread = state.external_ids.range((thread, 0)..=(thread, u32::MAX));
         of_thread.filter_map(|((_, kind), ids)| Some((*kind, *ids.last()?))).collect()
     };

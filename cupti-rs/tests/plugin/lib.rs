@@ -2,8 +2,8 @@
 
 use std::ffi::c_int;
 
-use cupti::fake::{Fake, Work};
 use cupti::{Collector, Config};
+use fake_cupti::{Fake, Work};
 
 /// Collects once, from the start to the stop. Returns the number of records, or -1.
 #[unsafe(no_mangle)]

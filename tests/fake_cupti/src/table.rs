@@ -5,20 +5,14 @@ use std::ffi::{c_char, c_void};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Fake;
-use super::buffers;
-use super::calls::{ANY_EXTERNAL_ID, names};
-use super::counters;
-use super::faults;
-use super::state::{Callbacks, STATE, State, VERSION, version};
-use crate::kind::ActivityKind;
-use crate::sys::abi::*;
-use crate::sys::api::{Api, FakeApi};
-use crate::sys::counters::{HostApi, RangeApi, SamplingApi};
-use crate::sys::os;
-use crate::version::Version;
+use cupti::calls::thread_id;
+use cupti::sys::abi::*;
+use cupti::{ActivityKind, Version};
 
-type Outcome = Result<(), CuptiResult>;
+use crate::calls::{ANY_EXTERNAL_ID, names};
+use crate::functions::{Api, Outcome};
+use crate::state::{Callbacks, STATE, State, VERSION, version};
+use crate::{Fake, buffers, counters, faults, program};
 
 /// The attributes' defaults: (number, bytes of the value, value, first release that has it).
 const ATTRIBUTES: [(u32, usize, u64, (u32, u32)); 7] = [
@@ -52,24 +46,6 @@ pub(super) fn fresh(holder: Option<String>, clock_offset: i64, version: Version)
         attributes.entry(9).and_modify(|per_thread| *per_thread = 0);
     }
     State { holder, clock_offset, attributes, ..State::default() }
-}
-
-pub(super) fn table() -> Api {
-    let release = version().cuda_release();
-    let all = Api::with_fake::<Fake>(|| Ok(counters::CONTEXTS));
-    Api {
-        subscribe_v2: all.subscribe_v2.filter(|_| release >= (13, 0)),
-        get_graph_exec_id: all.get_graph_exec_id.filter(|_| release >= (12, 3)),
-        enable_driver_api: all.enable_driver_api.filter(|_| release >= (12, 5)),
-        enable_runtime_api: all.enable_runtime_api.filter(|_| release >= (12, 5)),
-        host: (release >= (12, 6)).then(HostApi::with_fake::<Fake>),
-        range: (release >= (12, 6)).then(RangeApi::with_fake::<Fake>),
-        sampling: (release >= (12, 6)).then(SamplingApi::with_fake::<Fake>),
-        hw_trace: release >= (12, 8),
-        records_v2: release >= (13, 2),
-        multiple_subscribers: release >= (13, 3),
-        ..all
-    }
 }
 
 /// True if a library of this version has the callback id. The driver domain of 13.0 has 807 ids.
@@ -155,7 +131,7 @@ unsafe fn write_id<T: TryFrom<usize>>(handle: *mut c_void, id: *mut T) -> Outcom
     Ok(())
 }
 
-impl FakeApi for Fake {
+impl Api for Fake {
     unsafe fn get_version(version: *mut u32) -> Outcome {
         // SAFETY: the caller passes a live u32.
         unsafe { version.write(VERSION.load(Ordering::Relaxed)) };
@@ -337,14 +313,14 @@ impl FakeApi for Fake {
 
     unsafe fn push_external_id(kind: u32, id: u64) -> Outcome {
         check_external_kind(kind)?;
-        STATE.lock().external_ids.entry((os::thread_id(), kind)).or_default().push(id);
+        STATE.lock().external_ids.entry((thread_id(), kind)).or_default().push(id);
         ANY_EXTERNAL_ID.store(true, Ordering::Release);
         Ok(())
     }
 
     unsafe fn pop_external_id(kind: u32, last: *mut u64) -> Outcome {
         check_external_kind(kind)?;
-        let popped = STATE.lock().external_ids.get_mut(&(os::thread_id(), kind)).and_then(Vec::pop);
+        let popped = STATE.lock().external_ids.get_mut(&(thread_id(), kind)).and_then(Vec::pop);
         let id = popped.ok_or(CuptiResult::QUEUE_EMPTY)?;
         // SAFETY: the caller passes a live u64.
         unsafe { last.write(id) };
@@ -384,7 +360,7 @@ impl FakeApi for Fake {
         id: *mut u32,
     ) -> Outcome {
         let stream = if stream.is_null() && per_thread != 0 { 2 } else { stream as u64 };
-        let found = super::program::stream_id(context as usize as u32, stream);
+        let found = program::stream_id(context as usize as u32, stream);
         // SAFETY: the caller passes a live pointer.
         unsafe { id.write(found.ok_or(CuptiResult::INVALID_STREAM)?) };
         Ok(())

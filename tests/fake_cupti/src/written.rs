@@ -3,16 +3,15 @@
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
 
-use crate::kind::ActivityKind;
-use crate::sys::field::{self, Family, Field, Owned, OwnedSince13, Plain, Pointer};
-use crate::version::Version;
+use cupti::sys::field::{self, Family, Field, Owned, OwnedSince13, Plain, Pointer};
+use cupti::{ActivityKind, Version};
 
 /// A record under construction: its fields, by the constants of
-/// [`generated`](crate::sys::generated), are zero until they are set. A field that the version does
+/// [`generated`](cupti::sys::generated), are zero until they are set. A field that the version does
 /// not have is left out, as in its library.
 ///
 /// ```
-/// use cupti::fake::Written;
+/// use fake_cupti::Written;
 /// use cupti::sys::generated::stream;
 /// use cupti::{ActivityKind, Record, RecordBytes, Version};
 ///
@@ -60,7 +59,7 @@ impl<F: Family> Written<F> {
     }
 
     /// Makes a field point to memory with this content, which the reader must free. It is allocated
-    /// when the record is written ([`Fake::write`](super::Fake::write)).
+    /// when the record is written ([`Fake::write`](crate::Fake::write)).
     pub fn leave(mut self, field: Field<F, Owned>, content: impl Into<Vec<u8>>) -> Self {
         if field.is_in(self.bytes.len(), self.release) {
             self.left.push((field.offset(), content.into()));
@@ -74,7 +73,7 @@ impl<F: Family> Written<F> {
         if !field.is_in(self.bytes.len(), self.release) {
             return self;
         }
-        if OwnedSince13::is_owned(self.release) {
+        if self.release >= (13, 0) {
             self.left.push((field.offset(), text.to_bytes().to_vec()));
         } else {
             self.put(field, &(text.as_ptr() as u64).to_ne_bytes());

@@ -2,12 +2,10 @@
 
 use std::ffi::CStr;
 
-use super::written::Written;
-use crate::accessors::setters;
-use crate::kind::ActivityKind;
-use crate::record::MemoryKind;
-use crate::sys::generated::{cuda_event, kernel, memcpy, memset, synchronization};
-use crate::version::Version;
+use cupti::sys::generated::{cuda_event, kernel, memcpy, memset, synchronization};
+use cupti::{ActivityKind, MemoryKind, Version};
+
+use crate::written::Written;
 
 /// One operation: a kernel, a copy, a memset or a wait. It is in context 1 on device 0 by default.
 #[derive(Debug, Clone)]

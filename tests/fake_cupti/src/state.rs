@@ -5,13 +5,11 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use cupti::sys::abi::*;
+use cupti::{ActivityKind, Version, clock};
 use parking_lot::Mutex;
 
-use super::work::Work;
-use crate::kind::ActivityKind;
-use crate::sys::abi::*;
-use crate::sys::os;
-use crate::version::Version;
+use crate::work::Work;
 
 pub(super) static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
 /// Not in the state, since `get_next_record` is called from within callbacks.
@@ -137,7 +135,7 @@ pub(super) struct Buffer {
 impl State {
     /// CUPTI's time.
     pub(super) fn now(&self) -> u64 {
-        os::monotonic_ns().wrapping_add_signed(self.clock_offset)
+        clock::now_ns().wrapping_add_signed(self.clock_offset)
     }
 
     /// Runs work after its stream's earlier work; returns its begin and end. A wait of the host is
