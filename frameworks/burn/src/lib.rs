@@ -22,10 +22,10 @@
 //! # Fusion
 //! With burn's feature `fusion`, turn on that of this crate. Operations are then collected on a second thread, and run in plans of
 //! several kernels, one of which may have operations of several modules. Nothing of that is changed. Burn does not report which
-//! kernel of a plan has which operations: each counts for the innermost range around all operations of its plan, or for the first
-//! one if there is none around, and is [`shared`](profiler_core::Range::shared) with the ranges of the operations. So the kernels
-//! of a range are at least its own, and at most these and the shared ones. [`Session::launches`] counts the kernels of plans with
-//! several ranges.
+//! kernel of a plan has which operations: each counts for the innermost range around all operations of its plan, and is
+//! [`shared`](profiler_core::Range::shared) with the ranges of the operations. So a module has at least its own kernels, and at most
+//! its own and the shared ones. Put a range around each step: where none is around the operations, the first of their ranges counts
+//! the kernel. [`Session::launches`] counts the kernels of plans with several ranges.
 //!
 //! With [`Builder::boundaries`] no kernel crosses a range, and each has its own. That changes the program: it launches more
 //! kernels.
