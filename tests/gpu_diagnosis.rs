@@ -4,8 +4,8 @@
 
 use std::process::ExitCode;
 
-use gpu_profiler_examples::diseases::{AntiPattern, Program};
 use gpu_profiler_tests::harness;
+use gpu_profiler_tests::programs::diseases::{AntiPattern, Program};
 use profiler_core::{Profile, Profiler};
 
 #[path = "../profiler-analysis/tests/support/diseases.rs"]

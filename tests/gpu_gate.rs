@@ -1,17 +1,18 @@
 //! Comparisons and gates on a GPU: what did not change passes, what is slower or more does not, and a fix does. With
-//! `--features nvml` clocks are watched. `OUT=FOLDER` keeps what the tests print, as `gate.txt`.
+//! `--features nvml` clocks are watched. `OUT=FOLDER` keeps what the tests print, as `gate.txt`, and recordings of
+//! the programs.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)] // tests that say what they found
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use gpu_profiler_examples::case_studies::CaseStudy;
-use gpu_profiler_examples::diseases::{AntiPattern, Program};
 use gpu_profiler_examples::mlp::Mlp;
-use gpu_profiler_examples::samples::{Kernels, Workload};
 use gpu_profiler_tests::cuda::Gpu;
 use gpu_profiler_tests::harness;
+use gpu_profiler_tests::programs::case_studies::CaseStudy;
+use gpu_profiler_tests::programs::diseases::{AntiPattern, Program};
+use gpu_profiler_tests::programs::samples::{Kernels, Workload};
 use nvtx::range;
 use profiler_analysis::Speed;
 use profiler_analysis::compare;
@@ -127,16 +128,19 @@ fn say(line: &str) {
     }
 }
 
-/// Five runs of a program, which has run before.
-fn runs_of(mut program: Program, steps: usize) -> Vec<Profile> {
+/// Five runs of a program, which has run before. `OUT=FOLDER` keeps the first as `NAME.gpuprof`.
+fn runs_of(name: &str, mut program: Program, steps: usize) -> Vec<Profile> {
     program.run(2).unwrap();
     let profiler = Profiler::builder().build().unwrap();
-    let mut record = || {
+    let mut record = |run| {
         let (result, profile) = profiler.record(|| program.run(steps)).unwrap();
         result.unwrap();
+        if let Some(folder) = std::env::var_os("OUT").filter(|_| run == 0) {
+            profile.save(Path::new(&folder).join(format!("{name}.gpuprof"))).unwrap();
+        }
         profile.without_recording()
     };
-    (0..5).map(|_| record()).collect()
+    (0..5).map(&mut record).collect()
 }
 
 /// The nine anti-patterns and the four case studies, with one run and with five runs a side.
@@ -149,11 +153,17 @@ fn relapses_fail_and_fixes_pass() {
         .chain(CaseStudy::ALL.map(CaseStudy::name));
     assert!(names.eq(relapses::PLANTED.map(|(name, _)| name)));
     for (at, (name, _)) in relapses::PLANTED.into_iter().enumerate() {
-        let [slow, fast] = [false, true].map(|after| match AntiPattern::ALL.get(at) {
-            Some(disease) => runs_of(Program::new(*disease, after, 0).unwrap(), disease.steps()),
-            None => {
-                let case = CaseStudy::ALL[at - AntiPattern::ALL.len()];
-                runs_of(case.program(after, 0).unwrap(), case.steps())
+        let [slow, fast] = [false, true].map(|after| {
+            let file = format!("{name}-{}", if after { "after" } else { "before" });
+            match AntiPattern::ALL.get(at) {
+                Some(disease) => {
+                    let program = Program::new(*disease, after, 0).unwrap();
+                    runs_of(&file, program, disease.steps())
+                }
+                None => {
+                    let case = CaseStudy::ALL[at - AntiPattern::ALL.len()];
+                    runs_of(&file, case.program(after, 0).unwrap(), case.steps())
+                }
             }
         });
         for runs in [1, 5] {
@@ -183,8 +193,7 @@ fn record_runs(folder: &Path) {
     // The first three warm up.
     for run in 0..3 + RUNS {
         for workload in Workload::ALL {
-            let (ran, profile) =
-                profiler.record(|| workload.run(&kernels, workload.rounds())).unwrap();
+            let (ran, profile) = profiler.record(|| workload.run(&kernels)).unwrap();
             ran.unwrap();
             if let Some(run) = run.checked_sub(3) {
                 profile.save(file_of(folder, workload, run)).unwrap();

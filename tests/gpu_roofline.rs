@@ -1,14 +1,13 @@
 //! Declared work on a GPU: the roofs that its attributes give, what probes reach under them, and three kernels whose operations
-//! and bytes are known. The counters of `ncu` on the same kernels are the referee of what is declared: `examples/roofline.rs`
-//! says how.
+//! and bytes are known.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test that says what it measured
 
 use std::process::ExitCode;
 
 use cupti::Library;
 use cupti::counters::{MemoryLevel, RangeProfiler, Set};
-use gpu_profiler_examples::bound::{self, Bound as Kernels};
 use gpu_profiler_tests::harness;
+use gpu_profiler_tests::programs::bound::{self, Bound as Kernels};
 use nvtx::{Dtype, Pipe, Work};
 use profiler_analysis::counters::count_kernels;
 use profiler_analysis::kernels::TcUse;

@@ -11,11 +11,11 @@ use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use serde::Serialize;
 
-use crate::args::{CriticalPathArgs, OutputFormat as _, TextFormat};
+use crate::args::{CriticalPathArgs, OutputFormat as _};
 use crate::failure::Failure;
 use crate::message::note;
-use crate::output::write_json;
 use crate::suggest;
+use crate::terminal::Text;
 
 /// The critical path of some ranges, or the requested predictions.
 #[derive(Debug, Serialize)]
@@ -26,15 +26,9 @@ struct Paths<'a> {
 }
 
 pub(crate) fn critical_path(args: CriticalPathArgs) -> Result<(), Failure> {
-    let (output, format) = (args.io.output(&[])?, args.format.get());
+    let (output, is_for_people) = (args.io.output(&[])?, args.format.get().is_for_people());
     let profile = args.numbers.profile(&args.io.file)?;
-    let missing = |path: &str| {
-        Failure::Usage(format!(
-            "{} has no range {path}; `gpuprof report` shows them{}",
-            args.io.file.display(),
-            suggest::range(&profile, path)
-        ))
-    };
+    let missing = |path: &str| suggest::no_range(&args.io.file, &profile, path);
     let mut dependencies = profile.dependencies();
     if let Some(path) = &args.steps {
         dependencies = dependencies.with_steps(path).ok_or_else(|| missing(path))?;
@@ -45,10 +39,7 @@ pub(crate) fn critical_path(args: CriticalPathArgs) -> Result<(), Failure> {
     };
     if path.is_none() && args.what_if.is_empty() {
         let outlook: Outlook = dependencies.outlook();
-        return output.write_in(format.is_for_people(), |out| match format {
-            TextFormat::Text => out.show(&outlook),
-            TextFormat::Json => write_json(out, &outlook),
-        });
+        return output.text_or_json(is_for_people, |out| out.show(&outlook), &outlook);
     }
     let mut predictions = Vec::new();
     for change in &args.what_if {
@@ -59,33 +50,28 @@ pub(crate) fn critical_path(args: CriticalPathArgs) -> Result<(), Failure> {
         }
     }
     let paths = Paths { path, predictions, assumptions: dependencies.assumptions() };
-    output.write_in(format.is_for_people(), |out| match format {
-        TextFormat::Text => {
-            if let Some(path) = &paths.path {
-                out.show(path)?;
-            }
-            paths.predictions.iter().try_for_each(|prediction| out.show(prediction))?;
-            Ok(writeln!(out, "{}", paths.assumptions)?)
+    let text = |out: &mut Text<'_>| {
+        if let Some(path) = &paths.path {
+            out.show(path)?;
         }
-        TextFormat::Json => write_json(out, &paths),
-    })
+        paths.predictions.iter().try_for_each(|prediction| out.show(prediction))?;
+        Ok(writeln!(out, "{}", paths.assumptions)?)
+    };
+    output.text_or_json(is_for_people, text, &paths)
 }
 
 fn no_prediction(profile: &Profile, file: &Path, change: &WhatIf, why: NoPrediction) -> Failure {
-    let file = file.display();
+    let shown = file.display();
     match (why, change) {
         (NoPrediction::NothingMatches, WhatIf::Kernel { name, .. }) => Failure::Usage(format!(
-            "--what-if: {file} has no kernel {name}; `gpuprof top` shows them{}",
+            "--what-if: {shown} has no kernel {name}; `gpuprof top` shows them{}",
             suggest::kernel(profile, name)
         )),
         (NoPrediction::NothingMatches, change) => match change.range() {
-            Some(path) => Failure::Usage(format!(
-                "--what-if: {file} has no range {path}; `gpuprof report` shows them{}",
-                suggest::range(profile, path)
-            )),
-            None => Failure::Usage(format!("--what-if: {file} has no copies")),
+            Some(path) => suggest::no_range(file, profile, path).context("--what-if"),
+            None => Failure::Usage(format!("--what-if: {shown} has no copies")),
         },
         (NoPrediction::Times, _) => Failure::Usage(format!("--what-if: {why}")),
-        _ => Failure::Error(format!("--what-if: no prediction for {file}: {why}")),
+        _ => Failure::Error(format!("--what-if: no prediction for {shown}: {why}")),
     }
 }

@@ -3,25 +3,22 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::io::Write as _;
-use std::time::Duration;
 
 use profiler_analysis::diagnosis::{
     Bottleneck, Diagnosis, Evidence, Inconclusive, Thresholds, Verdict,
 };
 use profiler_analysis::prelude::*;
+use profiler_base::units::nanoseconds as ns;
 use profiler_core::profile::OperationKind;
 use profiler_core::{Profile, Range};
 use serde::Serialize;
 
-use crate::args::{DiagnoseArgs, OutputFormat as _, TextFormat};
+use crate::args::{DiagnoseArgs, OutputFormat as _};
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::output::write_json;
 use crate::suggest;
-use crate::terminal::Text;
 
 pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
-    let (output, format) = (args.io.output(&[])?, args.format.get());
+    let (output, is_for_people) = (args.io.output(&[])?, args.format.get().is_for_people());
     let profile = args.numbers.profile(&args.io.file)?;
     let mut thresholds = Thresholds::new().incomplete(args.incomplete);
     for pattern in &args.loading {
@@ -31,24 +28,22 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
         thresholds = thresholds.verdict_share(share);
     }
     let diagnoser = profile.diagnosis(thresholds);
-    let missing = |path: &str| {
-        Failure::Usage(format!(
-            "{} has no range {path}; `gpuprof report` shows them{}",
-            args.io.file.display(),
-            suggest::range(&profile, path)
-        ))
-    };
+    let missing = |path: &str| suggest::no_range(&args.io.file, &profile, path);
     let (worst, unsaid) = if let Some(path) = &args.range {
         let verdict = diagnoser.range(path).ok_or_else(|| missing(path))?;
         let evidence = Written::new(&verdict, &profile, evidence_of(&verdict));
-        write(&output, format, |out| Ok(writeln!(out, "{verdict}")?), &evidence)?;
+        output.text_or_json(is_for_people, |out| Ok(writeln!(out, "{verdict}")?), &evidence)?;
         (worst_of(&verdict), unsaid(&verdict))
     } else if let Some(path) = &args.steps {
         let steps = diagnoser.steps(path);
         if steps.is_empty() {
             return Err(missing(path));
         }
-        write(&output, format, |out| Ok(writeln!(out, "{}", Steps(&steps))?), &steps)?;
+        output.text_or_json(
+            is_for_people,
+            |out| Ok(writeln!(out, "{}", Steps(&steps))?),
+            &steps,
+        )?;
         (steps.iter().map(worst_of).fold(1.0, f64::max), steps.iter().find_map(unsaid))
     } else {
         let diagnosis = diagnoser.run();
@@ -56,7 +51,7 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
         let findings = diagnosis.findings().iter().map(|finding| &finding.evidence);
         let evidence = verdicts.flat_map(evidence_of).chain(findings);
         let written = Written::new(&diagnosis, &profile, evidence);
-        write(&output, format, |out| out.show(&diagnosis), &written)?;
+        output.text_or_json(is_for_people, |out| out.show(&diagnosis), &written)?;
         (worst_of_all(&diagnosis), diagnosis.verdicts().into_iter().find_map(unsaid))
     };
     let Some(most) = args.fail_above else { return Ok(()) };
@@ -121,7 +116,6 @@ struct CallRow {
 
 impl<'d, T> Written<'d, T> {
     fn new<'e>(of: &'d T, profile: &Profile, evidence: impl Iterator<Item = &'e Evidence>) -> Self {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let path = |range: Option<Range<'_>>| range.map(|range| range.node().path());
         let mut tables = EvidenceTables::default();
         for moment in evidence.flat_map(|evidence| &evidence.longest) {
@@ -172,18 +166,6 @@ impl Display for Steps<'_> {
             write!(f, "{line_break}step {n}: {step}")
         })
     }
-}
-
-fn write(
-    output: &Output,
-    format: TextFormat,
-    text: impl FnOnce(&mut Text<'_>) -> Result<(), Failure>,
-    json: &impl Serialize,
-) -> Result<(), Failure> {
-    output.write_in(format.is_for_people(), |out| match format {
-        TextFormat::Text => text(out),
-        TextFormat::Json => write_json(out, json),
-    })
 }
 
 fn worst_of(verdict: &Verdict) -> f64 {

@@ -22,6 +22,7 @@ impl Failure {
     pub(crate) fn context(self, what: &str) -> Self {
         match self {
             Self::Error(message) => Self::Error(format!("{what}: {message}")),
+            Self::Usage(message) => Self::Usage(format!("{what}: {message}")),
             other => other,
         }
     }

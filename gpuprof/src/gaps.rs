@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::text::printable;
+use profiler_base::units::nanoseconds as ns;
 use profiler_core::profile::{
     GpuOperation, HostSampleCounts, HostStack, HostStackCounts, OperationKind,
 };
 use profiler_core::query::{Gap, GapSample, GapWait, Gaps, Groups, IdleCause};
 use serde::Serialize;
 
-use crate::args::{GapsArgs, OutputFormat as _, TextFormat};
+use crate::args::{GapsArgs, OutputFormat as _};
 use crate::failure::Failure;
 use crate::input;
-use crate::output::write_json;
 
 #[derive(Serialize)]
 struct Rows<'a> {
@@ -47,10 +47,6 @@ struct Part {
     state: String,
     /// The sampled functions, innermost first.
     stack: Vec<String>,
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The name of a kernel, or the kind of another operation.
@@ -132,7 +128,7 @@ impl DisplayOptions for Text<'_> {
 }
 
 pub(crate) fn gaps(args: &GapsArgs) -> Result<(), Failure> {
-    let (output, format) = (args.io.output(&[])?, args.format.get());
+    let (output, is_for_people) = (args.io.output(&[])?, args.format.get().is_for_people());
     let profile = input::profile(&args.io.file)?;
     let gaps = profile.query().gaps(args.shortest);
     let rows = Rows {
@@ -144,8 +140,6 @@ pub(crate) fn gaps(args: &GapsArgs) -> Result<(), Failure> {
         samples: profile.host_samples(),
         longest: gaps.longest(args.longest).iter().map(LongGap::from_gap).collect(),
     };
-    output.write_in(format.is_for_people(), |out| match format {
-        TextFormat::Text => out.show(&Text { gaps: &gaps, shortest: args.shortest, rows: &rows }),
-        TextFormat::Json => write_json(out, &rows),
-    })
+    let text = Text { gaps: &gaps, shortest: args.shortest, rows: &rows };
+    output.text_or_json(is_for_people, |out| out.show(&text), &rows)
 }

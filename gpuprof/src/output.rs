@@ -105,6 +105,19 @@ impl Output {
         })
     }
 
+    /// Writes text for people, or this value as JSON for programs.
+    pub(crate) fn text_or_json(
+        &self,
+        is_for_people: bool,
+        text: impl FnOnce(&mut Text<'_>) -> Result<(), Failure>,
+        json: &impl Serialize,
+    ) -> Result<(), Failure> {
+        self.write_in(is_for_people, |out| match is_for_people {
+            true => text(out),
+            false => write_json(out, json),
+        })
+    }
+
     /// Writes text for people.
     pub(crate) fn text(
         &self,

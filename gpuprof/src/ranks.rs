@@ -33,13 +33,9 @@ pub(crate) fn ranks(args: RanksArgs) -> Result<(), Failure> {
         return output.write_in(false, |out| Ok(write_csv(out, &profile)?));
     }
     let report = match &args.range {
-        Some(path) => profile.ranks_by_range(path).ok_or_else(|| {
-            Failure::Usage(format!(
-                "{} has no range {path}; `gpuprof report` shows them{}",
-                args.io.file.display(),
-                suggest::range(&profile, path)
-            ))
-        })?,
+        Some(path) => profile
+            .ranks_by_range(path)
+            .ok_or_else(|| suggest::no_range(&args.io.file, &profile, path))?,
         None => profile.ranks(),
     };
     output.write_in(format.is_for_people(), |out| match format {

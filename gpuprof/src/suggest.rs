@@ -6,6 +6,8 @@ use std::path::Path;
 use profiler_base::text::{printable, shortened};
 use profiler_core::Profile;
 
+use crate::failure::Failure;
+
 /// The minimum similarity of a suggestion, as in clap.
 const ALIKE: f64 = 0.7;
 const SUGGESTED: usize = 3;
@@ -58,6 +60,15 @@ pub(crate) fn range(profile: &Profile, path: &str) -> String {
     let groups = profile.process_range_groups();
     let groups = groups.iter().take(COMPARED).map(|group| group.name());
     similar(path, names.iter().map(String::as_str).chain(groups))
+}
+
+/// The failure for a range that the profile of a file does not have.
+pub(crate) fn no_range(file: &Path, profile: &Profile, path: &str) -> Failure {
+    Failure::Usage(format!(
+        "{} has no range {path}; `gpuprof report` shows them{}",
+        file.display(),
+        range(profile, path)
+    ))
 }
 
 /// Suggests kernels of a profile similar to this name.

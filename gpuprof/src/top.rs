@@ -11,7 +11,7 @@ use profiler_analysis::reports::StatsReport;
 use profiler_base::display::Layout;
 use profiler_base::table::Table;
 use profiler_base::text::{csv_cell, printable};
-use profiler_base::units::percent;
+use profiler_base::units::{nanoseconds as ns, percent};
 use profiler_core::Profile;
 use profiler_core::profile::ProcessRangeGroup;
 use profiler_core::query::Group;
@@ -36,7 +36,7 @@ struct CallSum {
 }
 
 /// The sums for one name.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Row {
     name: String,
     /// For start/end ranges: the attribution of work, by time or by activations.
@@ -267,32 +267,24 @@ impl Row {
         let times = group.statistics();
         Self {
             name: group.key().to_string(),
-            work: None,
             count: group.count(),
             time_ns: ns(group.time()),
-            own_ns: None,
-            host_ns: None,
-            share: 0.0,
             mean_ns: ns(times.sum()) as f64 / times.count().max(1) as f64,
-            inferred_ns: None,
             min_ns: Some(ns(times.min())),
             max_ns: Some(ns(times.max())),
+            ..Self::default()
         }
     }
 
     fn call(call: CallSum) -> Self {
         Self {
             name: call.name,
-            work: None,
             count: call.num_calls,
             time_ns: call.total_ns,
-            own_ns: None,
-            host_ns: None,
-            share: 0.0,
             mean_ns: call.avg_ns,
-            inferred_ns: None,
             min_ns: Some(call.min_ns),
             max_ns: Some(call.max_ns),
+            ..Self::default()
         }
     }
 
@@ -321,16 +313,13 @@ fn ranges(profile: &Profile) -> Vec<Row> {
         let (count, time_ns) = (node.instances(), ns(node.inclusive().gpu_time()));
         Row {
             name: node.path(),
-            work: None,
             count,
             time_ns,
             own_ns: Some(ns(node.exclusive().gpu_time())),
             host_ns: Some(ns(node.host_time())),
             inferred_ns: Some(ns(node.inferred().gpu_time())).filter(|inferred| *inferred != 0),
-            share: 0.0,
             mean_ns: time_ns as f64 / count.max(1) as f64,
-            min_ns: None,
-            max_ns: None,
+            ..Row::default()
         }
     };
     let by_name = |group: &ProcessRangeGroup<'_>| {
@@ -340,21 +329,13 @@ fn ranges(profile: &Profile) -> Vec<Row> {
             work: Some(if group.is_by_time() { "by time" } else { "activations" }),
             count,
             time_ns,
-            own_ns: None,
             host_ns: Some(ns(group.host_time())),
-            inferred_ns: None,
-            share: 0.0,
             mean_ns: time_ns as f64 / count.max(1) as f64,
-            min_ns: None,
-            max_ns: None,
+            ..Row::default()
         }
     };
     let groups = profile.process_range_groups();
     profile.walk().map(row).chain(groups.iter().map(by_name)).collect()
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn time(ns: u64) -> String {

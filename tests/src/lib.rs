@@ -1,4 +1,4 @@
-//! Shared code of the GPU tests: a harness that ignores them without a GPU, and CUDA calls.
+//! Shared code of the GPU tests: a harness that ignores them without a GPU, CUDA calls, and programs.
 
 pub mod blas;
 pub mod counted;
@@ -6,6 +6,7 @@ pub mod cuda;
 pub mod harness;
 pub mod kinds;
 pub mod ncu;
+pub mod programs;
 pub mod runtime;
 
 /// The Rust examples of the README and the guide, compiled and run as documentation tests.

@@ -17,7 +17,7 @@ use crate::devices;
 use crate::lane;
 use crate::session_count;
 #[cfg(feature = "fusion")]
-use crate::{devices::Device, placement::Kernel, plans};
+use crate::{devices::Device, plans};
 
 /// Kernels that the session followed from burn's operations to their launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,7 +27,8 @@ pub struct Launches {
     pub operations: u64,
     /// Launches of the fusion thread among them.
     pub fused: u64,
-    /// Launches of the fusion thread whose operations are one of several possible: they carry the ranges of all of them.
+    /// Launches of the fusion thread whose plan has operations of several ranges: they carry all of these, and count for the
+    /// range around them.
     pub uncertain: u64,
     /// Launches of the fusion thread that no plan of burn's explains. They carry no range.
     pub unexplained: u64,
@@ -193,7 +194,7 @@ impl<S: Subscriber> Layer<S> for LaunchLayer {
                 let context = devices
                     .iter()
                     .find(|device| device.index == _index)
-                    .and_then(|device| fused_launch(device, attributes));
+                    .and_then(|device| fused_launch(device));
                 #[cfg(not(feature = "fusion"))]
                 let context = None;
                 context.unwrap_or_else(|| current(lane::stream()))
@@ -201,12 +202,9 @@ impl<S: Subscriber> Layer<S> for LaunchLayer {
             Role::Device(_index) => {
                 count(&COUNTS.autotune);
                 #[cfg(feature = "fusion")]
-                let context = plans::possible(lane::stream(), _index, Kernel::of_span(attributes));
+                let context = plans::of_launch(lane::stream(), _index).map(|plan| plan.context);
                 #[cfg(not(feature = "fusion"))]
-                let context = {
-                    let _ = attributes;
-                    None
-                };
+                let context = None;
                 let context = context.unwrap_or_else(|| current(lane::stream()));
                 TUNED.set(context);
                 context
@@ -265,17 +263,17 @@ fn follows(device: &Device) -> bool {
 }
 
 #[cfg(feature = "fusion")]
-fn fused_launch(device: &Device, attributes: &Attributes<'_>) -> Option<Context> {
+fn fused_launch(device: &Device) -> Option<Context> {
     if !follows(device) {
         return None;
     }
-    let placed = plans::place(lane::stream(), device.index, Kernel::of_span(attributes));
-    match placed {
-        Some((_, true)) => {}
-        Some((_, false)) => count(&COUNTS.uncertain),
+    let plan = plans::of_launch(lane::stream(), device.index);
+    match plan {
+        Some(plan) if plan.is_certain => {}
+        Some(_) => count(&COUNTS.uncertain),
         None => count(&COUNTS.unexplained),
     }
-    let context = placed.map(|(context, _)| context).unwrap_or_default();
+    let context = plan.map(|plan| plan.context).unwrap_or_default();
     device.queue.queue().launches(context);
     Some(context)
 }

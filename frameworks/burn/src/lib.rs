@@ -20,12 +20,15 @@
 //! module in a range is a module with the same record. [`backward`] is a range for the backward pass.
 //!
 //! # Fusion
-//! With burn's feature `fusion`, turn on that of this crate. Operations are then collected on a second thread, and one kernel may
-//! have operations of several modules. Nothing of that is changed: each kernel is attributed to all ranges of its operations, to
-//! the first in its own sums and to the others as [`shared`](profiler_core::Range::shared) work. [`Session::launches`] counts the
-//! kernels whose operations are not certain; they carry all ranges that are possible.
+//! With burn's feature `fusion`, turn on that of this crate. Operations are then collected on a second thread, and run in plans of
+//! several kernels, one of which may have operations of several modules. Nothing of that is changed. Burn does not report which
+//! kernel of a plan has which operations: each counts for the innermost range around all operations of its plan, and is
+//! [`shared`](profiler_core::Range::shared) with the ranges of the operations. So a module has at least its own kernels, and at most
+//! its own and the shared ones. Put a range around each step: where none is around the operations, the first of their ranges counts
+//! the kernel. [`Session::launches`] counts the kernels of plans with several ranges.
 //!
-//! With [`Builder::boundaries`] no kernel crosses a range. That changes the program: it launches more kernels.
+//! With [`Builder::boundaries`] no kernel crosses a range, and each has its own. That changes the program: it launches more
+//! kernels.
 //!
 //! # Autotune
 //! Kernels of burn's autotune are in the range `autotune` within that of the operation that is tuned. A session with
@@ -40,8 +43,6 @@ mod launches;
 #[cfg(feature = "dataset")]
 mod loader;
 mod modules;
-#[cfg(feature = "fusion")]
-mod placement;
 #[cfg(feature = "fusion")]
 mod plans;
 mod session;

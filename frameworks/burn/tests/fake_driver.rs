@@ -139,53 +139,55 @@ fn three_models<B: Backend>(device: &B::Device) {
     let small = in_range("small", || b.clone().cos() + 3.0);
     let large = in_range("large", || a.clone().cos() + 3.0);
     B::sync(device).unwrap();
-    // Three modules, of which the middle one sums.
+    // Three modules of a model, of which the middle one sums.
+    let model = nvtx::range("model");
     let before = in_range("before", || a.clone() * 2.0);
     let sum = in_range("sum", || before.clone().sum_dim(1));
     let after = in_range("after", || (sum + 1.0).exp());
+    drop(model);
     B::sync(device).unwrap();
     drop((y, small, large, before, after));
 }
 
 #[test]
-fn fused_kernels_carry_the_ranges_of_their_operations() {
-    if !alone("fused_kernels_carry_the_ranges_of_their_operations") {
+fn fused_kernels_carry_the_ranges_of_their_plan() {
+    if !alone("fused_kernels_carry_the_ranges_of_their_plan") {
         return;
     }
     let device = CudaDevice::default();
     three_models::<Fused>(&device); // autotune
     let profiler = gpu_profiler_burn::start([device.clone()]).unwrap();
-    let kernels = {
-        three_models::<Fused>(&device);
-        let launches = profiler.launches();
-        let open = [launches.uncertain, launches.unexplained, launches.autotune];
-        assert_eq!(open, [0; 3], "{launches:?}");
-        let profile = profiler.finish().unwrap();
-        profile.health().assert_complete();
-        kernels_of(&profile)
+    three_models::<Fused>(&device);
+    let launches = profiler.launches();
+    assert_eq!([launches.unexplained, launches.autotune], [0; 2], "{launches:?}");
+    let profile = profiler.finish().unwrap();
+    profile.health().assert_complete();
+    let kernels = kernels_of(&profile);
+    let count = |names: &[&str]| kernels.iter().filter(|(_, ranges)| *ranges == set(names)).count();
+    assert_eq!(count(&["add", "scale"]), 1, "{kernels:#?}");
+    // Burn plans these kernels together or not. None carries a range of another model.
+    let of = |names: &[&str]| {
+        let names = set(names);
+        let ranges = kernels.iter().map(|(_, ranges)| ranges);
+        let found: Vec<_> = ranges.filter(|ranges| !ranges.is_disjoint(&names)).collect();
+        assert!(found.iter().all(|ranges| ranges.is_subset(&names)), "{kernels:#?}");
+        found
     };
-    let sets: Vec<_> = kernels
-        .iter()
-        .map(|(_, ranges)| ranges.clone())
-        .filter(|ranges| !ranges.is_empty())
-        .collect();
-    for expected in [&["add", "scale"][..], &["small"], &["large"]] {
-        assert_eq!(
-            sets.iter().filter(|found| **found == set(expected)).count(),
-            1,
-            "{expected:?}: {kernels:#?}"
-        );
-    }
-    // Burn fuses the sum with its neighbours or not; no kernel carries a module of another model.
-    let of_third: Vec<_> =
-        sets.iter().filter(|found| !found.is_disjoint(&set(&["before", "sum", "after"]))).collect();
-    assert!(
-        of_third.iter().all(|found| found.is_subset(&set(&["before", "sum", "after"]))),
-        "{kernels:#?}"
-    );
-    assert!(of_third.iter().any(|found| found.contains("sum")), "{kernels:#?}");
+    let shapes = of(&["small", "large"]);
+    assert_eq!(shapes.len(), 2, "{kernels:#?}");
+    assert!(shapes.iter().any(|ranges| ranges.contains("large")), "{kernels:#?}");
+    let of_model = of(&["model", "before", "sum", "after"]);
+    assert!(of_model.iter().any(|ranges| ranges.contains("sum")), "{kernels:#?}");
+    assert_eq!(self::kernels(&profile, "model"), of_model.len() as u64, "{profile}");
+    // Several ranges are uncertain, and count for the one around them.
+    let several = |ranges: &&&BTreeSet<String>| ranges.len() > 1;
+    let uncertain = of_model.iter().filter(several).count() as u64;
+    assert_eq!(profile.range("model").unwrap().exclusive().kernels, uncertain, "{profile}");
+    let all = 1 + uncertain + shapes.iter().filter(several).count() as u64;
+    assert_eq!(launches.uncertain, all, "{launches:?}");
     // The two that make random numbers were issued outside ranges.
-    assert_eq!(kernels.len() - sets.len(), 2, "{kernels:#?}");
+    assert_eq!(count(&[]), 2, "{kernels:#?}");
+    assert_eq!(kernels.len(), 5 + of_model.len(), "{kernels:#?}");
 }
 
 #[test]

@@ -1,21 +1,17 @@
-//! Shared code of the programs that record samples for tests: kernels with adjustable work, and
-//! child processes of the program itself.
+//! Two programs with a single bottleneck each.
 
 use std::hint::black_box;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, PushKernelArg};
-
-use crate::gpu::{BLOCK, Result, check, compile, grid};
+use gpu_profiler_examples::gpu::{BLOCK, Result, check, compile, grid};
 
 /// The number of values in the largest buffer, 256 MiB.
 const LARGE: u32 = 1 << 26;
 /// The number of result values.
 const RESULTS: u32 = 1 << 20;
 
-/// Kernels of different lengths and limits on one stream. An argument sets the work of each, so
-/// that more work can make one slower.
+/// Kernels of different lengths and limits on one stream.
 #[derive(Debug)]
 pub struct Kernels {
     stream: Arc<CudaStream>,
@@ -23,7 +19,6 @@ pub struct Kernels {
     arithmetic: CudaFunction,
     stream_add: CudaFunction,
     gather: CudaFunction,
-    reduce: CudaFunction,
     large: CudaSlice<f32>,
     second: CudaSlice<f32>,
     out: CudaSlice<f32>,
@@ -32,7 +27,7 @@ pub struct Kernels {
 impl Kernels {
     /// Compiles the kernels and allocates their buffers, 512 MiB, on GPU number `device`.
     ///
-    /// Call [`unavailable`](crate::mlp::unavailable) first.
+    /// Call [`unavailable`](gpu_profiler_examples::mlp::unavailable) first.
     ///
     /// # Errors
     /// There is no such GPU, or a CUDA library refuses a call.
@@ -41,13 +36,12 @@ impl Kernels {
         let stream = context.new_stream()?;
         // SAFETY: all buffers are used and freed on the one stream, in its order.
         unsafe { context.disable_event_tracking() };
-        let module = compile(&context, include_str!("../gate_samples.cu"), &[])?;
+        let module = compile(&context, include_str!("samples.cu"), &[])?;
         Ok(Self {
             latency: module.load_function("latency")?,
             arithmetic: module.load_function("arithmetic")?,
             stream_add: module.load_function("stream_add")?,
             gather: module.load_function("gather")?,
-            reduce: module.load_function("reduce")?,
             large: stream.alloc_zeros(LARGE as usize)?,
             second: stream.alloc_zeros(LARGE as usize)?,
             out: stream.alloc_zeros(RESULTS as usize)?,
@@ -64,10 +58,7 @@ impl Kernels {
     }
 
     /// Runs one warp of dependent arithmetic.
-    ///
-    /// # Errors
-    /// The launch fails.
-    pub fn latency(&self, rounds: u32) -> Result<()> {
+    fn latency(&self, rounds: u32) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.latency);
         launch.arg(&self.out).arg(&rounds);
         // SAFETY: the arguments match the kernel's parameters; it writes 32 values of `out`, which
@@ -77,10 +68,7 @@ impl Kernels {
     }
 
     /// Runs arithmetic in this many blocks of 256 threads.
-    ///
-    /// # Errors
-    /// See [`latency`](Self::latency); also for more threads than results.
-    pub fn arithmetic(&self, blocks: u32, rounds: u32) -> Result<()> {
+    fn arithmetic(&self, blocks: u32, rounds: u32) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.arithmetic);
         launch.arg(&self.out).arg(&rounds);
         check(blocks * BLOCK <= RESULTS, "arithmetic")?;
@@ -91,10 +79,7 @@ impl Kernels {
     }
 
     /// Adds `count` values to others, bound by memory bandwidth.
-    ///
-    /// # Errors
-    /// See [`latency`](Self::latency); also for more values than a buffer has.
-    pub fn stream_add(&self, count: u32) -> Result<()> {
+    fn stream_add(&self, count: u32) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.stream_add);
         launch.arg(&self.large).arg(&self.second).arg(&count);
         check(count <= LARGE, "stream_add")?;
@@ -105,10 +90,7 @@ impl Kernels {
     }
 
     /// Reads at random addresses, bound by memory latency.
-    ///
-    /// # Errors
-    /// See [`latency`](Self::latency).
-    pub fn gather(&self, rounds: u32) -> Result<()> {
+    fn gather(&self, rounds: u32) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.gather);
         let mask = LARGE - 1;
         launch.arg(&self.out).arg(&self.second).arg(&mask).arg(&rounds);
@@ -117,24 +99,9 @@ impl Kernels {
         unsafe { launch.launch(grid(132 * 4, BLOCK)) }?;
         Ok(())
     }
-
-    /// Sums `count` values.
-    ///
-    /// # Errors
-    /// See [`stream_add`](Self::stream_add).
-    pub fn reduce(&self, count: u32) -> Result<()> {
-        let mut launch = self.stream.launch_builder(&self.reduce);
-        launch.arg(&self.out).arg(&self.second).arg(&count);
-        check(count <= LARGE, "reduce")?;
-        // SAFETY: the arguments match the kernel's parameters; it stays below `count`, and `second`
-        // has as many; its block has the 256 threads that it expects.
-        unsafe { launch.launch(grid(132 * 4, BLOCK)) }?;
-        Ok(())
-    }
 }
 
-/// A program with a single bottleneck, whose runs take 2 to 8 ms. More rounds of its work make it
-/// slower.
+/// A program with a single bottleneck, whose runs take 2 to 8 ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Workload {
@@ -160,7 +127,7 @@ impl Workload {
     }
 
     /// The number of rounds per step, of a kernel's arithmetic or of host computation.
-    pub fn rounds(self) -> u32 {
+    fn rounds(self) -> u32 {
         match self {
             Self::Gpu => 15_000,
             Self::Launch => 400_000,
@@ -172,11 +139,12 @@ impl Workload {
     ///
     /// # Errors
     /// A launch fails, or the GPU reports an error.
-    pub fn run(self, kernels: &Kernels, rounds: u32) -> Result<()> {
-        (0..Self::STEPS).try_for_each(|_| self.step(kernels, rounds))
+    pub fn run(self, kernels: &Kernels) -> Result<()> {
+        (0..Self::STEPS).try_for_each(|_| self.step(kernels))
     }
 
-    fn step(self, kernels: &Kernels, rounds: u32) -> Result<()> {
+    fn step(self, kernels: &Kernels) -> Result<()> {
+        let rounds = self.rounds();
         let _step = nvtx::range("step");
         match self {
             Self::Gpu => {
@@ -210,18 +178,4 @@ impl Workload {
 fn compute(rounds: u32) -> u64 {
     let round = |x: u64, _| x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
     (0..rounds).fold(black_box(1), round)
-}
-
-/// Runs this program with these arguments and returns its output. Its errors are written to our
-/// standard error.
-///
-/// # Errors
-/// The program does not start, fails, or writes no text.
-pub fn output_of_child(args: &[&str]) -> Result<String> {
-    let mut child = Command::new(std::env::current_exe()?);
-    let output = child.args(args).stderr(Stdio::inherit()).output()?;
-    if !output.status.success() {
-        return Err(format!("{args:?}: {}", output.status).into());
-    }
-    Ok(String::from_utf8(output.stdout)?)
 }

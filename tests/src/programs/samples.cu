@@ -37,18 +37,3 @@ extern "C" __global__ void gather(float *out, const float *x, unsigned mask, uns
     }
     out[at] = sum;
 }
-
-// Adds up in its block, then by one atomic of each block.
-extern "C" __global__ void reduce(float *out, const float *x, unsigned count) {
-    __shared__ float part[256];
-    unsigned stride = gridDim.x * blockDim.x;
-    float sum = 0.0f;
-    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) sum += x[i];
-    part[threadIdx.x] = sum;
-    __syncthreads();
-    for (unsigned half = 128; half > 0; half /= 2) {
-        if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
-        __syncthreads();
-    }
-    if (threadIdx.x == 0) atomicAdd(out, part[0]);
-}

@@ -9,9 +9,10 @@ use cudarc::cublas::{CudaBlas, Gemm};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, PushKernelArg,
 };
+use gpu_profiler_examples::gpu::{BLOCK, Result, compile, grid, thread_each};
 use nvtx::{Dtype, Pipe, Work};
 
-use crate::gpu::{BLOCK, Result, compile, grid, multiply, square, thread_each};
+use super::products::{multiply, square};
 
 type Buffer = CudaSlice<f32>;
 
@@ -45,7 +46,7 @@ pub struct Bound {
 impl Bound {
     /// Compiles the kernels for GPU number `device` and fills the buffers.
     ///
-    /// Call [`unavailable`](crate::mlp::unavailable) first.
+    /// Call [`unavailable`](gpu_profiler_examples::mlp::unavailable) first.
     ///
     /// # Errors
     /// There is no such GPU, or a CUDA library refuses a call.

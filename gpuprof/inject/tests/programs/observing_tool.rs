@@ -1,7 +1,7 @@
 //! The injection library with an observer that writes lines, for the tests. A program loads it,
 //! starts its observer, and names it as NVTX's tool.
 
-#[path = "../tests/support/lines.rs"]
+#[path = "../support/lines.rs"]
 #[allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test's support")]
 mod lines;
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cudarc::cublas::{CudaBlas, Gemm, StridedBatchedConfig};
 use cudarc::driver::sys::{CUdevice_attribute, CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -17,9 +17,9 @@ use cudarc::driver::{
     CudaContext, CudaFunction, CudaGraph, CudaModule, CudaSlice, CudaStream, DevicePtrMut,
     PushKernelArg, result,
 };
-use profiler_core::{Profile, Profiler};
+use gpu_profiler_examples::gpu::{Result, check, compile, grid, thread_each};
 
-use crate::gpu::{Result, check, compile, grid, square, thread_each};
+use super::products::square;
 
 /// Threads in a block of `spin`.
 const SPIN_BLOCK: u32 = 128;
@@ -103,7 +103,7 @@ pub struct Program {
 impl Program {
     /// Prepares the slow program, or the improved one if `cured`, on GPU number `device`.
     ///
-    /// Call [`unavailable`](crate::mlp::unavailable) first.
+    /// Call [`unavailable`](gpu_profiler_examples::mlp::unavailable) first.
     ///
     /// # Errors
     /// There is no such GPU, or a CUDA library refuses a call.
@@ -127,7 +127,7 @@ impl Program {
         Ok(Program::from_step(step, context))
     }
 
-    pub(crate) fn from_step(step: Step, context: Arc<CudaContext>) -> Program {
+    pub(super) fn from_step(step: Step, context: Arc<CudaContext>) -> Program {
         Program { step, context }
     }
 
@@ -149,44 +149,6 @@ impl Program {
         (0..steps).try_for_each(|_| self.step())?;
         Ok(self.context.synchronize()?)
     }
-
-    /// Measures the duration of `steps` steps without the profiler (the best of five runs) and with
-    /// it.
-    ///
-    /// # Errors
-    /// See [`step`](Program::step); also if the profiler does not start.
-    ///
-    /// # Panics
-    /// Records were lost.
-    pub fn measure(&mut self, steps: usize) -> Result<Measured> {
-        self.run(2)?;
-        let mut alone = Duration::MAX;
-        for _ in 0..5 {
-            let start = Instant::now();
-            self.run(steps)?;
-            alone = alone.min(start.elapsed());
-        }
-        let profiler = Profiler::builder().build()?;
-        profiler.start()?;
-        let start = Instant::now();
-        self.run(steps)?;
-        let profiled = start.elapsed();
-        let profile = profiler.stop()?;
-        profile.health().assert_complete();
-        Ok(Measured { alone, profiled, profile })
-    }
-}
-
-/// Durations and the profile of some steps, from [`Program::measure`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Measured {
-    /// The duration without the profiler.
-    pub alone: Duration,
-    /// The duration with the profiler.
-    pub profiled: Duration,
-    /// The recorded profile.
-    pub profile: Profile,
 }
 
 impl fmt::Debug for Program {
@@ -195,20 +157,20 @@ impl fmt::Debug for Program {
     }
 }
 
-pub(crate) type Step = Box<dyn FnMut() -> Result<()>>;
+pub(super) type Step = Box<dyn FnMut() -> Result<()>>;
 
 /// The GPU, a stream and the kernels.
-pub(crate) struct Gpu {
-    pub(crate) context: Arc<CudaContext>,
+pub(super) struct Gpu {
+    pub(super) context: Arc<CudaContext>,
     module: Arc<CudaModule>,
-    pub(crate) stream: Arc<CudaStream>,
+    pub(super) stream: Arc<CudaStream>,
     spin: CudaFunction,
     settle: CudaFunction,
     log_square: CudaFunction,
 }
 
 impl Gpu {
-    pub(crate) fn new(device: usize) -> Result<Gpu> {
+    pub(super) fn new(device: usize) -> Result<Gpu> {
         let context = CudaContext::new(device)?;
         // SAFETY: every program orders the uses of its buffers itself, with one stream or with
         // events.
@@ -225,12 +187,12 @@ impl Gpu {
         })
     }
 
-    pub(crate) fn kernel(&self, name: &str) -> Result<CudaFunction> {
+    pub(super) fn kernel(&self, name: &str) -> Result<CudaFunction> {
         Ok(self.module.load_function(name)?)
     }
 
     /// Runs `blocks` blocks that are busy for `time` each.
-    pub(crate) fn spin(&self, stream: &Arc<CudaStream>, blocks: u32, time: Duration) -> Result<()> {
+    pub(super) fn spin(&self, stream: &Arc<CudaStream>, blocks: u32, time: Duration) -> Result<()> {
         let nanoseconds = u64::try_from(time.as_nanos())?;
         let mut launch = stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
@@ -265,7 +227,7 @@ impl Gpu {
 }
 
 /// Page-locked host memory. cudarc's own type would add events to every copy.
-pub(crate) struct Pinned {
+pub(super) struct Pinned {
     memory: *mut f32,
     len: usize,
     /// Holds the context that owns the memory.
@@ -273,7 +235,7 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    pub(crate) fn new(gpu: &Gpu, len: usize) -> Result<Pinned> {
+    pub(super) fn new(gpu: &Gpu, len: usize) -> Result<Pinned> {
         gpu.context.bind_to_thread()?;
         // SAFETY: any size is allowed, and no flags.
         let memory = unsafe { result::malloc_host(len * size_of::<f32>(), 0) }?.cast::<f32>();
@@ -282,12 +244,12 @@ impl Pinned {
         Ok(Pinned { memory, len, _context: gpu.context.clone() })
     }
 
-    pub(crate) fn values(&self) -> &[f32] {
+    pub(super) fn values(&self) -> &[f32] {
         // SAFETY: `len` values, zeroed when it was made, and freed with `self`.
         unsafe { std::slice::from_raw_parts(self.memory, self.len) }
     }
 
-    pub(crate) fn values_mut(&mut self) -> &mut [f32] {
+    pub(super) fn values_mut(&mut self) -> &mut [f32] {
         // SAFETY: as above, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
     }
@@ -410,7 +372,7 @@ fn host_preprocessing(gpu: Gpu, cured: bool) -> Result<Step> {
 
 /// Loads for 3 ms, then runs a kernel of 1 ms. Without workers each step loads its own data. Each
 /// worker prepares up to two batches ahead.
-pub(crate) fn loader(gpu: Gpu, workers: usize) -> Result<Step> {
+pub(super) fn loader(gpu: Gpu, workers: usize) -> Result<Step> {
     const LEN: usize = 16 << 10;
     const LOADING: Duration = Duration::from_millis(3);
     let stream = gpu.stream.clone();
@@ -464,7 +426,7 @@ fn tiny_copies(gpu: Gpu, cured: bool) -> Result<Step> {
 }
 
 /// Products of square matrices, one by one or as one batch.
-pub(crate) fn small_gemms(gpu: Gpu, count: usize, side: usize, batched: bool) -> Result<Step> {
+pub(super) fn small_gemms(gpu: Gpu, count: usize, side: usize, batched: bool) -> Result<Step> {
     let stream = gpu.stream.clone();
     let blas = CudaBlas::new(stream.clone())?;
     let a: CudaSlice<f32> = stream.alloc_zeros(count * side * side)?;

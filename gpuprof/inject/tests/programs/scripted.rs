@@ -12,9 +12,9 @@
     reason = "a test's program, near the C that it stands for"
 )]
 
-#[path = "../tests/support/client.rs"]
+#[path = "../support/client.rs"]
 mod client;
-#[path = "../tests/support/nccl.rs"]
+#[path = "../support/nccl.rs"]
 mod nccl;
 
 use std::cell::RefCell;

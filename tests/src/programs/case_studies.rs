@@ -2,9 +2,8 @@
 //! estimates.
 //!
 //! Every step opens the NVTX range `step` and ends with a wait, as in
-//! [`diseases`](crate::diseases).
+//! [`diseases`](super::diseases).
 
-use std::fmt;
 use std::sync::Arc;
 
 use cudarc::cublas::CudaBlas;
@@ -13,10 +12,11 @@ use cudarc::driver::{
     CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr,
     PushKernelArg, ValidAsZeroBits,
 };
+use gpu_profiler_examples::gpu::{Result, thread_each};
 use nvtx::{Dtype, Pipe, Work};
 
-use crate::diseases::{Gpu, Program, Step, loader, small_gemms};
-use crate::gpu::{Result, multiply, thread_each};
+use super::diseases::{Gpu, Program, Step, loader, small_gemms};
+use super::products::multiply;
 
 /// A program and a change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,16 +48,6 @@ impl CaseStudy {
         }
     }
 
-    /// The description of the change.
-    pub fn change(self) -> &'static str {
-        match self {
-            CaseStudy::Loader => "eight loader threads for one",
-            CaseStudy::Bf16 => "bf16 for f32",
-            CaseStudy::Batched => "one batched product for 96",
-            CaseStudy::Optimizer => "one fused kernel for 96",
-        }
-    }
-
     /// The number of steps in a run, chosen so that a recording stays small.
     pub fn steps(self) -> usize {
         match self {
@@ -69,7 +59,7 @@ impl CaseStudy {
 
     /// Prepares the program before or after the change on GPU number `device`.
     ///
-    /// Call [`unavailable`](crate::mlp::unavailable) first.
+    /// Call [`unavailable`](gpu_profiler_examples::mlp::unavailable) first.
     ///
     /// # Errors
     /// There is no such GPU, a CUDA library refuses a call, or the optimizer's kernels and the host
@@ -88,12 +78,6 @@ impl CaseStudy {
             CaseStudy::Optimizer => optimizer(&gpu, after)?,
         };
         Ok(Program::from_step(step, context))
-    }
-}
-
-impl fmt::Display for CaseStudy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
