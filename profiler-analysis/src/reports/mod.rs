@@ -391,16 +391,6 @@ named! {
     }
 }
 
-/// [`ProfileExt::reports`](crate::prelude::ProfileExt::reports).
-pub(crate) fn reports(profile: &Profile) -> Reports<'_> {
-    Reports { profile, naming: KernelNaming::default(), with_range: false }
-}
-
-/// [`ProfileExt::stats`](crate::prelude::ProfileExt::stats).
-pub(crate) fn stats(profile: &Profile, report: StatsReport) -> AnyReport {
-    reports(profile).get(report)
-}
-
 /// Computes reports from the profile, anew for each call. A report costs a few nanoseconds per
 /// operation or call, and some microseconds for each C++ kernel name.
 ///
@@ -420,6 +410,10 @@ pub struct Reports<'a> {
 }
 
 impl<'a> Reports<'a> {
+    pub(crate) fn new(profile: &'a Profile) -> Self {
+        Self { profile, naming: KernelNaming::default(), with_range: false }
+    }
+
     setters! {
         /// Names kernels by their function, without namespaces, template arguments and parameters,
         /// like nsys's `:base`.

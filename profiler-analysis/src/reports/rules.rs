@@ -141,25 +141,6 @@ transfer_row! {
     }
 }
 
-/// [`ProfileExt::rules`](crate::prelude::ProfileExt::rules).
-pub(crate) fn rules(profile: &Profile) -> Rules<'_> {
-    let of_nsys = is_imported(profile.tables());
-    let gap = match of_nsys {
-        true => GapThreshold::LongerThan(Duration::from_millis(500)),
-        false => GapThreshold::Share(0.01),
-    };
-    Rules {
-        profile,
-        rows: Some(50),
-        driver_api: !of_nsys,
-        path: None,
-        between_ns: (i64::MIN, i64::MAX),
-        gap,
-        chunks: 30,
-        below_percent: 50.0,
-    }
-}
-
 /// Evaluates the rules of `nsys analyze`, anew for each call, at a few nanoseconds per operation or
 /// call.
 ///
@@ -216,6 +197,24 @@ impl Scopes<'_> {
 }
 
 impl<'a> Rules<'a> {
+    pub(crate) fn new(profile: &'a Profile) -> Self {
+        let of_nsys = is_imported(profile.tables());
+        let gap = match of_nsys {
+            true => GapThreshold::LongerThan(Duration::from_millis(500)),
+            false => GapThreshold::Share(0.01),
+        };
+        Self {
+            profile,
+            rows: Some(50),
+            driver_api: !of_nsys,
+            path: None,
+            between_ns: (i64::MIN, i64::MAX),
+            gap,
+            chunks: 30,
+            below_percent: 50.0,
+        }
+    }
+
     setters! {
         /// Sets the maximum number of rows of each rule; `None` for all, 50 by default.
         /// [`Report::more_rows`](super::Report::more_rows) is the number of rows beyond.
@@ -243,7 +242,7 @@ impl<'a> Rules<'a> {
     }
 
     pub(super) fn reports(&self) -> Reports<'a> {
-        super::reports(self.profile)
+        Reports::new(self.profile)
     }
 
     pub(super) fn store(&self) -> &'a Tables {

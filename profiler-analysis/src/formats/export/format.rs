@@ -201,12 +201,7 @@ impl From<Format> for Export {
 }
 
 /// [`ProfileExt::export`](crate::prelude::ProfileExt::export).
-pub(crate) fn export(
-    profile: &Profile,
-    export: impl Into<Export>,
-    out: impl Write,
-) -> Result<(), Error> {
-    let export = export.into();
+pub(crate) fn export(profile: &Profile, export: Export, out: impl Write) -> Result<(), Error> {
     let mut out = BufWriter::with_capacity(1 << 16, out);
     let written = export.format.write(&Timeline::new(profile), &export, &mut out);
     written.and_then(|()| out.flush()).map_err(|source| {
