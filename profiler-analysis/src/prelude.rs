@@ -11,12 +11,14 @@ use profiler_core::profile::Kernel;
 use profiler_core::query::{Groups, Query};
 use profiler_core::{Profile, Profiler, TextReport};
 
-use crate::check::gpu_test::GatedTest;
+use crate::analyze::kernels::{launches, shape, shares, tensor_core, tensor_cores};
+use crate::analyze::{critical_path, ranks, roofline, scorecard};
+use crate::check::gpu_test::{self, GatedTest};
 use crate::critical_path::Dependencies;
 use crate::diagnosis::{Diagnoser, Diagnosis, Thresholds, Verdict};
 use crate::error::Error;
 use crate::formats::Export;
-use crate::formats::stacks::{StackRoot, Stacks};
+use crate::formats::stacks::{self, StackRoot, Stacks};
 #[cfg(feature = "parquet")]
 use crate::formats::{FleetPart, ParquetOptions};
 use crate::gate::Gate;
@@ -25,19 +27,22 @@ use crate::kernels::{
 };
 use crate::measure::{Measure, Measurement, PairMeasurement};
 use crate::ranks::Ranks;
-use crate::reports::{AnyReport, Reports, Rules, StatsReport};
+use crate::reports::{AnyReport, Reports, Rules, StatsReport, tracks};
 use crate::roofline::{Declared, Peaks, Roofline};
 use crate::scorecard::{Scorecard, Targets};
-use sealed::Sealed;
+use crate::show::html;
+use sealed::{Is, Sealed};
 
 /// The number of findings in a report.
 const FINDINGS: usize = 3;
 
 /// Analysis methods of a [`Profile`]. Sealed: implemented for that type alone.
-pub trait ProfileExt: Sealed {
+pub trait ProfileExt: Is<Profile> {
     /// Returns the [text report](Profile::report) with the verdict and the first findings of the
     /// diagnosis.
-    fn report_with_findings(&self) -> TextReport<'_>;
+    fn report_with_findings(&self) -> TextReport<'_> {
+        self.it().report().section(self.diagnose().brief(FINDINGS))
+    }
 
     /// Merges ranges whose names differ only in running numbers, and replaces these numbers by `*`:
     /// `step 1` to `step 500` become `step *`. The merged ranges are one node, also in results
@@ -50,43 +55,65 @@ pub trait ProfileExt: Sealed {
     ///
     /// Costs a pass over the ranges whose names have numbers, and the range tree.
     #[must_use]
-    fn with_grouped_numbers(self) -> Self;
+    fn with_grouped_numbers(self) -> Profile {
+        crate::running_numbers::with_grouped_numbers(self.into_it())
+    }
 
     /// The dependency graph of the run. Costs some sorts of calls, ranges and operations.
-    fn dependencies(&self) -> Dependencies<'_>;
+    fn dependencies(&self) -> Dependencies<'_> {
+        critical_path::dependencies(self.it())
+    }
 
     /// The diagnosis with the default [`Thresholds`]. Costs some passes over operations, calls and
     /// ranges. It also replays the dependency graph up to thirty times; for a long run, only its
     /// first steps.
-    fn diagnose(&self) -> Diagnosis;
+    fn diagnose(&self) -> Diagnosis {
+        self.diagnosis(Thresholds::new()).run()
+    }
 
     /// The verdict on the ranges that [`Profile::range`] finds; `None` if it finds none.
-    fn diagnose_range(&self, path: &str) -> Option<Verdict>;
+    fn diagnose_range(&self, path: &str) -> Option<Verdict> {
+        self.diagnosis(Thresholds::new()).range(path)
+    }
 
     /// Returns a diagnoser with other thresholds.
-    fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_>;
+    fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
+        Diagnoser::new(self.it(), thresholds)
+    }
 
     /// All kernels by name and launch shape.
     /// [`Query::launch_shapes`](crate::prelude::QueryExt::launch_shapes) covers a selection.
-    fn launch_shapes(&self) -> LaunchShapes;
+    fn launch_shapes(&self) -> LaunchShapes {
+        self.it().query().launch_shapes()
+    }
 
     /// The resources of a multiprocessor of this device: from the profile's source, or from the
     /// compute capability. `None` if neither is known.
-    fn sm_limits(&self, device: u32) -> Option<SmLimits>;
+    fn sm_limits(&self, device: u32) -> Option<SmLimits> {
+        shape::sm_limits(self.it(), device)
+    }
 
     /// Kernels by class. [`Query::by_kernel_class`](crate::prelude::QueryExt::by_kernel_class)
     /// includes copies and memsets, and can select ranges.
-    fn kernel_classes(&self) -> Groups<KernelClass>;
+    fn kernel_classes(&self) -> Groups<KernelClass> {
+        self.it().query().kernels().by_kernel_class()
+    }
 
     /// Tensor-core use of the operations. Costs one pass over kernels and ranges.
-    fn tensor_cores(&self) -> TensorCores;
+    fn tensor_cores(&self) -> TensorCores {
+        self.tensor_cores_with(&Classifier::new())
+    }
 
     /// Like [`tensor_cores`](Self::tensor_cores), with a custom classifier.
-    fn tensor_cores_with(&self, classifier: &Classifier) -> TensorCores;
+    fn tensor_cores_with(&self, classifier: &Classifier) -> TensorCores {
+        tensor_cores::tensor_cores(&self.it().query(), classifier)
+    }
 
     /// Matches the collectives of the profile's processes. Costs as much as the clock of a
     /// [diagnosis](Self::diagnose) and a sort of the collectives; memory is proportional to both.
-    fn ranks(&self) -> Ranks;
+    fn ranks(&self) -> Ranks {
+        ranks::of_profile(self.it())
+    }
 
     /// Like [`ranks`](Self::ranks), and also finds the stragglers in each instance of a range, such
     /// as an epoch or some steps. `path` is a name, a path, or a pattern with `*` for any text;
@@ -94,7 +121,9 @@ pub trait ProfileExt: Sealed {
     ///
     /// Also costs a sort of their instances, and for each straggler a pass over the work in its
     /// instance.
-    fn ranks_by_range(&self, path: &str) -> Option<Ranks>;
+    fn ranks_by_range(&self, path: &str) -> Option<Ranks> {
+        ranks::by_range(self.it(), path)
+    }
 
     /// The points of declared work ([`nvtx::Event::flops`], [`nvtx::Event::bytes`], [`nvtx::Work`])
     /// under these roofs: one per path and kind of work.
@@ -107,21 +136,31 @@ pub trait ProfileExt: Sealed {
     ///
     /// Costs about 0.2 us per range with declared work and its kernel; nothing if no range declares
     /// work.
-    fn roofline(&self, peaks: &Peaks) -> Roofline;
+    fn roofline(&self, peaks: &Peaks) -> Roofline {
+        self.roofline_with(peaks, &Declared::new())
+    }
 
     /// Like [`roofline`](Self::roofline), with work for kernels and for ranges that declare none.
-    fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline;
+    fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline {
+        roofline::roofline(self.it(), peaks, declared)
+    }
 
     /// The peaks of the device with this CUDA ordinal; by default, of the device with the most
     /// kernels. `None` if the recording has no such device.
-    fn peaks(&self, device: Option<u32>) -> Option<Peaks>;
+    fn peaks(&self, device: Option<u32>) -> Option<Peaks> {
+        roofline::peaks::peaks(self.it(), device)
+    }
 
     /// The scorecard with the default [`Targets`]. Costs a diagnosis and some passes over kernels
     /// and ranges: about two microseconds per launch.
-    fn scorecard(&self) -> Scorecard;
+    fn scorecard(&self) -> Scorecard {
+        self.scorecard_with(&Targets::new())
+    }
 
     /// The scorecard with other targets.
-    fn scorecard_with(&self, targets: &Targets) -> Scorecard;
+    fn scorecard_with(&self, targets: &Targets) -> Scorecard {
+        scorecard::scorecard(self.it(), targets)
+    }
 
     /// Adds the profile to a fleet: a data set of the recordings of many ranks and days.
     ///
@@ -153,7 +192,9 @@ pub trait ProfileExt: Sealed {
     /// A label is empty, or a file cannot be written. The recording is then absent from the fleet,
     /// or unchanged if it was already there.
     #[cfg(feature = "parquet")]
-    fn add_to_fleet(&self, folder: impl AsRef<Path>, part: &FleetPart) -> Result<(), Error>;
+    fn add_to_fleet(&self, folder: impl AsRef<Path>, part: &FleetPart) -> Result<(), Error> {
+        crate::formats::fleet::add_to_fleet(self.it(), folder, part)
+    }
 
     /// Writes the profile as a data set of Parquet files for DuckDB, Polars, Spark and others. Each
     /// table is a folder with Hive partitioning: `host=HOST/rank=RANK/data.parquet`. Levels without
@@ -201,7 +242,9 @@ pub trait ProfileExt: Sealed {
         &self,
         folder: impl AsRef<Path>,
         options: &ParquetOptions,
-    ) -> Result<(), Error>;
+    ) -> Result<(), Error> {
+        crate::formats::parquet::write_parquet(self.it(), folder, options)
+    }
 
     /// Sums GPU work by stack: one row for each root, range path and operation name.
     ///
@@ -230,7 +273,9 @@ pub trait ProfileExt: Sealed {
     /// # Ok(())
     /// # }
     /// ```
-    fn stacks(&self, root: StackRoot) -> Stacks<'_>;
+    fn stacks(&self, root: StackRoot) -> Stacks<'_> {
+        stacks::stacks(self.it(), root)
+    }
 
     /// Sums the idle time of devices by stack: the root, the path of the time's range, the
     /// functions of the host, and the [cause](profiler_core::query::IdleCause).
@@ -245,7 +290,9 @@ pub trait ProfileExt: Sealed {
     /// the call that ended the gap. All other time, and all time without stacks, has only the
     /// cause. Weights add up to the time of [`Query::gaps`](profiler_core::query::Query::gaps).
     /// With [`StackRoot::Streams`] a gap belongs to the stream whose work ended it.
-    fn idle_stacks(&self, root: StackRoot, shortest: Duration) -> Stacks<'_>;
+    fn idle_stacks(&self, root: StackRoot, shortest: Duration) -> Stacks<'_> {
+        stacks::idle_stacks(self.it(), root, shortest)
+    }
 
     /// Writes the profile in a format of other tools. The method buffers `out`.
     ///
@@ -269,7 +316,9 @@ pub trait ProfileExt: Sealed {
     ///
     /// # Errors
     /// `out` cannot be written; it then contains an incomplete file.
-    fn export(&self, export: impl Into<Export>, out: impl Write) -> Result<(), Error>;
+    fn export(&self, export: impl Into<Export>, out: impl Write) -> Result<(), Error> {
+        crate::formats::export::format::export(self.it(), export.into(), out)
+    }
 
     /// Returns one JSON object per line, for scripts: every range by path, parents first, then the
     /// whole profile.
@@ -300,7 +349,9 @@ pub trait ProfileExt: Sealed {
     ///
     /// In a profile of several processes, the last line has `processes`: `id`, `name`, `rank`, the
     /// window of its own recording, `totals`, `complete` and `health`.
-    fn json_lines(&self) -> String;
+    fn json_lines(&self) -> String {
+        crate::formats::export::json_lines(self.it())
+    }
 
     /// Writes the profile as a capture file for `nsys stats`, `nsys analyze` and other readers of
     /// nsys's files. The file appears when complete. It replaces an existing file; if that is a
@@ -329,27 +380,41 @@ pub trait ProfileExt: Sealed {
         &self,
         path: impl AsRef<Path>,
         progress: impl FnMut(u64, u64),
-    ) -> Result<(), Error>;
+    ) -> Result<(), Error> {
+        crate::formats::nsys::write_nsys(self.it(), path, progress)
+    }
 
     /// The reports of nsys on this profile.
-    fn reports(&self) -> Reports<'_>;
+    fn reports(&self) -> Reports<'_> {
+        Reports::new(self.it())
+    }
 
     /// Returns one report by name, with nsys's defaults. [`reports`](Self::reports) has options.
-    fn stats(&self, report: StatsReport) -> AnyReport;
+    fn stats(&self, report: StatsReport) -> AnyReport {
+        self.reports().get(report)
+    }
 
     /// The rules of nsys on this profile, with the defaults of [`Rules`].
-    fn rules(&self) -> Rules<'_>;
+    fn rules(&self) -> Rules<'_> {
+        Rules::new(self.it())
+    }
 
     /// Every [track](Profile::tracks) with samples, summed up over the session.
-    fn track_sums(&self) -> AnyReport;
+    fn track_sums(&self) -> AnyReport {
+        tracks::track_sums(self.it()).into()
+    }
 
     /// Sums up every [track](Profile::tracks) over the ranges of each path, while their inclusive
     /// work was on the track's device. Other work there is included. Flags are left out. Costs a
     /// visit of each sample for every range around it.
-    fn range_track_sums(&self) -> AnyReport;
+    fn range_track_sums(&self) -> AnyReport {
+        tracks::range_track_sums(self.it()).into()
+    }
 
     /// Returns the profile as one HTML page: the text of [`write_html`](Self::write_html).
-    fn to_html(&self) -> String;
+    fn to_html(&self) -> String {
+        html::to_html(self.it())
+    }
 
     /// Writes the profile as one HTML page for a browser, without a network. The page has a
     /// timeline with findings and their evidence, tables of ranges, kernels, memory operations and
@@ -368,149 +433,12 @@ pub trait ProfileExt: Sealed {
     ///
     /// # Errors
     /// `out` cannot be written.
-    fn write_html(&self, out: impl Write) -> Result<(), Error>;
-}
-
-impl ProfileExt for Profile {
-    fn report_with_findings(&self) -> TextReport<'_> {
-        self.report().section(self.diagnose().brief(FINDINGS))
-    }
-
-    fn with_grouped_numbers(self) -> Self {
-        crate::running_numbers::with_grouped_numbers(self)
-    }
-
-    fn dependencies(&self) -> Dependencies<'_> {
-        crate::analyze::critical_path::dependencies(self)
-    }
-
-    fn diagnose(&self) -> Diagnosis {
-        crate::analyze::diagnosis::diagnose(self)
-    }
-
-    fn diagnose_range(&self, path: &str) -> Option<Verdict> {
-        crate::analyze::diagnosis::diagnose_range(self, path)
-    }
-
-    fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
-        crate::analyze::diagnosis::diagnosis(self, thresholds)
-    }
-
-    fn launch_shapes(&self) -> LaunchShapes {
-        crate::analyze::kernels::launches::launch_shapes(self)
-    }
-
-    fn sm_limits(&self, device: u32) -> Option<SmLimits> {
-        crate::analyze::kernels::shape::sm_limits(self, device)
-    }
-
-    fn kernel_classes(&self) -> Groups<KernelClass> {
-        crate::analyze::kernels::shares::kernel_classes(self)
-    }
-
-    fn tensor_cores(&self) -> TensorCores {
-        crate::analyze::kernels::tensor_cores::tensor_cores(self)
-    }
-
-    fn tensor_cores_with(&self, classifier: &Classifier) -> TensorCores {
-        crate::analyze::kernels::tensor_cores::tensor_cores_with(self, classifier)
-    }
-
-    fn ranks(&self) -> Ranks {
-        crate::analyze::ranks::of_profile(self)
-    }
-
-    fn ranks_by_range(&self, path: &str) -> Option<Ranks> {
-        crate::analyze::ranks::ranks_by_range(self, path)
-    }
-
-    fn roofline(&self, peaks: &Peaks) -> Roofline {
-        crate::analyze::roofline::roofline(self, peaks)
-    }
-
-    fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline {
-        crate::analyze::roofline::roofline_with(self, peaks, declared)
-    }
-
-    fn peaks(&self, device: Option<u32>) -> Option<Peaks> {
-        crate::analyze::roofline::peaks::peaks(self, device)
-    }
-
-    fn scorecard(&self) -> Scorecard {
-        crate::analyze::scorecard::scorecard(self)
-    }
-
-    fn scorecard_with(&self, targets: &Targets) -> Scorecard {
-        crate::analyze::scorecard::scorecard_with(self, targets)
-    }
-
-    #[cfg(feature = "parquet")]
-    fn add_to_fleet(&self, folder: impl AsRef<Path>, part: &FleetPart) -> Result<(), Error> {
-        crate::formats::fleet::add_to_fleet(self, folder, part)
-    }
-
-    #[cfg(feature = "parquet")]
-    fn write_parquet(
-        &self,
-        folder: impl AsRef<Path>,
-        options: &ParquetOptions,
-    ) -> Result<(), Error> {
-        crate::formats::parquet::write_parquet(self, folder, options)
-    }
-
-    fn stacks(&self, root: StackRoot) -> Stacks<'_> {
-        crate::formats::stacks::stacks(self, root)
-    }
-
-    fn idle_stacks(&self, root: StackRoot, shortest: Duration) -> Stacks<'_> {
-        crate::formats::stacks::idle_stacks(self, root, shortest)
-    }
-
-    fn export(&self, export: impl Into<Export>, out: impl Write) -> Result<(), Error> {
-        crate::formats::export::format::export(self, export, out)
-    }
-
-    fn json_lines(&self) -> String {
-        crate::formats::export::json_lines(self)
-    }
-
-    #[cfg(feature = "nsys")]
-    fn write_nsys(
-        &self,
-        path: impl AsRef<Path>,
-        progress: impl FnMut(u64, u64),
-    ) -> Result<(), Error> {
-        crate::formats::nsys::write_nsys(self, path, progress)
-    }
-
-    fn reports(&self) -> Reports<'_> {
-        crate::reports::reports(self)
-    }
-
-    fn stats(&self, report: StatsReport) -> AnyReport {
-        crate::reports::stats(self, report)
-    }
-
-    fn rules(&self) -> Rules<'_> {
-        crate::reports::rules::rules(self)
-    }
-
-    fn track_sums(&self) -> AnyReport {
-        crate::reports::tracks::track_sums(self).into()
-    }
-
-    fn range_track_sums(&self) -> AnyReport {
-        crate::reports::tracks::range_track_sums(self).into()
-    }
-
-    fn to_html(&self) -> String {
-        crate::show::html::to_html(self)
-    }
-
     fn write_html(&self, out: impl Write) -> Result<(), Error> {
-        crate::show::html::write_html(self, out)
+        html::write_html(self.it(), out)
     }
 }
+
+impl ProfileExt for Profile {}
 
 /// Analysis methods of a [`Query`], on the operations that it selects. Sealed: implemented for that
 /// type alone.
@@ -540,31 +468,31 @@ pub trait QueryExt: Sealed {
 
 impl QueryExt for Query<'_> {
     fn launch_shapes(&self) -> LaunchShapes {
-        crate::analyze::kernels::launches::query_launch_shapes(self)
+        self.launch_shapes_with(&Classifier::new())
     }
 
     fn launch_shapes_with(&self, classifier: &Classifier) -> LaunchShapes {
-        crate::analyze::kernels::launches::query_launch_shapes_with(self, classifier)
+        launches::launch_shapes(self, classifier)
     }
 
     fn by_kernel_class(&self) -> Groups<KernelClass> {
-        crate::analyze::kernels::shares::query_by_kernel_class(self)
+        self.by_kernel_class_with(&Classifier::new())
     }
 
     fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass> {
-        crate::analyze::kernels::shares::query_by_kernel_class_with(self, classifier)
+        shares::by_kernel_class(self, classifier)
     }
 
     fn kernel_class_sums(&self, classifier: &Classifier) -> AnyReport {
-        crate::analyze::kernels::shares::query_kernel_class_sums(self, classifier).into()
+        shares::kernel_class_sums(self, classifier).into()
     }
 
     fn range_class_sums(&self, classifier: &Classifier) -> AnyReport {
-        crate::analyze::kernels::shares::query_range_class_sums(self, classifier).into()
+        shares::range_class_sums(self, classifier).into()
     }
 
     fn tensor_cores(&self) -> TensorCores {
-        crate::analyze::kernels::tensor_cores::query_tensor_cores(self)
+        tensor_cores::tensor_cores(self, &Classifier::new())
     }
 }
 
@@ -590,28 +518,28 @@ pub trait KernelExt: Sealed {
 
 impl KernelExt for Kernel<'_> {
     fn launch_shape(&self) -> Option<LaunchShape> {
-        crate::analyze::kernels::shape::kernel_launch_shape(self)
+        shape::launch_shape(self)
     }
 
     fn class(&self) -> KernelClass {
-        crate::analyze::kernels::shares::kernel_class(self)
+        self.class_with(&Classifier::new())
     }
 
     fn class_with(&self, classifier: &Classifier) -> KernelClass {
-        crate::analyze::kernels::shares::kernel_class_with(self, classifier)
+        shares::class(self, classifier)
     }
 
     fn tensor_core_use(&self) -> TensorCoreUse {
-        crate::analyze::kernels::tensor_core::kernel_tensor_core_use(self)
+        self.tensor_core_use_with(&Classifier::new())
     }
 
     fn tensor_core_use_with(&self, classifier: &Classifier) -> TensorCoreUse {
-        crate::analyze::kernels::tensor_core::kernel_tensor_core_use_with(self, classifier)
+        tensor_core::tensor_core_use(self, classifier)
     }
 }
 
 /// Measurements with a [`Profiler`]. Sealed: implemented for that type alone.
-pub trait ProfilerExt: Sealed {
+pub trait ProfilerExt: Is<Profiler> {
     /// Measures a piece of work, from a kernel to a step, with the default settings of [`Measure`]:
     /// GPU time, latency and host cost with bounds. Takes 7 s at most, and stops early once the
     /// result is precise.
@@ -621,7 +549,9 @@ pub trait ProfilerExt: Sealed {
     ///
     /// # Panics
     /// If `work` panics.
-    fn measure<R>(&self, work: impl FnMut() -> R) -> Result<Measurement, Error>;
+    fn measure<R>(&self, work: impl FnMut() -> R) -> Result<Measurement, Error> {
+        Measure::new().run(self.it(), work)
+    }
 
     /// Measures two variants alternately, with the default settings: [`Measure::run_pair`].
     ///
@@ -634,31 +564,23 @@ pub trait ProfilerExt: Sealed {
         &self,
         a: impl FnMut() -> A,
         b: impl FnMut() -> B,
-    ) -> Result<PairMeasurement, Error>;
-}
-
-impl ProfilerExt for Profiler {
-    fn measure<R>(&self, work: impl FnMut() -> R) -> Result<Measurement, Error> {
-        crate::check::measure::measure(self, work)
-    }
-
-    fn measure_pair<A, B>(
-        &self,
-        a: impl FnMut() -> A,
-        b: impl FnMut() -> B,
     ) -> Result<PairMeasurement, Error> {
-        crate::check::measure::measure_pair(self, a, b)
+        Measure::new().run_pair(self.it(), a, b)
     }
 }
+
+impl ProfilerExt for Profiler {}
 
 /// Measurements and baselines in a [`GpuTest`]. Sealed: implemented for that type alone.
-pub trait GpuTestExt: Sealed {
+pub trait GpuTestExt: Is<GpuTest> {
     /// Measures until it is decided if the work matches the baseline: see [`Gate`]. A path,
     /// relative to the package's folder, also makes a gate.
     ///
     /// The gate determines the number of runs ([`Gate::runs`]), not [`repeats`](GpuTest::repeats).
     /// With `GPU_BASELINES=update` in the environment, the call writes the baseline instead.
-    fn baseline(self, gate: impl Into<Gate>) -> GatedTest;
+    fn baseline(self, gate: impl Into<Gate>) -> GatedTest {
+        GatedTest::new(self.into_it(), gate.into())
+    }
 
     /// Measures the GPU time, latency and host cost of the work: [`Measure::run`] with its
     /// defaults, after at least [`warm_up`](GpuTest::warm_up) calls. [`repeats`](GpuTest::repeats)
@@ -683,7 +605,9 @@ pub trait GpuTestExt: Sealed {
     /// # Panics
     /// If the work cannot be measured, for example under nsys, or if `work` panics.
     #[track_caller]
-    fn measure<R>(self, work: impl FnMut() -> R) -> Measurement;
+    fn measure<R>(self, work: impl FnMut() -> R) -> Measurement {
+        gpu_test::measured(self.try_measure(Measure::new(), work))
+    }
 
     /// Like [`measure`](Self::measure), with settings, for tests that return their errors.
     ///
@@ -693,7 +617,10 @@ pub trait GpuTestExt: Sealed {
         self,
         settings: Measure,
         work: impl FnMut() -> R,
-    ) -> Result<Measurement, Error>;
+    ) -> Result<Measurement, Error> {
+        let (profiler, warm_up, _turn) = self.into_it().into_parts();
+        settings.first_calls(warm_up).run(&profiler, work)
+    }
 
     /// Measures two variants alternately: [`Measure::run_pair`]. Otherwise like
     /// [`measure`](Self::measure).
@@ -701,7 +628,9 @@ pub trait GpuTestExt: Sealed {
     /// # Panics
     /// As [`measure`](Self::measure).
     #[track_caller]
-    fn measure_pair<A, B>(self, a: impl FnMut() -> A, b: impl FnMut() -> B) -> PairMeasurement;
+    fn measure_pair<A, B>(self, a: impl FnMut() -> A, b: impl FnMut() -> B) -> PairMeasurement {
+        gpu_test::measured(self.try_measure_pair(Measure::new(), a, b))
+    }
 
     /// Like [`measure_pair`](Self::measure_pair), with settings, for tests that return their
     /// errors.
@@ -713,49 +642,34 @@ pub trait GpuTestExt: Sealed {
         settings: Measure,
         a: impl FnMut() -> A,
         b: impl FnMut() -> B,
-    ) -> Result<PairMeasurement, Error>;
-}
-
-impl GpuTestExt for GpuTest {
-    fn baseline(self, gate: impl Into<Gate>) -> GatedTest {
-        crate::check::gpu_test::baseline(self, gate)
-    }
-
-    #[track_caller]
-    fn measure<R>(self, work: impl FnMut() -> R) -> Measurement {
-        crate::check::gpu_test::measure(self, work)
-    }
-
-    fn try_measure<R>(
-        self,
-        settings: Measure,
-        work: impl FnMut() -> R,
-    ) -> Result<Measurement, Error> {
-        crate::check::gpu_test::try_measure(self, settings, work)
-    }
-
-    #[track_caller]
-    fn measure_pair<A, B>(self, a: impl FnMut() -> A, b: impl FnMut() -> B) -> PairMeasurement {
-        crate::check::gpu_test::measure_pair(self, a, b)
-    }
-
-    fn try_measure_pair<A, B>(
-        self,
-        settings: Measure,
-        a: impl FnMut() -> A,
-        b: impl FnMut() -> B,
     ) -> Result<PairMeasurement, Error> {
-        crate::check::gpu_test::try_measure_pair(self, settings, a, b)
+        let (profiler, warm_up, _turn) = self.into_it().into_parts();
+        settings.first_calls(warm_up).run_pair(&profiler, a, b)
     }
 }
+
+impl GpuTestExt for GpuTest {}
 
 mod sealed {
+    /// Implemented for `T` alone, so an extension of `T` is sealed.
+    pub trait Is<T>: Sized {
+        fn it(&self) -> &T;
+        fn into_it(self) -> T;
+    }
+
+    impl<T> Is<T> for T {
+        fn it(&self) -> &T {
+            self
+        }
+
+        fn into_it(self) -> T {
+            self
+        }
+    }
+
     /// Implemented in this module alone.
     pub trait Sealed {}
 }
 
-impl Sealed for Profile {}
 impl Sealed for Query<'_> {}
 impl Sealed for Kernel<'_> {}
-impl Sealed for Profiler {}
-impl Sealed for GpuTest {}

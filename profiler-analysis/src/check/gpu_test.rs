@@ -8,50 +8,7 @@ use profiler_core::GpuTest;
 use profiler_core::testing::ci::{Check, CheckOutcome, CiReport};
 
 use crate::check::gate::{Gate, GateVerdict};
-use crate::check::measure::{Measure, Measurement, PairMeasurement};
 use crate::error::Error;
-
-/// [`GpuTestExt::measure`](crate::prelude::GpuTestExt::measure).
-#[track_caller]
-pub(crate) fn measure<R>(test: GpuTest, work: impl FnMut() -> R) -> Measurement {
-    measured(try_measure(test, Measure::new(), work))
-}
-
-/// [`GpuTestExt::try_measure`](crate::prelude::GpuTestExt::try_measure).
-pub(crate) fn try_measure<R>(
-    test: GpuTest,
-    settings: Measure,
-    work: impl FnMut() -> R,
-) -> Result<Measurement, Error> {
-    let (profiler, warm_up, _turn) = test.into_parts();
-    settings.first_calls(warm_up).run(&profiler, work)
-}
-
-/// [`GpuTestExt::measure_pair`](crate::prelude::GpuTestExt::measure_pair).
-#[track_caller]
-pub(crate) fn measure_pair<A, B>(
-    test: GpuTest,
-    a: impl FnMut() -> A,
-    b: impl FnMut() -> B,
-) -> PairMeasurement {
-    measured(try_measure_pair(test, Measure::new(), a, b))
-}
-
-/// [`GpuTestExt::try_measure_pair`](crate::prelude::GpuTestExt::try_measure_pair).
-pub(crate) fn try_measure_pair<A, B>(
-    test: GpuTest,
-    settings: Measure,
-    a: impl FnMut() -> A,
-    b: impl FnMut() -> B,
-) -> Result<PairMeasurement, Error> {
-    let (profiler, warm_up, _turn) = test.into_parts();
-    settings.first_calls(warm_up).run_pair(&profiler, a, b)
-}
-
-/// [`GpuTestExt::baseline`](crate::prelude::GpuTestExt::baseline).
-pub(crate) fn baseline(test: GpuTest, gate: impl Into<Gate>) -> GatedTest {
-    GatedTest { test, gate: gate.into() }
-}
 
 /// A test against a baseline, made by
 /// [`GpuTestExt::baseline`](crate::prelude::GpuTestExt::baseline).
@@ -63,6 +20,10 @@ pub struct GatedTest {
 }
 
 impl GatedTest {
+    pub(crate) fn new(test: GpuTest, gate: Gate) -> Self {
+        Self { test, gate }
+    }
+
     /// Runs the warm-up and the measurement, and returns the verdict. Writes a message to standard
     /// error if the baseline was written, and reports for CI like
     /// [`assert`](crate::budget::Expect::assert).
@@ -115,8 +76,9 @@ fn report_of(judged: &Result<GateVerdict, Error>) -> CiReport {
     }
 }
 
+/// The measurement of a test, which fails without one.
 #[track_caller]
-fn measured<M>(outcome: Result<M, Error>) -> M {
+pub(crate) fn measured<M>(outcome: Result<M, Error>) -> M {
     match outcome {
         Ok(measured) => measured,
         // An assertion, like every failure in a test.

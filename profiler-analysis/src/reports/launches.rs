@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::sums::TimeSummary;
-use super::table::row;
+use super::table::{computed_row, row};
 use super::texts::{OperationTexts, Texts, functions, kernel_details};
 use super::{Report, Reports};
 use profiler_core::tables::{Call, Interval, Operation};
@@ -46,37 +46,37 @@ row! {
     }
 }
 
-row! {
+computed_row! {
     /// One kernel with its launch: a row of `cuda_kern_exec_trace`.
-    pub(crate) CudaKernExecTrace = "cuda_kern_exec_trace" {
+    CudaKernExecTrace = "cuda_kern_exec_trace" from (reports: Reports<'_>, launch: Launch<'_>, api_function: Arc<str>, kernel_name: Arc<str>) {
         /// The start of the launch call.
-        api_start_ns: i64 => "API Start" Time,
+        api_start_ns: i64 = reports.at(launch.call.time.start_ns) => "API Start" Time,
         /// The duration of the call on the host.
-        api_duration_ns: u64 => "API Dur" Duration,
+        api_duration_ns: u64 = launch.call.time.ns() => "API Dur" Duration,
         /// The return of the call, if the kernel waited in the queue.
-        queue_start_ns: Option<i64> => "Queue Start" Time,
+        queue_start_ns: Option<i64> = launch.queue_ns().map(|_| reports.at(launch.call.time.end_ns)) => "Queue Start" Time,
         /// The time in the queue, if the kernel waited.
-        queue_duration_ns: Option<u64> => "Queue Dur" Duration,
+        queue_duration_ns: Option<u64> = launch.queue_ns() => "Queue Dur" Duration,
         /// The start of the kernel on the GPU.
-        kernel_start_ns: i64 => "Kernel Start" Time,
+        kernel_start_ns: i64 = reports.at(launch.time.start_ns) => "Kernel Start" Time,
         /// The duration of the kernel on the GPU.
-        kernel_duration_ns: u64 => "Kernel Dur" Duration,
+        kernel_duration_ns: u64 = launch.time.ns() => "Kernel Dur" Duration,
         /// The time from the call until both the call and the kernel had ended.
-        total_duration_ns: u64 => "Total Dur" Duration,
+        total_duration_ns: u64 = launch.total_ns() => "Total Dur" Duration,
         /// The operating system's id of the process that launched.
-        pid: u32 => "PID" Plain,
+        pid: u32 = reports.pid(reports.thread(launch.call.thread).process) => "PID" Plain,
         /// The operating system's id of the thread that launched.
-        tid: u32 => "TID" Plain,
+        tid: u32 = reports.thread(launch.call.thread).id => "TID" Plain,
         /// The device's CUDA ordinal.
-        device: u32 => "DevId" Plain,
+        device: u32 = reports.store().work(launch.operation).place.device => "DevId" Plain,
         /// The launching function.
-        api_function: Arc<str> => "API Function" Plain,
+        api_function: Arc<str> = api_function => "API Function" Plain,
         /// Blocks in x, y, z.
-        grid: [u32; 3] => "GridXYZ" Plain,
+        grid: [u32; 3] = launch.details.grid => "GridXYZ" Plain,
         /// Threads of a block in x, y, z.
-        block: [u32; 3] => "BlockXYZ" Plain,
+        block: [u32; 3] = launch.details.block => "BlockXYZ" Plain,
         /// The kernel.
-        kernel_name: Arc<str> => "Kernel Name" Plain,
+        kernel_name: Arc<str> = kernel_name => "Kernel Name" Plain,
     }
 }
 
@@ -181,33 +181,15 @@ impl<'a> Reports<'a> {
 
     /// Returns every kernel with its launch, by the start of the launch.
     pub(crate) fn cuda_kern_exec_trace(self) -> Report<CudaKernExecTrace> {
-        let store = self.store();
         let mut texts = OperationTexts::new(self);
         let functions = functions(self);
         let (launches, left_out) = self.launches();
         let mut rows: Vec<CudaKernExecTrace> = launches
             .into_iter()
             .map(|launch| {
-                let Launch { operation, details, call, time } = launch;
-                let thread = self.thread(call.thread);
-                let kernel = texts.index(operation);
-                let queue_ns = launch.queue_ns();
-                CudaKernExecTrace {
-                    api_start_ns: self.at(call.time.start_ns),
-                    api_duration_ns: call.time.ns(),
-                    queue_start_ns: queue_ns.map(|_| self.at(call.time.end_ns)),
-                    queue_duration_ns: queue_ns,
-                    kernel_start_ns: self.at(time.start_ns),
-                    kernel_duration_ns: time.ns(),
-                    total_duration_ns: launch.total_ns(),
-                    pid: self.pid(thread.process),
-                    tid: thread.id,
-                    device: store.work(operation).place.device,
-                    api_function: functions[call.kind.at()].clone(),
-                    grid: details.grid,
-                    block: details.block,
-                    kernel_name: texts.get(kernel),
-                }
+                let kernel = texts.index(launch.operation);
+                let function = functions[launch.call.kind.at()].clone();
+                CudaKernExecTrace::new(self, launch, function, texts.get(kernel))
             })
             .collect();
         rows.sort_by_key(|row| row.api_start_ns);

@@ -97,42 +97,11 @@ impl Outline {
     }
 }
 
-/// Declares the accessors of a report with an `outline`.
-macro_rules! outline_accessors {
-    () => {
-        getters! {
-            /// nsys's name of the report.
-            name: &'static str = outline.name;
-            /// The number of rows.
-            len: usize = outline.rows;
-            /// The reason why the report has no rows, where nsys prints `SKIPPED`.
-            skipped: Option<&'static str> = outline.skipped();
-            /// GPU operations without timestamps and calls that had not returned. Both are in no
-            /// row.
-            left_out: u64 = outline.left_out;
-            /// Rows beyond the requested number.
-            more_rows: u64 = outline.more;
-            /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys omits
-            /// them from its reports on GPU work, as if the GPU had been idle. Zero in reports
-            /// without GPU work.
-            whole_graphs: u64 = outline.whole_graphs;
-        }
-
-        /// True if the report has no rows.
-        pub fn is_empty(&self) -> bool {
-            self.len() == 0
-        }
-    };
-}
-
-/// The rows of one report.
-///
-/// `{}` prints a text table of at most 50 rows; [`max_rows`](DisplayOptions::max_rows) and
-/// [`all_rows`](DisplayOptions::all_rows) print fewer or more. `serde` writes the rows with their field names and units; [`csv`](Self::csv) and [`json`](Self::json)
-/// write nsys's formats.
-#[derive(Debug, Clone, PartialEq)]
-#[must_use]
-pub struct Report<R> {
+/// The rows of one report. [`AnyReport`] is the same for all types of rows.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Report<R> {
+    #[serde(skip)]
     outline: Outline,
     rows: Vec<R>,
 }
@@ -145,22 +114,12 @@ impl<R: Row> Report<R> {
         Self { outline, rows }
     }
 
-    /// The text of `nsys stats --format csv`: times in nanoseconds, sizes in megabytes of 1,000,000
-    /// bytes. Empty without rows.
-    pub fn csv(&self) -> String {
-        table::csv(&self.rows)
-    }
-
-    /// The text of `nsys stats --format json`: an object for each row, with the CSV columns as
-    /// keys.
-    pub fn json(&self) -> String {
-        table::json(&self.rows)
+    pub(crate) fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.outline.write(&self.rows, layout, f)
     }
 }
 
 impl<R> Report<R> {
-    outline_accessors!();
-
     pub(crate) fn leaving_out(mut self, left_out: u64) -> Self {
         self.outline.left_out = left_out;
         self
@@ -197,36 +156,12 @@ impl<R> Report<R> {
     }
 
     /// The rows, in nsys's order.
-    pub fn rows(&self) -> &[R] {
+    pub(crate) fn rows(&self) -> &[R] {
         &self.rows
     }
 
-    /// The rows, in nsys's order.
-    #[must_use]
-    pub fn into_rows(self) -> Vec<R> {
+    pub(crate) fn into_rows(self) -> Vec<R> {
         self.rows
-    }
-}
-
-impl<R: Row> DisplayOptions for Report<R> {
-    fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.outline.write(&self.rows, layout, f)
-    }
-}
-
-display_by_default_layout!([R: Row] Report<R>);
-
-impl<R: Serialize> Serialize for Report<R> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.rows.serialize(serializer)
-    }
-}
-
-impl<R> IntoIterator for Report<R> {
-    type Item = R;
-    type IntoIter = std::vec::IntoIter<R>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.rows.into_iter()
     }
 }
 
@@ -256,8 +191,11 @@ impl<R: Row> AnyRows for Vec<R> {
     }
 }
 
-/// A report by name, without a type for its rows. `{}` prints a text table; `serde` writes the rows
-/// with their field names and units.
+/// The rows of one report.
+///
+/// `{}` prints a text table of at most 50 rows; [`max_rows`](DisplayOptions::max_rows) and
+/// [`all_rows`](DisplayOptions::all_rows) print fewer or more. `serde` writes the rows with their
+/// field names and units; [`csv`](Self::csv) and [`json`](Self::json) write nsys's formats.
 #[derive(Debug)]
 #[must_use]
 pub struct AnyReport {
@@ -266,14 +204,37 @@ pub struct AnyReport {
 }
 
 impl AnyReport {
-    outline_accessors!();
+    getters! {
+        /// nsys's name of the report.
+        name: &'static str = outline.name;
+        /// The number of rows.
+        len: usize = outline.rows;
+        /// The reason why the report has no rows, where nsys prints `SKIPPED`.
+        skipped: Option<&'static str> = outline.skipped();
+        /// GPU operations without timestamps and calls that had not returned. Both are in no
+        /// row.
+        left_out: u64 = outline.left_out;
+        /// Rows beyond the requested number.
+        more_rows: u64 = outline.more;
+        /// Launches of CUDA graphs traced as one interval each. They are in no row: nsys omits
+        /// them from its reports on GPU work, as if the GPU had been idle. Zero in reports
+        /// without GPU work.
+        whole_graphs: u64 = outline.whole_graphs;
+    }
 
-    /// See [`Report::csv`].
+    /// True if the report has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The text of `nsys stats --format csv`: times in nanoseconds, sizes in megabytes of 1,000,000
+    /// bytes. Empty without rows.
     pub fn csv(&self) -> String {
         self.rows.csv()
     }
 
-    /// See [`Report::json`].
+    /// The text of `nsys stats --format json`: an object for each row, with the CSV columns as
+    /// keys.
     pub fn json(&self) -> String {
         self.rows.json()
     }
@@ -391,16 +352,6 @@ named! {
     }
 }
 
-/// [`ProfileExt::reports`](crate::prelude::ProfileExt::reports).
-pub(crate) fn reports(profile: &Profile) -> Reports<'_> {
-    Reports { profile, naming: KernelNaming::default(), with_range: false }
-}
-
-/// [`ProfileExt::stats`](crate::prelude::ProfileExt::stats).
-pub(crate) fn stats(profile: &Profile, report: StatsReport) -> AnyReport {
-    reports(profile).get(report)
-}
-
 /// Computes reports from the profile, anew for each call. A report costs a few nanoseconds per
 /// operation or call, and some microseconds for each C++ kernel name.
 ///
@@ -420,6 +371,10 @@ pub struct Reports<'a> {
 }
 
 impl<'a> Reports<'a> {
+    pub(crate) fn new(profile: &'a Profile) -> Self {
+        Self { profile, naming: KernelNaming::default(), with_range: false }
+    }
+
     setters! {
         /// Names kernels by their function, without namespaces, template arguments and parameters,
         /// like nsys's `:base`.

@@ -8,7 +8,7 @@ use super::overlay::{self, Overlay, Times};
 use super::spans::Style;
 use super::spans::{Prefixes, RangeStack, Span, Spans};
 use super::sums::TimeSummary;
-use super::table::{Unit, row};
+use super::table::{Unit, computed_row, row};
 use super::texts::{OperationTexts, Texts, kernel_details};
 use super::{Report, Reports};
 use profiler_core::tables::range_tree::Tree;
@@ -47,38 +47,38 @@ row! {
     }
 }
 
-row! {
+computed_row! {
     /// One range with GPU work: a row of `nvtx_gpu_proj_trace`.
-    pub(crate) NvtxGpuProjTrace = "nvtx_gpu_proj_trace" {
+    NvtxGpuProjTrace = "nvtx_gpu_proj_trace" from (reports: Reports<'_>, spans: &Spans, span: &Span, of: &ProjectedSpan, range_stack: RangeStack) {
         /// The domain and name: `domain:name`, in the default domain `:name`.
-        name: Arc<str> => "Name" Plain,
+        name: Arc<str> = spans.name(span).clone() => "Name" Plain,
         /// The start of its first operation on the GPU.
-        projected_start_ns: i64 => "Projected Start" Time,
+        projected_start_ns: i64 = reports.at(of.work.time.start_ns) => "Projected Start" Time,
         /// The time from there to the end of its last operation, including idle time.
-        projected_duration_ns: u64 => "Projected Duration" Duration,
+        projected_duration_ns: u64 = of.work.time.ns() => "Projected Duration" Duration,
         /// The start on the host.
-        original_start_ns: i64 => "Orig Start" Time,
+        original_start_ns: i64 = reports.at(span.time.start_ns) => "Orig Start" Time,
         /// The duration on the host.
-        original_duration_ns: u64 => "Orig Duration" Duration,
+        original_duration_ns: u64 = span.time.ns() => "Orig Duration" Duration,
         /// The NVTX style.
-        style: Style => "Style" Plain,
+        style: Style = span.style => "Style" Plain,
         /// The operating system's id of the process.
-        pid: u32 => "PID" Plain,
+        pid: u32 = reports.pid(reports.thread(span.thread).process) => "PID" Plain,
         /// The operating system's id of the thread.
-        tid: u32 => "TID" Plain,
+        tid: u32 = reports.thread(span.thread).id => "TID" Plain,
         /// The number of calls that submitted work, in it and in ranges within; a graph launch
         /// counts once.
-        num_gpu_ops: u64 => "NumGPUOps" Plain,
+        num_gpu_ops: u64 = of.work.calls => "NumGPUOps" Plain,
         /// The number of ranges around it.
-        level: u32 => "Lvl" Plain,
+        level: u32 = span.level => "Lvl" Plain,
         /// The number of direct children with work.
-        num_children: u64 => "NumChild" Plain,
+        num_children: u64 = of.children => "NumChild" Plain,
         /// The number of the range: nsys's number, or by start if it has none.
-        range_id: u64 => "RangeId" Plain,
+        range_id: u64 = span.number => "RangeId" Plain,
         /// The number of the parent range.
-        parent_id: Option<u64> => "ParentId" Plain,
+        parent_id: Option<u64> = spans.parent_number(span) => "ParentId" Plain,
         /// The numbers of the ranges around it, then its own: `:1:2`.
-        range_stack: RangeStack => "RangeStack" Plain,
+        range_stack: RangeStack = range_stack => "RangeStack" Plain,
     }
 }
 
@@ -317,25 +317,9 @@ impl Reports<'_> {
     pub(crate) fn nvtx_gpu_proj_trace(self) -> Report<NvtxGpuProjTrace> {
         let spans = Spans::new(self, true);
         let levels = spans.levels();
-        let row = |ProjectedSpan { id, work, children }| {
-            let span: &Span = &spans.all[id as usize];
-            let thread = self.thread(span.thread);
-            NvtxGpuProjTrace {
-                name: spans.name(span).clone(),
-                projected_start_ns: self.at(work.time.start_ns),
-                projected_duration_ns: work.time.ns(),
-                original_start_ns: self.at(span.time.start_ns),
-                original_duration_ns: span.time.ns(),
-                style: span.style,
-                pid: self.pid(thread.process),
-                tid: thread.id,
-                num_gpu_ops: work.calls,
-                level: span.level,
-                num_children: children,
-                range_id: span.number,
-                parent_id: span.parent.map(|parent| spans.all[parent as usize].number),
-                range_stack: RangeStack::new(&levels, id),
-            }
+        let row = |of: ProjectedSpan| {
+            let range_stack = RangeStack::new(&levels, of.id);
+            NvtxGpuProjTrace::new(self, &spans, &spans.all[of.id as usize], &of, range_stack)
         };
         let mut rows: Vec<NvtxGpuProjTrace> = self.projected(&spans).into_iter().map(row).collect();
         rows.sort_by_key(|row| {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::groups::{Groups, sum_row};
-use super::spans::{NameTree, RangeStack, Spans, Style, range_texts};
-use super::table::{Cell, Value, row};
+use super::spans::{NameTree, RangeStack, Span, Spans, Style, range_texts};
+use super::table::{Cell, Value, computed_row};
 use super::texts::Texts;
 use super::{Ends, EndsWith, Report, Reports};
 
@@ -43,37 +43,37 @@ sum_row! {
     }
 }
 
-row! {
+computed_row! {
     /// One range of a thread: a row of `nvtx_pushpop_trace`.
-    pub(crate) NvtxPushpopTrace = "nvtx_pushpop_trace" {
+    NvtxPushpopTrace = "nvtx_pushpop_trace" from (reports: Reports<'_>, spans: &Spans, span: &Span, children: (u64, u64), range_stack: RangeStack) {
         /// The start of the range.
-        start_ns: i64 => "Start" Time,
+        start_ns: i64 = reports.at(span.time.start_ns) => "Start" Time,
         /// The end; for an open range, the stop of the session.
-        end_ns: i64 => "End" Time,
+        end_ns: i64 = reports.at(span.time.end_ns) => "End" Time,
         /// The duration on the host.
-        duration_ns: u64 => "Duration" Duration,
+        duration_ns: u64 = span.time.ns() => "Duration" Duration,
         /// The sum of the durations of the direct children.
-        child_duration_ns: u64 => "DurChild" Duration,
+        child_duration_ns: u64 = children.0 => "DurChild" Duration,
         /// The duration without the direct children; negative with concurrent children.
-        non_child_duration_ns: i64 => "DurNonChild" Duration,
+        non_child_duration_ns: i64 = span.time.ns().wrapping_sub(children.0) as i64 => "DurNonChild" Duration,
         /// The domain and name: `domain:name`, in the default domain `:name`.
-        name: Arc<str> => "Name" Plain,
+        name: Arc<str> = spans.name(span).clone() => "Name" Plain,
         /// The operating system's id of the process.
-        pid: u32 => "PID" Plain,
+        pid: u32 = reports.pid(reports.thread(span.thread).process) => "PID" Plain,
         /// The operating system's id of the thread.
-        tid: u32 => "TID" Plain,
+        tid: u32 = reports.thread(span.thread).id => "TID" Plain,
         /// The number of ranges around the range.
-        level: u32 => "Lvl" Plain,
+        level: u32 = span.level => "Lvl" Plain,
         /// The number of direct children.
-        num_children: u64 => "NumChild" Plain,
+        num_children: u64 = children.1 => "NumChild" Plain,
         /// The number of the range: nsys's number, or by start if it has none.
-        range_id: u64 => "RangeId" Plain,
+        range_id: u64 = span.number => "RangeId" Plain,
         /// The number of the parent range.
-        parent_id: Option<u64> => "ParentId" Plain,
+        parent_id: Option<u64> = spans.parent_number(span) => "ParentId" Plain,
         /// The numbers of the ranges around the range, then its own: `:1:2`.
-        range_stack: RangeStack => "RangeStack" Plain,
+        range_stack: RangeStack = range_stack => "RangeStack" Plain,
         /// The name after two dashes for each level: `--:name`.
-        name_tree: NameTree => "NameTree" Plain,
+        name_tree: NameTree = NameTree { level: span.level, name: spans.name(span).clone() } => "NameTree" Plain,
     }
 }
 
@@ -138,26 +138,8 @@ impl Reports<'_> {
         let mut rows: Vec<NvtxPushpopTrace> = (0..)
             .zip(&spans.all)
             .map(|(id, span)| {
-                let thread = self.thread(span.thread);
-                let (child_duration_ns, num_children) = children[id as usize];
-                let duration_ns = span.time.ns();
-                let name = spans.name(span).clone();
-                NvtxPushpopTrace {
-                    start_ns: self.at(span.time.start_ns),
-                    end_ns: self.at(span.time.end_ns),
-                    duration_ns,
-                    child_duration_ns,
-                    non_child_duration_ns: duration_ns.wrapping_sub(child_duration_ns) as i64,
-                    name_tree: NameTree { level: span.level, name: name.clone() },
-                    name,
-                    pid: self.pid(thread.process),
-                    tid: thread.id,
-                    level: span.level,
-                    num_children,
-                    range_id: span.number,
-                    parent_id: span.parent.map(|parent| spans.all[parent as usize].number),
-                    range_stack: RangeStack::new(&levels, id),
-                }
+                let range_stack = RangeStack::new(&levels, id);
+                NvtxPushpopTrace::new(self, &spans, span, children[id as usize], range_stack)
             })
             .collect();
         rows.sort_by_key(|row| (row.start_ns, row.duration_ns));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::table::row;
+use super::table::{computed_row, row};
 use super::texts::{Texts, memory_text, recorded_function};
 use super::{AnyReport, GapThreshold, Report, Reports, is_imported, named};
 use profiler_base::kernel_names::Pattern;
@@ -49,19 +49,19 @@ impl Rule {
     }
 }
 
-row! {
+computed_row! {
     /// A call that waited: a row of the rule `cuda_api_sync`.
-    pub(crate) CudaApiSync = "cuda_api_sync" {
+    CudaApiSync = "cuda_api_sync" from (reports: Reports<'_>, call: &Call, api_name: Arc<str>) {
         /// The duration of the wait on the host.
-        duration_ns: u64 => "Duration" Duration,
+        duration_ns: u64 = call.time.ns() => "Duration" Duration,
         /// The start of the call.
-        start_ns: i64 => "Start" Time,
+        start_ns: i64 = reports.at(call.time.start_ns) => "Start" Time,
         /// The operating system's id of the process.
-        pid: u32 => "PID" Plain,
+        pid: u32 = reports.pid(reports.thread(call.thread).process) => "PID" Plain,
         /// The operating system's id of the thread.
-        tid: u32 => "TID" Plain,
+        tid: u32 = reports.thread(call.thread).id => "TID" Plain,
         /// The function.
-        api_name: Arc<str> => "API Name" Plain,
+        api_name: Arc<str> = api_name => "API Name" Plain,
     }
 }
 
@@ -141,25 +141,6 @@ transfer_row! {
     }
 }
 
-/// [`ProfileExt::rules`](crate::prelude::ProfileExt::rules).
-pub(crate) fn rules(profile: &Profile) -> Rules<'_> {
-    let of_nsys = is_imported(profile.tables());
-    let gap = match of_nsys {
-        true => GapThreshold::LongerThan(Duration::from_millis(500)),
-        false => GapThreshold::Share(0.01),
-    };
-    Rules {
-        profile,
-        rows: Some(50),
-        driver_api: !of_nsys,
-        path: None,
-        between_ns: (i64::MIN, i64::MAX),
-        gap,
-        chunks: 30,
-        below_percent: 50.0,
-    }
-}
-
 /// Evaluates the rules of `nsys analyze`, anew for each call, at a few nanoseconds per operation or
 /// call.
 ///
@@ -216,9 +197,27 @@ impl Scopes<'_> {
 }
 
 impl<'a> Rules<'a> {
+    pub(crate) fn new(profile: &'a Profile) -> Self {
+        let of_nsys = is_imported(profile.tables());
+        let gap = match of_nsys {
+            true => GapThreshold::LongerThan(Duration::from_millis(500)),
+            false => GapThreshold::Share(0.01),
+        };
+        Self {
+            profile,
+            rows: Some(50),
+            driver_api: !of_nsys,
+            path: None,
+            between_ns: (i64::MIN, i64::MAX),
+            gap,
+            chunks: 30,
+            below_percent: 50.0,
+        }
+    }
+
     setters! {
         /// Sets the maximum number of rows of each rule; `None` for all, 50 by default.
-        /// [`Report::more_rows`](super::Report::more_rows) is the number of rows beyond.
+        /// [`AnyReport::more_rows`] is the number of rows beyond.
         rows(rows: Option<usize>) rows = rows;
         /// Sets if calls of the driver API count.
         driver_api(driver_api: bool) driver_api = driver_api;
@@ -243,7 +242,7 @@ impl<'a> Rules<'a> {
     }
 
     pub(super) fn reports(&self) -> Reports<'a> {
-        super::reports(self.profile)
+        Reports::new(self.profile)
     }
 
     pub(super) fn store(&self) -> &'a Tables {
@@ -427,15 +426,9 @@ impl<'a> Rules<'a> {
                     return None;
                 }
                 scopes.scope(call)?;
-                let thread = &store.threads[call.thread.at()];
                 let name = texts.intern(recorded_function(store, call));
-                self.is_between(call.time).then(|| CudaApiSync {
-                    duration_ns: call.time.ns(),
-                    start_ns: self.reports().at(call.time.start_ns),
-                    pid: self.reports().pid(thread.process),
-                    tid: thread.id,
-                    api_name: texts.get(name).clone(),
-                })
+                self.is_between(call.time)
+                    .then(|| CudaApiSync::new(self.reports(), call, texts.get(name).clone()))
             })
             .collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.duration_ns), row.start_ns));

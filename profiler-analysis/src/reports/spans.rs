@@ -325,6 +325,10 @@ impl Spans {
         &self.names[span.label as usize]
     }
 
+    pub(super) fn parent_number(&self, span: &Span) -> Option<u64> {
+        span.parent.map(|parent| self.all[parent as usize].number)
+    }
+
     /// The numbers and parents of all spans, for [`RangeStack`].
     pub(super) fn levels(&self) -> Arc<Levels> {
         Arc::new(Levels::new(&self.all))

@@ -144,14 +144,12 @@ impl<T: Cell> Cell for Option<T> {
 }
 
 /// A row of a report: its cells in the order of columns.
-pub trait Row: fmt::Debug + Serialize {
+pub(crate) trait Row: fmt::Debug + Serialize {
     /// nsys's name of the report.
     const NAME: &'static str;
     /// The columns that a narrow table leaves out last.
-    #[doc(hidden)]
     const KEPT_LONGER: &'static [&'static str] = &[];
     /// Adds the cells; every row has the same columns.
-    #[doc(hidden)]
     fn cells(&self, cells: &mut Cells<'_>);
 }
 
@@ -189,10 +187,33 @@ macro_rules! row {
 }
 pub(crate) use row;
 
+/// Declares a row by [`row!`] with a function `new` that computes each field: `field: Type = value
+/// => "Header" Unit`.
+macro_rules! computed_row {
+    ($(#[$doc:meta])* $type:ident = $name:literal from ($($from:ident: $source:ty),+) {
+        $($(#[$attribute:meta])* $field:ident: $of:ty = $value:expr
+            $(=> $header:literal $unit:ident)?
+            $(=> |$row:ident, $cells:ident| $add:expr)?,)+
+    }) => {
+        $crate::reports::table::row! {
+            $(#[$doc])*
+            pub(crate) $type = $name {
+                $($(#[$attribute])* $field: $of
+                    $(=> $header $unit)? $(=> |$row, $cells| $add)?,)+
+            }
+        }
+
+        impl $type {
+            fn new($($from: $source),+) -> Self {
+                Self { $($field: $value),+ }
+            }
+        }
+    };
+}
+pub(super) use computed_row;
+
 /// Receives the cells of a row.
-#[doc(hidden)]
-#[allow(missing_debug_implementations)] // a function
-pub struct Cells<'a>(&'a mut dyn FnMut(Column, Value<'_>));
+pub(crate) struct Cells<'a>(&'a mut dyn FnMut(Column, Value<'_>));
 
 impl Cells<'_> {
     pub(crate) fn add(&mut self, name: &'static str, unit: Unit, value: impl Cell) -> &mut Self {

@@ -4,32 +4,32 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::table::{Cells, Rate, Unit, row};
+use super::table::{Cells, Rate, Unit, computed_row, row};
 use super::texts::{OperationTexts, functions, memory_text};
 use super::{Report, Reports};
-use profiler_core::tables::What;
+use profiler_core::tables::{Call, What};
 
-row! {
+computed_row! {
     /// One call: a row of `cuda_api_trace`.
-    pub(crate) CudaApiTrace = "cuda_api_trace" {
+    CudaApiTrace = "cuda_api_trace" from (reports: Reports<'_>, call: &Call, name: Arc<str>, thread_name: Option<Arc<str>>) {
         /// The start of the call.
-        start_ns: i64 => "Start" Time,
+        start_ns: i64 = reports.at(call.time.start_ns) => "Start" Time,
         /// The duration on the host; `None` if the call had not returned.
-        duration_ns: Option<u64> => "Duration" Duration,
+        duration_ns: Option<u64> = reports.store().call_kind(call).has_returned.then(|| call.time.ns()) => "Duration" Duration,
         /// The function.
-        name: Arc<str> => "Name" Plain,
+        name: Arc<str> = name => "Name" Plain,
         /// The returned `CUresult` or `cudaError_t`.
-        result: u32 => "Result" Plain,
+        result: u32 = reports.store().call_kind(call).result => "Result" Plain,
         /// The correlation id, which the submitted GPU work shares.
-        correlation_id: u32 => "CorrID" Plain,
+        correlation_id: u32 = call.correlation_id => "CorrID" Plain,
         /// The operating system's id of the process.
-        pid: u32 => "Pid" Plain,
+        pid: u32 = reports.pid(reports.thread(call.thread).process) => "Pid" Plain,
         /// The operating system's id of the thread.
-        tid: u32 => "Tid" Plain,
+        tid: u32 = reports.thread(call.thread).id => "Tid" Plain,
         /// The thread's priority, if the source has it.
-        thread_priority: Option<i64> => "T-Pri" Plain,
+        thread_priority: Option<i64> = reports.thread(call.thread).priority => "T-Pri" Plain,
         /// The thread's name, if it has one.
-        thread_name: Option<Arc<str>> => "Thread Name" Plain,
+        thread_name: Option<Arc<str>> = thread_name => "Thread Name" Plain,
     }
 }
 
@@ -95,19 +95,8 @@ impl Reports<'_> {
         let mut rows: Vec<CudaApiTrace> = self
             .calls()
             .map(|call| {
-                let kind = store.call_kind(call);
-                let thread = self.thread(call.thread);
-                CudaApiTrace {
-                    start_ns: self.at(call.time.start_ns),
-                    duration_ns: kind.has_returned.then(|| call.time.ns()),
-                    name: functions[call.kind.at()].clone(),
-                    result: kind.result,
-                    correlation_id: call.correlation_id,
-                    pid: self.pid(thread.process),
-                    tid: thread.id,
-                    thread_priority: thread.priority,
-                    thread_name: thread_names[call.thread.at()].clone(),
-                }
+                let name = functions[call.kind.at()].clone();
+                CudaApiTrace::new(self, call, name, thread_names[call.thread.at()].clone())
             })
             .collect();
         rows.sort_by_key(|row| row.start_ns);

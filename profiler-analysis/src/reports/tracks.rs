@@ -7,7 +7,7 @@ use profiler_base::units::nanoseconds as ns;
 use rustc_hash::FxHashMap;
 
 use super::Report;
-use super::table::{Cells, Unit, Value, row};
+use super::table::{Cells, Unit, Value, computed_row, row};
 use profiler_core::profile::{Profile, RangeNode, Sampled, Track};
 use profiler_core::series::{Kind, Source, Unit as TrackUnit};
 use profiler_core::tables::Interval;
@@ -123,38 +123,38 @@ fn add_total(cells: &mut Cells<'_>, total: Option<f64>, unit: TrackUnit) {
     cells.add("Total Unit", Unit::InFiles, total.map(|_| unit.to_string()));
 }
 
-row! {
+computed_row! {
     /// A sampled track while the work of the ranges of one path was on its device.
-    pub(crate) RangeTrackSum = "range_tracks" {
+    RangeTrackSum = "range_tracks" from (node: &RangeNode<'_>, path: String, track: &Track<'_>, mean: Sampled) {
         /// The path.
-        path: String => "Range" Plain,
+        path: String = path => "Range" Plain,
         /// The number of entries.
-        instances: u64 => "Instances" Plain,
+        instances: u64 = node.instances() => "Instances" Plain,
         /// The device's CUDA ordinal.
-        device: u32 => "GPU" Plain,
+        device: u32 = track.device() => "GPU" Plain,
         /// The metric's label.
-        metric: String => "Metric" Plain,
+        metric: String = track.label().to_owned() => "Metric" Plain,
         /// The metric's name in its source.
-        name: String,
+        name: String = track.name().to_owned(),
         /// The unit of the mean; for a total, its rate per second.
-        unit: TrackUnit,
+        unit: TrackUnit = track.rate_unit(),
         /// The mean by time.
-        mean: f64 => |row, cells| {
+        mean: f64 = mean.value => |row, cells| {
             cells.add("Mean", Unit::Plain, Value::Measured(row.mean, row.unit));
             cells.add("Unit", Unit::InFiles, row.unit.to_string())
         },
         /// The sum of a total; absent for other kinds.
-        total: Option<f64> => |row, cells| add_total(cells, row.total, row.total_unit),
+        total: Option<f64> = (track.kind() == Kind::Total).then(|| mean.value * mean.covered.as_secs_f64()) => |row, cells| add_total(cells, row.total, row.total_unit),
         /// The unit of `total`.
-        total_unit: TrackUnit,
+        total_unit: TrackUnit = track.unit(),
         /// Samples in the mean.
-        samples: u64 => "Samples" Plain,
+        samples: u64 = mean.samples as u64 => "Samples" Plain,
         /// Samples entirely in the time. Without any, the mean covers a longer time around it.
-        whole: u64 => "Whole" Plain,
+        whole: u64 = mean.whole as u64 => "Whole" Plain,
         /// The sampled part of the time.
-        covered_ns: u64,
+        covered_ns: u64 = ns(mean.covered),
         /// The time from the first start to the last end of each instance's work, without overlaps.
-        asked_ns: u64 => |row, cells| {
+        asked_ns: u64 = ns(mean.asked) => |row, cells| {
             cells.add("Time", Unit::Duration, row.asked_ns);
             cells.add("Known", Unit::Percent, percent_of(row.covered_ns, row.asked_ns.into()));
             cells.add("Name", Unit::InFiles, &row.name)
@@ -178,23 +178,7 @@ pub(crate) fn range_track_sums(profile: &Profile) -> Report<RangeTrackSum> {
     for (_, node) in profile.walk() {
         let path = node.cut_path();
         for (at, mean) in times.means(&node, &tracks) {
-            let track = &tracks[at];
-            let total = track.kind() == Kind::Total;
-            rows.push(RangeTrackSum {
-                path: path.clone(),
-                instances: node.instances(),
-                device: track.device(),
-                metric: track.label().to_owned(),
-                name: track.name().to_owned(),
-                unit: track.rate_unit(),
-                mean: mean.value,
-                total: total.then_some(mean.value * mean.covered.as_secs_f64()),
-                total_unit: track.unit(),
-                samples: mean.samples as u64,
-                whole: mean.whole as u64,
-                covered_ns: ns(mean.covered),
-                asked_ns: ns(mean.asked),
-            });
+            rows.push(RangeTrackSum::new(&node, path.clone(), &tracks[at], mean));
         }
     }
     Report::new(rows, NO_RANGES)

@@ -670,15 +670,13 @@ impl Dependencies<'_> {
     ) {
         let store = &self.profile.tables();
         let call_of = |id: OperationId| store.operations[id.at()].call.get();
-        let mut launches: Vec<u64> = store
+        let launches = store
             .calls
             .iter()
             .filter(|call| store.call_kind(call).class == CallClass::KernelLaunch)
-            .map(|call| call.time.ns())
-            .collect();
-        launches.sort_unstable();
+            .map(|call| call.time.ns());
         // The duration of a call that only submits work.
-        let submitting = launches.get(launches.len() / 2).copied().unwrap_or(5_000);
+        let submitting = upper_median(launches.collect()).unwrap_or(5_000);
         let first = self.graph.start_of(OperationId(0));
         let of_point = |point: u32| point.checked_sub(first).map(|at| OperationId(at / 2));
         let mut used: FxHashMap<CallId, u64> = FxHashMap::default();

@@ -27,7 +27,9 @@ use super::finding::{Finding, FindingKind};
 use super::gemm_kernel::{GemmKernel, Padding};
 use super::sign::Sign;
 use crate::analyze::kernels::shape::compute_capability;
-use crate::analyze::kernels::{Architecture, DeclaredSizes, GemmName, KernelClass, TcUse};
+use crate::analyze::kernels::{
+    Architecture, Classifier, DeclaredSizes, GemmName, KernelClass, TcUse,
+};
 use crate::analyze::kernels::{shares, tensor_core};
 use profiler_core::profile::Profile;
 use profiler_core::tables::range_tree::NodeId;
@@ -52,8 +54,8 @@ impl ProductKernel {
     /// `None` for kernels that are not a product on tensor cores, and for unknown devices.
     fn new(profile: &Profile, id: OperationId) -> Option<Self> {
         let kernel = profile.operation(id).as_kernel()?;
-        let of_name = tensor_core::kernel_tensor_core_use(&kernel);
-        if shares::kernel_class(&kernel) != KernelClass::Gemm
+        let of_name = tensor_core::tensor_core_use(&kernel, &Classifier::new());
+        if shares::class(&kernel, &Classifier::new()) != KernelClass::Gemm
             || of_name.tensor_cores != TcUse::Using
         {
             return None;

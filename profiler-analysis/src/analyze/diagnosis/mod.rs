@@ -232,23 +232,6 @@ struct Run<'a> {
     streams: OnceCell<BTreeMap<(u32, u32, u32), Vec<OperationId>>>,
 }
 
-/// [`ProfileExt::diagnose`](crate::prelude::ProfileExt::diagnose).
-pub(crate) fn diagnose(profile: &Profile) -> Diagnosis {
-    diagnosis(profile, Thresholds::new()).run()
-}
-
-/// [`ProfileExt::diagnose_range`](crate::prelude::ProfileExt::diagnose_range).
-pub(crate) fn diagnose_range(profile: &Profile, path: &str) -> Option<Verdict> {
-    diagnosis(profile, Thresholds::new()).range(path)
-}
-
-/// [`ProfileExt::diagnosis`](crate::prelude::ProfileExt::diagnosis).
-pub(crate) fn diagnosis(profile: &Profile, thresholds: Thresholds) -> Diagnoser<'_> {
-    let known = Known::default();
-    let (clock, used_clock, phases, whole) = Default::default();
-    Diagnoser { profile, thresholds, clock, used_clock, known, phases, whole }
-}
-
 impl Run<'_> {
     /// The pieces as evidence; consecutive ones with the same operation or call are merged.
     fn evidence<'p>(&self, pieces: impl Iterator<Item = &'p Piece>) -> Evidence {
@@ -286,6 +269,12 @@ fn outlook_of(dependencies: Dependencies<'_>, steady: Option<&Section>) -> Outlo
 }
 
 impl<'a> Diagnoser<'a> {
+    pub(crate) fn new(profile: &'a Profile, thresholds: Thresholds) -> Self {
+        let known = Known::default();
+        let (clock, used_clock, phases, whole) = Default::default();
+        Self { profile, thresholds, clock, used_clock, known, phases, whole }
+    }
+
     /// The clock time of one device, in nanoseconds.
     pub(crate) fn clock_ns_of(&self, device: u32) -> u64 {
         self.clock().ns_of(device)

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use rustc_hash::FxHashMap;
 
-use crate::analyze::kernels::shape::kernel_launch_shape;
+use crate::analyze::kernels::shape::launch_shape;
 use profiler_core::profile::Profile;
 use profiler_core::tables::{OperationId, WorkId};
 
@@ -28,7 +28,7 @@ impl Shapes {
     pub(super) fn shape(&self, profile: &Profile, id: OperationId) -> Option<Shape> {
         let work = profile.tables().operations[id.at()].work;
         *self.known.borrow_mut().entry(work).or_insert_with(|| {
-            let shape = kernel_launch_shape(&profile.operation(id).as_kernel()?)?;
+            let shape = launch_shape(&profile.operation(id).as_kernel()?)?;
             let tail = if shape.waves()? > 1.0 { 1.0 - shape.balance() } else { 0.0 };
             // The driver sets shared memory per launch, so a larger grid may have more concurrent
             // blocks.

@@ -7,8 +7,7 @@ use super::Run;
 use super::clock::{Part, Piece};
 use super::finding::{Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
-use crate::analyze::kernels::KernelClass;
-use crate::analyze::kernels::shares;
+use crate::analyze::kernels::{Classifier, KernelClass, shares};
 use profiler_core::tables::{NameId, OperationId, What, WorkId};
 
 /// Minimum loss of a partial last wave, as in Nsight Compute's rule.
@@ -30,7 +29,7 @@ impl Run<'_> {
         let row = &self.profile.tables().operations[id.at()];
         let class = || {
             let kernel = self.profile.operation(id).as_kernel();
-            kernel.map_or(KernelClass::Other, |kernel| shares::kernel_class(&kernel))
+            kernel.map_or(KernelClass::Other, |kernel| shares::class(&kernel, &Classifier::new()))
         };
         *self.known.classes.borrow_mut().entry(row.work).or_insert_with(class)
     }

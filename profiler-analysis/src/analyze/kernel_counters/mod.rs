@@ -107,7 +107,7 @@ impl CountedKernels {
         let labels = |kernel: &Kernel<'_>| KernelLabels {
             name: kernel.demangled_name().into(),
             class: classifier.classify(kernel.name()),
-            tensor_core: tensor_core::kernel_tensor_core_use_with(kernel, classifier),
+            tensor_core: tensor_core::tensor_core_use(kernel, classifier),
         };
         let kernels = launched[..counted].iter();
         let kernels = kernels

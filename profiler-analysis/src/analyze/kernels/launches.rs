@@ -15,7 +15,7 @@ use super::ncu::Instances;
 use super::{Classifier, KernelClass, LaunchShape, ShapeFinding, ShapeFindingKind};
 use super::{shape, shares};
 use crate::reports::{AnyReport, Cells, Report, Row, Unit};
-use profiler_core::profile::{Kernel, Profile};
+use profiler_core::profile::Kernel;
 use profiler_core::query::Query;
 use profiler_core::tables::WorkId;
 
@@ -170,16 +170,8 @@ struct Launches<'a> {
     times: Vec<(u64, usize)>,
 }
 
-/// [`QueryExt::launch_shapes`](crate::prelude::QueryExt::launch_shapes).
-pub(crate) fn query_launch_shapes(query: &Query<'_>) -> LaunchShapes {
-    query_launch_shapes_with(query, &Classifier::new())
-}
-
 /// [`QueryExt::launch_shapes_with`](crate::prelude::QueryExt::launch_shapes_with).
-pub(crate) fn query_launch_shapes_with<'a>(
-    query: &Query<'a>,
-    classifier: &Classifier,
-) -> LaunchShapes {
+pub(crate) fn launch_shapes<'a>(query: &Query<'a>, classifier: &Classifier) -> LaunchShapes {
     // Works that differ only in stream or graph node share a row.
     let mut of_work: FxHashMap<WorkId, Option<usize>> = FxHashMap::default();
     let mut of_shape: FxHashMap<(u32, &'a str, LaunchShape), usize> = FxHashMap::default();
@@ -191,7 +183,7 @@ pub(crate) fn query_launch_shapes_with<'a>(
             Some(index) => *index,
             None => {
                 let Some(kernel) = operation.as_kernel() else { continue };
-                let index = shape::kernel_launch_shape(&kernel).map(|shape| {
+                let index = shape::launch_shape(&kernel).map(|shape| {
                     let key = (kernel.device(), kernel.name(), shape);
                     *of_shape.entry(key).or_insert_with(|| {
                         rows.push(Launches { kernel, shape, count: 0, times: Vec::new() });
@@ -221,7 +213,7 @@ pub(crate) fn query_launch_shapes_with<'a>(
     let instances = Instances::new(query.profile(), rows.iter().map(|row| row.kernel));
     let row = |mut row: Launches<'_>| {
         let total_of_row = total(&row);
-        let class = shares::kernel_class_with(&row.kernel, classifier);
+        let class = shares::class(&row.kernel, classifier);
         let headroom = row.shape.headroom(class);
         row.times.sort_unstable();
         let median = row.times.get(row.times.len().saturating_sub(1) / 2);
@@ -258,9 +250,4 @@ pub(crate) fn query_launch_shapes_with<'a>(
         mean_occupancy: if total_ns == 0 { 0.0 } else { weighted / total_ns as f64 },
         unknown,
     }
-}
-
-/// [`ProfileExt::launch_shapes`](crate::prelude::ProfileExt::launch_shapes).
-pub(crate) fn launch_shapes(profile: &Profile) -> LaunchShapes {
-    query_launch_shapes(&profile.query())
 }

@@ -253,7 +253,7 @@ fn device_info(profile: &Profile, device: u32) -> Option<&DeviceInfo> {
 }
 
 /// [`KernelExt::launch_shape`](crate::prelude::KernelExt::launch_shape).
-pub(crate) fn kernel_launch_shape(kernel: &Kernel<'_>) -> Option<LaunchShape> {
+pub(crate) fn launch_shape(kernel: &Kernel<'_>) -> Option<LaunchShape> {
     let (profile, details) = (kernel.profile(), kernel.details());
     let limits = sm_limits(profile, kernel.device())?;
     let multiprocessors = multiprocessors(profile, kernel.device())?;

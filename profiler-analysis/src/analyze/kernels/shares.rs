@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Classifier, KernelClass};
 use crate::reports::{Report, Unit, row};
-use profiler_core::profile::{GpuOperation, Kernel, OperationKind, Profile};
+use profiler_core::profile::{GpuOperation, Kernel, OperationKind};
 use profiler_core::query::{Groups, Query, RangePath};
 
 row! {
@@ -70,7 +70,7 @@ impl<'c, 'a> Classes<'c, 'a> {
     pub(super) fn class(&self, operation: &GpuOperation<'a>) -> KernelClass {
         match operation.as_kernel() {
             Some(kernel) => {
-                let classify = || kernel_class_with(&kernel, self.classifier);
+                let classify = || class(&kernel, self.classifier);
                 *self.known.borrow_mut().entry(kernel.name()).or_insert_with(classify)
             }
             None => match operation.kind() {
@@ -83,27 +83,19 @@ impl<'c, 'a> Classes<'c, 'a> {
     }
 }
 
-/// [`QueryExt::by_kernel_class`](crate::prelude::QueryExt::by_kernel_class).
-pub(crate) fn query_by_kernel_class(query: &Query<'_>) -> Groups<KernelClass> {
-    query_by_kernel_class_with(query, &Classifier::new())
-}
-
 /// [`QueryExt::by_kernel_class_with`](crate::prelude::QueryExt::by_kernel_class_with).
-pub(crate) fn query_by_kernel_class_with(
-    query: &Query<'_>,
-    classifier: &Classifier,
-) -> Groups<KernelClass> {
+pub(crate) fn by_kernel_class(query: &Query<'_>, classifier: &Classifier) -> Groups<KernelClass> {
     let classes = Classes::new(classifier);
     query.group_by(|operation| Some(classes.class(operation)))
 }
 
 /// [`QueryExt::kernel_class_sums`](crate::prelude::QueryExt::kernel_class_sums).
-pub(crate) fn query_kernel_class_sums(
+pub(crate) fn kernel_class_sums(
     query: &Query<'_>,
     classifier: &Classifier,
 ) -> Report<KernelClassSum> {
     let mut left_out = 0;
-    let groups = query_by_kernel_class_with(&query.clone().kernels(), classifier);
+    let groups = by_kernel_class(&query.clone().kernels(), classifier);
     let rows = groups.into_iter().map(|group| {
         left_out += group.count() - group.statistics().count();
         KernelClassSum {
@@ -118,7 +110,7 @@ pub(crate) fn query_kernel_class_sums(
 }
 
 /// [`QueryExt::range_class_sums`](crate::prelude::QueryExt::range_class_sums).
-pub(crate) fn query_range_class_sums(
+pub(crate) fn range_class_sums(
     query: &Query<'_>,
     classifier: &Classifier,
 ) -> Report<RangeClassSum> {
@@ -157,13 +149,8 @@ fn by_range_and_class<'a>(
     })
 }
 
-/// [`KernelExt::class`](crate::prelude::KernelExt::class).
-pub(crate) fn kernel_class(kernel: &Kernel<'_>) -> KernelClass {
-    kernel_class_with(kernel, &Classifier::new())
-}
-
 /// [`KernelExt::class_with`](crate::prelude::KernelExt::class_with).
-pub(crate) fn kernel_class_with(kernel: &Kernel<'_>, classifier: &Classifier) -> KernelClass {
+pub(crate) fn class(kernel: &Kernel<'_>, classifier: &Classifier) -> KernelClass {
     let shown = kernel.demangled_name();
     if kernel.is_collective() {
         let own = classifier.own_class(&shown).or_else(|| classifier.own_class(kernel.name()));
@@ -174,9 +161,4 @@ pub(crate) fn kernel_class_with(kernel: &Kernel<'_>, classifier: &Classifier) ->
         KernelClass::Other => classifier.classify(kernel.name()),
         class => class,
     }
-}
-
-/// [`ProfileExt::kernel_classes`](crate::prelude::ProfileExt::kernel_classes).
-pub(crate) fn kernel_classes(profile: &Profile) -> Groups<KernelClass> {
-    query_by_kernel_class(&profile.query().kernels())
 }

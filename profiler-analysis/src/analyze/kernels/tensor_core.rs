@@ -90,16 +90,8 @@ impl TensorCoreUse {
     }
 }
 
-/// [`KernelExt::tensor_core_use`](crate::prelude::KernelExt::tensor_core_use).
-pub(crate) fn kernel_tensor_core_use(kernel: &Kernel<'_>) -> TensorCoreUse {
-    kernel_tensor_core_use_with(kernel, &Classifier::new())
-}
-
 /// [`KernelExt::tensor_core_use_with`](crate::prelude::KernelExt::tensor_core_use_with).
-pub(crate) fn kernel_tensor_core_use_with(
-    kernel: &Kernel<'_>,
-    classifier: &Classifier,
-) -> TensorCoreUse {
+pub(crate) fn tensor_core_use(kernel: &Kernel<'_>, classifier: &Classifier) -> TensorCoreUse {
     match TensorCoreUse::from_kernel(&kernel.demangled_name(), classifier) {
         // A capture of nsys may contain the name for a rule in either form.
         found if found.tensor_cores == TcUse::Unknown => {

@@ -346,19 +346,9 @@ struct KernelData {
 /// The direct launches of a range by kernel index.
 type Launched = FxHashMap<usize, Sum>;
 
-/// [`ProfileExt::tensor_cores`](crate::prelude::ProfileExt::tensor_cores).
-pub(crate) fn tensor_cores(profile: &Profile) -> TensorCores {
-    tensor_cores_with(profile, &Classifier::new())
-}
-
 /// [`ProfileExt::tensor_cores_with`](crate::prelude::ProfileExt::tensor_cores_with).
-pub(crate) fn tensor_cores_with(profile: &Profile, classifier: &Classifier) -> TensorCores {
-    Account::new(&profile.query(), classifier).finish()
-}
-
-/// [`QueryExt::tensor_cores`](crate::prelude::QueryExt::tensor_cores).
-pub(crate) fn query_tensor_cores(query: &Query<'_>) -> TensorCores {
-    Account::new(query, &Classifier::new()).finish()
+pub(crate) fn tensor_cores(query: &Query<'_>, classifier: &Classifier) -> TensorCores {
+    Account::new(query, classifier).finish()
 }
 
 struct Account<'a> {
@@ -390,8 +380,8 @@ impl<'a> Account<'a> {
                 let name = kernel.demangled_name();
                 let alignment = GemmName::parse(&lower_case(&name).0).alignment;
                 account.kernels.push(KernelData {
-                    tensor_core: tensor_core::kernel_tensor_core_use_with(&kernel, classifier),
-                    class: shares::kernel_class_with(&kernel, classifier),
+                    tensor_core: tensor_core::tensor_core_use(&kernel, classifier),
+                    class: shares::class(&kernel, classifier),
                     is_unaligned: alignment.is_some_and(|alignment| alignment.is_unaligned()),
                     name: name.into(),
                     times: Vec::new(),

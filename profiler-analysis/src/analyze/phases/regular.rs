@@ -7,7 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{Candidate, LEAST_INSTANCES};
-use profiler_base::statistics::warm_up;
+use profiler_base::statistics::{upper_median, warm_up};
 use profiler_core::tables::busy::united;
 use profiler_core::tables::{Interval, NameId, Operation, Tables, ThreadId, What};
 
@@ -234,9 +234,7 @@ fn candidates_of(part: &[Submitted], period: usize) -> Vec<Candidate> {
         let ends = starts().skip(1).take(whole.saturating_sub(1)).chain(last);
         starts().zip(ends).map(|(start, end)| end - start).collect()
     };
-    let mut usual = lengths(part);
-    usual.sort_unstable();
-    let usual = usual.get(usual.len() / 2).copied().unwrap_or(0);
+    let usual = upper_median(lengths(part)).unwrap_or(0);
     let goes_on = |a: &Submitted, b: &Submitted| {
         b.called_ns - a.called_ns <= LONGEST_PAUSE.saturating_mul(usual.max(1))
     };

@@ -184,7 +184,7 @@ pub(crate) fn of_profile(profile: &Profile) -> Ranks {
 }
 
 /// [`ProfileExt::ranks_by_range`](crate::prelude::ProfileExt::ranks_by_range).
-pub(crate) fn ranks_by_range(profile: &Profile, path: &str) -> Option<Ranks> {
+pub(crate) fn by_range(profile: &Profile, path: &str) -> Option<Ranks> {
     let instances = windows::Instances::find(profile, path)?;
     Some(ranks_and(profile, |stragglers, matches| instances.windows(profile, stragglers, matches)))
 }

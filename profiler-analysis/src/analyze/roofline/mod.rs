@@ -190,13 +190,8 @@ impl Sum {
     }
 }
 
-/// [`ProfileExt::roofline`](crate::prelude::ProfileExt::roofline).
-pub(crate) fn roofline(profile: &Profile, peaks: &Peaks) -> Roofline {
-    roofline_with(profile, peaks, &Declared::new())
-}
-
 /// [`ProfileExt::roofline_with`](crate::prelude::ProfileExt::roofline_with).
-pub(crate) fn roofline_with(profile: &Profile, peaks: &Peaks, declared: &Declared) -> Roofline {
+pub(crate) fn roofline(profile: &Profile, peaks: &Peaks, declared: &Declared) -> Roofline {
     let mut trust = RooflineTrust::default();
     let mut sums: FxHashMap<PointKey, Sum> = FxHashMap::default();
     let of_ranges = declared.of_ranges(profile);

@@ -28,12 +28,12 @@ use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 use serde::Serialize;
 
 use crate::analyze::diagnosis::{
-    Bottleneck, Finding, Inconclusive, Judged, Others, Verdict, certainty, device_list, factor,
-    faster, finite,
+    Bottleneck, Diagnoser, Finding, Inconclusive, Judged, Others, Verdict, certainty, device_list,
+    factor, faster, finite,
 };
-use crate::analyze::kernels::TcRemedy;
+use crate::analyze::kernels::{Classifier, TcRemedy};
 use crate::analyze::kernels::{launches, tensor_cores};
-use crate::analyze::roofline::peaks;
+use crate::analyze::roofline::{Declared, peaks, roofline};
 pub use kind::{Flag, ScoreKind};
 use profiler_core::profile::Profile;
 use profiler_core::query::Query;
@@ -130,14 +130,9 @@ impl Scorecard {
     }
 }
 
-/// [`ProfileExt::scorecard`](crate::prelude::ProfileExt::scorecard).
-pub(crate) fn scorecard(profile: &Profile) -> Scorecard {
-    scorecard_with(profile, &Targets::new())
-}
-
 /// [`ProfileExt::scorecard_with`](crate::prelude::ProfileExt::scorecard_with).
-pub(crate) fn scorecard_with(profile: &Profile, targets: &Targets) -> Scorecard {
-    let diagnoser = crate::analyze::diagnosis::diagnosis(profile, targets.thresholds.clone());
+pub(crate) fn scorecard(profile: &Profile, targets: &Targets) -> Scorecard {
+    let diagnoser = Diagnoser::new(profile, targets.thresholds.clone());
     Scorecard::new(profile, targets, &diagnoser.judged())
 }
 
@@ -348,7 +343,7 @@ impl Card<'_> {
     }
 
     fn occupancy(&self) -> Known {
-        let shapes = launches::query_launch_shapes(&self.query());
+        let shapes = launches::launch_shapes(&self.query(), &Classifier::new());
         if shapes.gpu_time().is_zero() {
             return Not(match shapes.unknown() {
                 0 => "no kernel with a time was recorded".to_owned(),
@@ -363,7 +358,7 @@ impl Card<'_> {
     }
 
     fn tensor_cores(&self) -> Known {
-        let tensor_cores = tensor_cores::query_tensor_cores(&self.query());
+        let tensor_cores = tensor_cores::tensor_cores(&self.query(), &Classifier::new());
         let summary = tensor_cores.summary();
         let Some(share) = summary.utilization() else {
             return Not(match summary.unknown_time {
@@ -387,7 +382,7 @@ impl Card<'_> {
         else {
             return Not("the recording does not describe its device".to_owned());
         };
-        let roofline = crate::analyze::roofline::roofline(self.profile, &peaks);
+        let roofline = roofline(self.profile, &peaks, &Declared::new());
         if roofline.points.is_empty() {
             return Not("no range declared its work".to_owned());
         }

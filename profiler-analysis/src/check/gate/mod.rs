@@ -3,11 +3,9 @@
 mod baseline;
 mod patterns;
 mod plan;
-#[cfg(test)]
-mod rates;
-#[cfg(test)]
-mod replay;
 mod run;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 use std::borrow::Cow;

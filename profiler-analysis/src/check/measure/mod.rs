@@ -373,22 +373,5 @@ impl Run {
     }
 }
 
-/// [`ProfilerExt::measure`](crate::prelude::ProfilerExt::measure).
-pub(crate) fn measure<R>(
-    profiler: &Profiler,
-    work: impl FnMut() -> R,
-) -> Result<Measurement, Error> {
-    Measure::new().run(profiler, work)
-}
-
-/// [`ProfilerExt::measure_pair`](crate::prelude::ProfilerExt::measure_pair).
-pub(crate) fn measure_pair<A, B>(
-    profiler: &Profiler,
-    a: impl FnMut() -> A,
-    b: impl FnMut() -> B,
-) -> Result<PairMeasurement, Error> {
-    Measure::new().run_pair(profiler, a, b)
-}
-
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use super::args::{self, Args};
 use super::counters::{self, Samples};
 use super::json::{Event, Events, Named, Track, TrackIds};
 use super::lanes::APART;
-use super::format::{About, Export};
+use super::format::Export;
 use super::timeline::Timeline;
 use super::trace_events::{self, Dialect, SliceText};
 
@@ -44,17 +44,6 @@ impl Dialect for Chrome<'_> {
         }
     }
 }
-
-pub(super) const ABOUT: About = About {
-    key: "chrome",
-    title: "a Chrome trace",
-    summary: "Chrome's trace-event JSON",
-    extension: "trace.json",
-    has_samples: true,
-    has_rank: false,
-    has_stacks: false,
-    is_text: true,
-};
 
 pub(super) fn write(
     timeline: &Timeline<'_>,

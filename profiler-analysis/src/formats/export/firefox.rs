@@ -12,22 +12,11 @@ use profiler_base::text::write_json;
 use crate::formats::epoch_ns;
 use super::HOST;
 use super::args::{self, Args, Value};
-use super::format::{About, Export};
+use super::format::Export;
 use super::timeline::{Host, OperationRow, Span, Timeline, ns};
 use crate::formats::places::thread_title;
 use crate::formats::stacks;
 use profiler_core::profile::RangeNode;
-
-pub(super) const ABOUT: About = About {
-    key: "firefox",
-    title: "a Firefox profile",
-    summary: "The Firefox Profiler's JSON, for profiler.firefox.com",
-    extension: "firefox.json",
-    has_samples: false,
-    has_rank: false,
-    has_stacks: false,
-    is_text: true,
-};
 
 pub(super) fn write(timeline: &Timeline<'_>, _: &Export, out: &mut dyn Write) -> io::Result<()> {
     let start = Duration::from_nanos(epoch_ns(timeline.profile));

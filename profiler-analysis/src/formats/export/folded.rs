@@ -2,20 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::format::{About, Export};
+use super::format::Export;
 use super::timeline::Timeline;
 use crate::formats::stacks::StackRoot;
-
-pub(super) const ABOUT: About = About {
-    key: "folded",
-    title: "folded stacks",
-    summary: "Folded stacks, for flame graphs",
-    extension: "folded",
-    has_samples: false,
-    has_rank: false,
-    has_stacks: true,
-    is_text: true,
-};
 
 pub(super) fn write(
     timeline: &Timeline<'_>,

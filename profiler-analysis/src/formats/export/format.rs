@@ -21,19 +21,25 @@ pub(super) struct About {
     pub(super) key: &'static str,
     /// The name in messages.
     pub(super) title: &'static str,
+    pub(super) extension: &'static str,
+    pub(super) has: &'static [Has],
     /// A line for a list of formats.
     pub(super) summary: &'static str,
-    pub(super) extension: &'static str,
-    pub(super) has_samples: bool,
-    pub(super) has_rank: bool,
-    pub(super) has_stacks: bool,
-    pub(super) is_text: bool,
 }
 
-/// Declares [`Format`]. Each format is a module with a constant `ABOUT` and a function `write`,
-/// some with a feature.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Has {
+    Samples,
+    Rank,
+    Stacks,
+    Text,
+}
+
+/// Declares [`Format`]. Each format is a module, named like its key, with a function `write`; some
+/// have a feature. Name in messages, extension, contents and a line for a list follow.
 macro_rules! formats {
-    ($($(#[$doc:meta])* $module:ident => $variant:ident $(if $feature:literal)?,)+) => {
+    ($($(#[$doc:meta])* $module:ident => $variant:ident $(if $feature:literal)?,
+        $title:literal, $extension:literal, [$($has:ident),*], $summary:literal;)+) => {
         $($(#[cfg(feature = $feature)])? mod $module;)+
 
         /// A format of other tools; [`Profile::export`](crate::prelude::ProfileExt::export) writes
@@ -60,9 +66,18 @@ macro_rules! formats {
             pub const ALL: [Self; [$($(#[cfg(feature = $feature)])? stringify!($variant)),+].len()] =
                 [$($(#[cfg(feature = $feature)])? Self::$variant),+];
 
-            fn about(self) -> &'static format::About {
+            fn about(self) -> format::About {
                 match self {
-                    $($(#[cfg(feature = $feature)])? Self::$variant => &$module::ABOUT,)+
+                    $(
+                        $(#[cfg(feature = $feature)])?
+                        Self::$variant => format::About {
+                            key: stringify!($module),
+                            title: $title,
+                            extension: $extension,
+                            has: &[$(format::Has::$has),*],
+                            summary: $summary,
+                        },
+                    )+
                 }
             }
 
@@ -102,22 +117,22 @@ impl Format {
 
     /// True if it contains [sampled tracks](Profile::tracks): see [`Export::samples`].
     pub fn has_samples(self) -> bool {
-        self.about().has_samples
+        self.about().has.contains(&Has::Samples)
     }
 
     /// True if it contains the rank of the process: see [`Export::rank`].
     pub fn has_rank(self) -> bool {
-        self.about().has_rank
+        self.about().has.contains(&Has::Rank)
     }
 
     /// True if it consists of weighted stacks: see [`Export::stacks`] and [`Export::idle`].
     pub fn has_stacks(self) -> bool {
-        self.about().has_stacks
+        self.about().has.contains(&Has::Stacks)
     }
 
     /// True if it is text for a terminal.
     pub fn is_text(self) -> bool {
-        self.about().is_text
+        self.about().has.contains(&Has::Text)
     }
 }
 
@@ -201,12 +216,7 @@ impl From<Format> for Export {
 }
 
 /// [`ProfileExt::export`](crate::prelude::ProfileExt::export).
-pub(crate) fn export(
-    profile: &Profile,
-    export: impl Into<Export>,
-    out: impl Write,
-) -> Result<(), Error> {
-    let export = export.into();
+pub(crate) fn export(profile: &Profile, export: Export, out: impl Write) -> Result<(), Error> {
     let mut out = BufWriter::with_capacity(1 << 16, out);
     let written = export.format.write(&Timeline::new(profile), &export, &mut out);
     written.and_then(|()| out.flush()).map_err(|source| {

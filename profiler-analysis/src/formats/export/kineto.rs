@@ -13,7 +13,7 @@ use crate::formats::epoch_ns;
 use super::args::{self, Args};
 use super::json::{Events, TrackIds};
 use super::lanes::NESTED;
-use super::format::{About, Export};
+use super::format::Export;
 use super::timeline::{OperationRow, Timeline, Work};
 use super::trace_events::{self, Dialect, SliceText};
 use crate::reports::memory_text;
@@ -159,17 +159,6 @@ impl Dialect for Kineto<'_> {
         Some(SliceText { name, category: "gpu_user_annotation", args })
     }
 }
-
-pub(super) const ABOUT: About = About {
-    key: "kineto",
-    title: "a Kineto trace",
-    summary: "The JSON of torch.profiler, for HolisticTraceAnalysis and TensorBoard",
-    extension: "pt.trace.json",
-    has_samples: true,
-    has_rank: true,
-    has_stacks: false,
-    is_text: true,
-};
 
 pub(super) fn write(
     timeline: &Timeline<'_>,

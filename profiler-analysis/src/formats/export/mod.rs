@@ -26,37 +26,44 @@ formats! {
     /// stream, arrows from calls to operations, and counters. Counters are submitted and unfinished
     /// operations, copy bandwidth, device memory if CUPTI recorded allocations (`MEMORY2`), and
     /// [samples](Profile::tracks). The smallest timeline format, with the most information.
-    perfetto => Perfetto,
+    perfetto => Perfetto, "a Perfetto trace", "pftrace", [Samples],
+        "Perfetto's protobuf, for ui.perfetto.dev: the one with everything";
     /// The JSON of `torch.profiler` (Kineto's schema), for HolisticTraceAnalysis, TensorBoard and
     /// Perfetto. Ranges are `user_annotation`, and also `gpu_user_annotation` from the first start
     /// to the last end of their work on each stream. Calls are `cuda_driver` or `cuda_runtime`.
     /// Samples are counters (`C`).
-    kineto => Kineto,
+    kineto => Kineto, "a Kineto trace", "pt.trace.json", [Samples, Rank, Text],
+        "The JSON of torch.profiler, for HolisticTraceAnalysis and TensorBoard";
     /// Chrome's trace-event JSON, for `chrome://tracing`, Perfetto, speedscope and scripts.
-    chrome => Chrome,
+    chrome => Chrome, "a Chrome trace", "trace.json", [Samples, Text],
+        "Chrome's trace-event JSON";
     /// Folded stacks for flame graphs (inferno, flamegraph.pl, speedscope): a line for each path
     /// and kernel with its GPU time in nanoseconds, `batch;forward;gemm 4200`. In names `;` becomes
     /// `:`, and a line break becomes a space. Paths with more than 128 ranges are shortened to the
     /// first and last 64 and the number between them, after such paths have used 100,000 names.
-    folded => Folded,
+    folded => Folded, "folded stacks", "folded", [Stacks, Text],
+        "Folded stacks, for flame graphs";
     /// pprof's `profile.proto`, compressed with gzip, for `go tool pprof`, Pyroscope, Parca,
     /// Grafana and speedscope: a sample for each [stack](crate::formats::stacks) with GPU time,
     /// operations and bytes. Functions have the kind of their frame as file name, so that `pprof
     /// -files` sums by kind. Comments describe the recording and its losses. Needs the feature
     /// `pprof`.
-    pprof => Pprof if "pprof",
+    pprof => Pprof if "pprof", "a pprof profile", "pb.gz", [Stacks],
+        "pprof's profile.proto, for go tool pprof, Pyroscope, Parca, Grafana and speedscope";
     /// OpenTelemetry's profiles (OTLP `v1development`), in protobuf: a `ProfilesData`, which is
     /// also the body of a request to `/v1development/profiles`. It has a profile for each weight of
     /// the [stacks](crate::formats::stacks). Locations have the attribute `gpu.frame.kind`. The
     /// signal is in development; the crate `opentelemetry-proto` determines the version. Needs the
     /// feature `otlp`.
-    otlp => Otlp if "otlp",
+    otlp => Otlp if "otlp", "an OTLP profile", "otlp", [Stacks],
+        "OpenTelemetry's profiles (v1development), for collectors";
     /// The Firefox Profiler's JSON, for profiler.firefox.com. Ranges, API calls and marks are
     /// markers of their host threads. Devices are processes, and streams are threads with the
     /// operations as markers. Each operation is a sample of its stream and of the thread that
     /// submitted it, with the range path as stack. The weight of a sample counts nanoseconds of GPU
     /// time, or a larger unit if an operation needs it. Needs the feature `firefox`.
-    firefox => Firefox if "firefox",
+    firefox => Firefox if "firefox", "a Firefox profile", "firefox.json", [Text],
+        "The Firefox Profiler's JSON, for profiler.firefox.com";
 }
 
 /// The process id for a program with unknown id; ids of devices follow it.

@@ -10,21 +10,10 @@ use prost::Message as _;
 use rustc_hash::FxHashMap;
 
 use crate::formats::epoch_ns;
-use super::format::{About, Export};
+use super::format::Export;
 use super::timeline::{Timeline, ns};
 use crate::formats::stacks::{Frame, FrameKind, StackRoot, StackWeight};
 use profiler_core::profile::Profile;
-
-pub(super) const ABOUT: About = About {
-    key: "otlp",
-    title: "an OTLP profile",
-    summary: "OpenTelemetry's profiles (v1development), for collectors",
-    extension: "otlp",
-    has_samples: false,
-    has_rank: false,
-    has_stacks: true,
-    is_text: false,
-};
 
 /// The attribute of a location with the kind of its frame.
 const FRAME_KIND: &str = "gpu.frame.kind";

@@ -14,7 +14,7 @@ use super::args::{self, Args, Value};
 use super::counters;
 use super::lanes::{APART, Lanes, NESTED};
 use super::protobuf::Message;
-use super::format::{About, Export};
+use super::format::Export;
 use super::timeline::{Host, Span, Timeline, ns};
 use crate::analyze::matches::Matches;
 use profiler_core::series;
@@ -36,17 +36,6 @@ const UNIT_BYTES: u64 = 3;
 /// Categories, numbered from 1.
 const CATEGORIES: [&str; 9] =
     ["range", "process range", "mark", "api", "kernel", "copy", "memset", "graph", "recording"];
-
-pub(super) const ABOUT: About = About {
-    key: "perfetto",
-    title: "a Perfetto trace",
-    summary: "Perfetto's protobuf, for ui.perfetto.dev: the one with everything",
-    extension: "pftrace",
-    has_samples: true,
-    has_rank: false,
-    has_stacks: false,
-    is_text: false,
-};
 
 pub(super) fn write(
     timeline: &Timeline<'_>,

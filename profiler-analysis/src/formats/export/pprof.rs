@@ -9,22 +9,11 @@ use flate2::write::GzEncoder;
 use rustc_hash::FxHashMap;
 
 use crate::formats::epoch_ns;
-use super::format::{About, Export};
+use super::format::Export;
 use super::protobuf::Message;
 use super::timeline::{Timeline, ns};
 use crate::formats::stacks::{Frame, FrameKind, StackRoot, StackWeight};
 use profiler_core::profile::Profile;
-
-pub(super) const ABOUT: About = About {
-    key: "pprof",
-    title: "a pprof profile",
-    summary: "pprof's profile.proto, for go tool pprof, Pyroscope, Parca, Grafana and speedscope",
-    extension: "pb.gz",
-    has_samples: false,
-    has_rank: false,
-    has_stacks: true,
-    is_text: false,
-};
 
 pub(super) fn write(
     timeline: &Timeline<'_>,

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use profiler_base::statistics::upper_median;
 use rustc_hash::FxHashMap;
 
 use super::file::File;
@@ -109,9 +110,8 @@ fn all_series(device: u32, metrics: Vec<Metric>, values: Vec<Value>) -> Vec<Seri
 fn series(device: u32, metrics: Vec<Metric>, values: &[Value]) -> Series {
     let samples: Vec<_> = values.chunk_by(|a, b| a.0 == b.0).collect();
     let starts: Vec<u64> = samples.iter().map(|sample| sample[0].0).collect();
-    let mut intervals: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    intervals.sort_unstable();
-    let usual = intervals.get(intervals.len() / 2).copied().unwrap_or(0);
+    let intervals: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let usual = upper_median(intervals).unwrap_or(0);
     let columns = metrics.len();
     let mut series = Series::new(device, Source::Counters, Duration::from_nanos(usual), metrics);
     let (mut gaps, mut gap_ns) = (0, 0);

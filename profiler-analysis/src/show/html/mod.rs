@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use profiler_base::text;
 
-use crate::analyze::diagnosis::Thresholds;
-use crate::analyze::roofline::peaks;
+use crate::analyze::diagnosis::{Diagnoser, Thresholds};
+use crate::analyze::roofline::{self, Declared, peaks};
 use crate::analyze::scorecard::{Scorecard, Targets};
 use crate::error::{Error, Kind};
 use crate::page;
@@ -41,8 +41,7 @@ pub(crate) fn write_html(profile: &Profile, out: impl Write) -> Result<(), Error
 const EVIDENCE: usize = 50;
 
 fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
-    let diagnoser =
-        crate::analyze::diagnosis::diagnosis(profile, Thresholds::new().evidence(EVIDENCE));
+    let diagnoser = Diagnoser::new(profile, Thresholds::new().evidence(EVIDENCE));
     let judged = diagnoser.judged();
     let clock = Duration::from_nanos(diagnoser.clock().ns());
     let findings = findings::plain(profile, &judged, clock);
@@ -79,7 +78,7 @@ fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
 /// The plot and tables of declared work; empty if no work is declared.
 fn roofline(profile: &Profile) -> String {
     let Some(peaks) = peaks::peaks(profile, None) else { return String::new() };
-    let roofline = crate::analyze::roofline::roofline(profile, &peaks);
+    let roofline = roofline::roofline(profile, &peaks, &Declared::new());
     if roofline.points.is_empty() { String::new() } else { roofline.content() }
 }
 

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::baseline::Key;
-use super::run::{EVERYTHING, OUTSIDE, Part, Run};
-use super::{Gate, GateVerdict, Outcome, Sample, TimeChange, TimeKind};
+use super::super::baseline::Key;
+use super::super::run::{EVERYTHING, OUTSIDE, Part, Run};
+use super::super::{Gate, GateVerdict, Outcome, Sample, TimeChange, TimeKind};
 use crate::analyze::compare::wall::{RangeKey, WallRun, WallSide, change};
 use crate::analyze::compare::{Compare, WallCause, WallChange};
 use crate::speed::Speed;

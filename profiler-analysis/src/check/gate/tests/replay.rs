@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use profiler_base::hodges_lehmann::midmean;
 
-use super::baseline::Key;
-use super::run::{EVERYTHING, Kernels, Part, Run};
-use super::{CountOutcome, Gate, GateVerdict, Outcome, Sample};
+use super::super::baseline::Key;
+use super::super::run::{EVERYTHING, Kernels, Part, Run};
+use super::super::{CountOutcome, Gate, GateVerdict, Outcome, Sample};
 
 /// The README beside the file describes its origin.
-const SAMPLES: &str = include_str!("../../../tests/gate-samples/h200.csv");
+const SAMPLES: &str = include_str!("../../../../tests/gate-samples/h200.csv");
 const PROCESSES: usize = 20;
 /// Sessions per process of the unchanged step, and of each fault.
 const PLAIN: usize = 24;

@@ -1,0 +1,4 @@
+//! Gates and comparisons replayed on recorded runs.
+
+mod rates;
+mod replay;
