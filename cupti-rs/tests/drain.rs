@@ -560,17 +560,18 @@ fn random_program(drainers: usize, seed: u64) {
     let done = AtomicBool::new(false);
     let got = Mutex::new(Account::default());
     let drains = AtomicU64::new(0);
+    let rounds = if std::env::var_os("THOROUGH_TESTS").is_some() { 40 } else { 20 };
     std::thread::scope(|scope| {
         let launchers: Vec<_> = (0..4)
             .map(|thread| {
                 let (fake, truth, done, drains) = (&fake, &truth, &done, &drains);
                 scope.spawn(move || {
                     let mut random = seed * 100 + thread;
-                    for round in 0..40 {
+                    for round in 0..rounds {
                         // One drain that began meanwhile, and one for each other thread that drains.
                         let until = drains.load(Ordering::Relaxed) + 1 + drainers as u64;
                         let has_drained = || drains.load(Ordering::Relaxed) >= until;
-                        while round % 10 == 9 && !has_drained() && !done.load(Ordering::Relaxed) {
+                        while round % 3 == 2 && !has_drained() && !done.load(Ordering::Relaxed) {
                             std::thread::yield_now();
                         }
                         (0..20).for_each(|_| act(fake, &mut random, 0, truth));

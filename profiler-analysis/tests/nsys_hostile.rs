@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use capture::{Folder, SCHEMA, global};
+use capture::{Folder, SCHEMA, connect, global};
 use profiler_analysis::Format;
 use profiler_analysis::formats::Export;
 use profiler_analysis::prelude::*;
@@ -83,12 +83,12 @@ fn any_value_in_any_cell_is_read_or_counted() {
         let mut rng = fastrand::Rng::with_seed(seed);
         let path = folder.file("odd.sqlite");
         fs::copy(train(), &path).unwrap();
-        let connection = Connection::open(&path).unwrap();
+        let connection = connect(&path);
         connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA writable_schema = ON;
              UPDATE sqlite_schema SET sql = replace(replace(replace(sql, 'NOT NULL', ''), 'INTEGER', ''), 'PRIMARY KEY', '')
              WHERE name LIKE 'CUPTI%' OR name LIKE 'NVTX%' OR name LIKE 'PRO%' OR name LIKE 'TARGET%'").unwrap();
         drop(connection);
-        let connection = Connection::open(&path).unwrap();
+        let connection = connect(&path);
         let tables: Vec<String> = {
             let query =
                 "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'ENUM%'";
@@ -127,7 +127,7 @@ fn any_value_in_any_cell_is_read_or_counted() {
 fn sql_for_a_name_is_a_name() {
     let folder = Folder::new();
     let path = folder.file("names.sqlite");
-    let connection = Connection::open(&path).unwrap();
+    let connection = connect(&path);
     connection.execute_batch(SCHEMA).unwrap();
     let tid = global(9, 9);
     let name = "'); DROP TABLE NVTX_EVENTS; --\"";
@@ -238,7 +238,7 @@ fn a_payload_that_all_rows_share_is_read_once_and_kept_within_bounds() {
     let fields: Vec<String> = (0..FIELDS).map(|field| format!("\"f{field}\":{field}")).collect();
     let json = format!("{{{}}}", fields.join(","));
     let (tid, rows) = (global(9, 9), 20_000);
-    let connection = Connection::open(&path).unwrap();
+    let connection = connect(&path);
     connection
         .execute_batch(&format!(
             "{SCHEMA}
@@ -270,7 +270,7 @@ fn devices_without_end_are_read_soon() {
     const DEVICES: usize = 60_000;
     let folder = Folder::new();
     let path = folder.file("devices.sqlite");
-    let connection = Connection::open(&path).unwrap();
+    let connection = connect(&path);
     connection
         .execute_batch(&format!(
             "{SCHEMA}
@@ -293,7 +293,7 @@ fn devices_without_end_are_read_soon() {
 fn nodes_that_were_copied_in_a_circle_are_of_no_range() {
     let folder = Folder::new();
     let path = folder.file("circle.sqlite");
-    let connection = Connection::open(&path).unwrap();
+    let connection = connect(&path);
     let (pid, tid) = (global(9, 0), global(9, 9));
     connection
         .execute_batch(&format!(
@@ -374,7 +374,7 @@ fn ten_million_rows_are_read_and_reported() {
     let folder = Folder::new();
     let path = folder.file("large.sqlite");
     let tid = global(9, 9);
-    let connection = Connection::open(&path).unwrap();
+    let connection = connect(&path);
     connection.execute_batch(SCHEMA).unwrap();
     connection
         .execute_batch(&format!(

@@ -223,19 +223,55 @@ fn library_that_is_initialised_again_goes_on() {
     assert_eq!(outcome.finished(), counts([(":axpy", 3)]));
 }
 
+/// Waits until the process is no longer in this state. Whether it was.
+fn await_end_of(live: &Live, state: State) -> bool {
+    let mut was_in_it = false;
+    while live.ask(Request::Status).unwrap().0 == state {
+        was_in_it = true;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    was_in_it
+}
+
+/// Calls `play` with longer and longer times, until the program came to its steps within them.
+fn with_enough_time(mut play: impl FnMut(f64) -> Option<BTreeMap<String, usize>>) {
+    let found = (0..8).find_map(|attempt| play(0.3 * f64::from(1 << attempt)));
+    assert_eq!(found, Some(counts([(":inside", 1)])));
+}
+
+/// The kernels of a live program that has ended by itself.
+fn kernels_of_one(run: &Run) -> BTreeMap<String, usize> {
+    let [process] = &run.processes()[..] else { panic!() };
+    assert_eq!(process.state, State::Finished, "{process:?}");
+    kernels(&Profile::load(run.folder().join(process.recording_name())).unwrap())
+}
+
 #[test]
 fn recording_starts_after_a_time_and_stops_after_another() {
-    let run = Run::new().option("start", "after=0.3").option("stop", "duration=0.5");
-    let outcome =
-        run.play("init launch=before sleep=550 launch=inside sync sleep=1000 launch=after sync");
-    assert_eq!(outcome.finished(), counts([(":inside", 1)]));
+    with_enough_time(|seconds| {
+        let run = Run::new().option("start", &format!("after={seconds}"));
+        let run = run.option("stop", &format!("duration={seconds}"));
+        let steps = "launch=before sync wait launch=inside sync wait launch=after sync wait";
+        let mut live = Live::start(&run, &format!("init {steps}"));
+        let started_late = await_end_of(&live, State::Waiting);
+        live.go_on();
+        let stopped_late = await_end_of(&live, State::Recording);
+        live.go_on();
+        live.end();
+        (started_late && stopped_late).then(|| kernels_of_one(&run))
+    });
 }
 
 #[test]
 fn recording_stops_after_a_time() {
-    let run = Run::new().option("stop", "duration=0.3");
-    let outcome = run.play("init launch=inside sync sleep=700 launch=after sync");
-    assert_eq!(outcome.finished(), counts([(":inside", 1)]));
+    with_enough_time(|seconds| {
+        let run = Run::new().option("stop", &format!("duration={seconds}"));
+        let mut live = Live::start(&run, "init launch=inside sync wait launch=after sync wait");
+        let stopped_late = await_end_of(&live, State::Recording);
+        live.go_on();
+        live.end();
+        stopped_late.then(|| kernels_of_one(&run))
+    });
 }
 
 #[test]
@@ -323,6 +359,12 @@ impl Live {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }
+
+    /// Has the program go on to its death; its exit status.
+    fn died(mut self) -> Option<i32> {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap().code()
+    }
 }
 
 #[test]
@@ -366,7 +408,7 @@ fn live_program_is_switched_over_its_socket() {
 /// Each call within a window has its record, and what the library holds does not grow with the windows.
 #[test]
 fn many_switches_lose_nothing_and_hold_nothing() {
-    let switches = if std::env::var_os("THOROUGH_TESTS").is_some() { 1000 } else { 200 };
+    let switches = if std::env::var_os("THOROUGH_TESTS").is_some() { 1000 } else { 100 };
     let run = Run::new().option("start", "wait");
     let steps = " launch=inside*3 sync wait launch=between sync wait".repeat(switches);
     let mut live = Live::start(&run, &format!("init launch=before sync wait{steps}"));
@@ -419,15 +461,27 @@ fn dead_process_leaves_a_readable_file() {
 
 fn dies(end: &str, status: Option<i32>) {
     let run = Run::new();
-    let outcome = run.play(&format!("init push=a launch=axpy*2 sync pop sleep=3000 {end}"));
-    assert_eq!(outcome.status, status, "{end}");
-    let [process] = &outcome.processes[..] else { panic!("{:?}", outcome.processes) };
+    let live = Live::start(&run, &format!("init push=a launch=axpy*2 sync pop wait {end}"));
+    let [process] = &run.processes()[..] else { panic!() };
+    let path = run.folder().join(process.recording_name());
+    let launches = |profile: &Profile| {
+        profile.calls().filter(|call| call.name().contains("LaunchKernel")).count()
+    };
+    // The thread of the file writes it.
+    let is_written = |profile: Profile| {
+        launches(&profile) == 2 && profile.ranges().any(|range| !range.is_open())
+    };
+    while !Profile::load(&path).is_ok_and(is_written) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(live.died(), status, "{end}");
+    let [process] = &run.processes()[..] else { panic!() };
     assert_eq!((process.state, process.ended), (State::Recording, None));
-    let recording = Recording::load(outcome.folder.join(process.recording_name())).unwrap();
+    let recording = Recording::load(path).unwrap();
     assert!(recording.is_truncated(), "{end}");
     // Whether CUPTI had delivered the records depends on its buffers; the calls are there.
     let profile = Profile::from_recording(recording);
-    assert_eq!(profile.calls().filter(|call| call.name().contains("LaunchKernel")).count(), 2);
+    assert_eq!(launches(&profile), 2);
     assert_eq!(profile.range("a").map(|range| range.instances()), Some(1));
 }
 
@@ -615,15 +669,15 @@ fn ranges_are_drawn_within_a_budget_and_recorded_in_full() {
 #[test]
 fn slices_of_time_are_drawn_where_no_range_is_named() {
     let run = Run::new().option("always-on", "100%,rate=0.5");
-    let outcome = run.play(&format!("init {} sync", "launch=axpy*5 sleep=10 ".repeat(150)));
+    let outcome = run.play(&format!("init {} sync", "launch=axpy*5 sleep=10 ".repeat(90)));
     let process = outcome.one(State::Finished);
     let report = always_on(&outcome, process);
     assert!(process.counts.windows > 0, "{report}");
     let found = kernels(&outcome.profile(process));
     let axpy = found.get(":axpy").copied().unwrap_or_default();
-    assert!(axpy > 0 && axpy < 750 && found.len() == 1, "{found:?}\n{report}");
+    assert!(axpy > 0 && axpy < 450 && found.len() == 1, "{found:?}\n{report}");
     let row = report.lines().find(|line| line.starts_with("(all)")).unwrap();
-    assert!(row.contains(" 750 "), "{report}");
+    assert!(row.contains(" 450 "), "{report}");
 }
 
 #[test]
@@ -957,12 +1011,18 @@ fn settings_of_windows_match_the_variable() {
         let process = outcome.one(State::Finished);
         (process.counts.windows, always_on(&outcome, process))
     };
+    // The programs sleep more than they work.
+    let [slow, none, all] = std::thread::scope(|scope| {
+        let settings = ["100%,rate=0,slow=0.1", "0%,rate=1", "100%,rate=1"];
+        let threads = settings.map(|settings| scope.spawn(move || wait(settings)));
+        threads.map(|thread| thread.join().unwrap())
+    });
     // No unit is drawn, but the one after the slow one.
-    let (windows, report) = wait("100%,rate=0,slow=0.1");
+    let (windows, report) = slow;
     assert!(windows >= 1 && report.contains("0 of 62 units recorded at random"), "{report}");
-    let (windows, report) = wait("0%,rate=1");
+    let (windows, report) = none;
     assert!(windows == 0 && report.contains("no window has ended"), "{report}");
-    let (windows, report) = wait("100%,rate=1");
+    let (windows, report) = all;
     assert!(windows >= 1 && report.contains("GPU time by range, estimated"), "{report}");
 }
 

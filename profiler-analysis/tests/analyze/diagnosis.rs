@@ -53,15 +53,15 @@ fn fixed_program_has_no_finding() {
 /// No default stands on the edge: half as strict or twice as strict, every disease keeps its name.
 #[test]
 fn names_do_not_hang_on_a_threshold() {
-    let named = |name: &str, thresholds: &Thresholds| {
-        let [ill, _] = pair(name);
+    let named = |ill: &Profile, thresholds: &Thresholds| {
         let diagnosis = ill.diagnosis(thresholds.clone()).run();
         let first = diagnosis.findings().first().map(|finding| finding.kind);
         (diagnosis.verdict().bottleneck, first)
     };
     let plain = Thresholds::new();
     for (name, _) in DISEASES {
-        let usual = named(name, &plain);
+        let [ill, _] = pair(name);
+        let usual = named(&ill, &plain);
         for factor in [0.5, 1.5] {
             let share = factor * plain.get_verdict_share();
             let bytes = (factor * plain.get_small_copy_bytes() as f64) as u64;
@@ -73,7 +73,7 @@ fn names_do_not_hang_on_a_threshold() {
                 plain.clone().least_repeats((factor * 8.0) as u64),
                 plain.clone().least_fill(factor * plain.get_least_fill()),
             ] {
-                assert_eq!(named(name, &other), usual, "{name} by {other:?}");
+                assert_eq!(named(&ill, &other), usual, "{name} by {other:?}");
             }
         }
     }

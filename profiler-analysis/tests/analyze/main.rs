@@ -6,6 +6,8 @@
 mod capture;
 #[path = "../support/diseases.rs"]
 mod diseases;
+#[path = "../../../profiler-core/tests/support/effort.rs"]
+mod effort;
 #[path = "../../../profiler-core/tests/support/everything.rs"]
 mod everything;
 #[path = "../../../profiler-core/tests/support/folder.rs"]

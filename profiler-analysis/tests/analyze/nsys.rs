@@ -1,12 +1,13 @@
 //! Captures of Nsight Systems as profiles, and profiles as captures.
 
 use crate::capture;
+use crate::effort::{is_thorough, rounds};
 use crate::support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use capture::{Folder, SCHEMA, Sums, global};
+use capture::{Folder, SCHEMA, Sums, connect, global};
 use fake_cupti::{Fake, Work};
 use profiler_analysis::Error;
 use profiler_analysis::Format;
@@ -23,7 +24,7 @@ fn train() -> PathBuf {
 /// A capture of these rows, in tables of the usual columns.
 fn capture(folder: &Folder, rows: &str) -> PathBuf {
     let path = folder.file("made.sqlite");
-    let connection = Connection::open(&path).unwrap();
+    let connection = connect(&path);
     connection.execute_batch(SCHEMA).unwrap();
     connection.execute_batch(rows).unwrap();
     path
@@ -189,7 +190,7 @@ const KEPT: [(&str, &str); 6] = [
 fn capture_round_trips() {
     let folder = Folder::new();
     let mut files = vec![train()];
-    for seed in 100..110 {
+    for seed in 100..if is_thorough() { 110 } else { 103 } {
         let path = folder.file(&format!("{seed}.sqlite"));
         capture::write(&path, seed);
         files.push(path);
@@ -222,7 +223,7 @@ fn capture_round_trips() {
 #[test]
 fn random_captures_of_several_processes_round_trip() {
     let folder = Folder::new();
-    for seed in 0..60 {
+    for seed in 0..rounds(150) as u64 {
         let path = folder.file(&format!("{seed}.sqlite"));
         let truth = capture::write(&path, seed);
         let profile = profiler_analysis::nsys::read(&path).unwrap();
@@ -628,7 +629,7 @@ fn tables_and_columns_that_are_not_there_are_empty() {
     for table in &tables {
         let path = folder.file("without.sqlite");
         std::fs::copy(train(), &path).unwrap();
-        Connection::open(&path).unwrap().execute_batch(&format!("DROP TABLE {table}")).unwrap();
+        connect(&path).execute_batch(&format!("DROP TABLE {table}")).unwrap();
         let profile = profiler_analysis::nsys::read(&path).unwrap();
         let kernels = if table == "CUPTI_ACTIVITY_KIND_KERNEL" { 0 } else { 508 };
         assert_eq!(profile.kernels().count(), kernels, "{table}");

@@ -5,7 +5,7 @@ use crate::capture;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use capture::{Folder, SCHEMA, global};
+use capture::{Folder, SCHEMA, connect, global};
 use cupti::sys::generated::graph_trace;
 use cupti::{ActivityKind, Config, Version};
 use fake_cupti::{Fake, Work, Written};
@@ -15,7 +15,6 @@ use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_core::profile::OperationKind;
 use profiler_core::{Profile, Profiler, at_most, expect};
-use rusqlite::Connection;
 
 const MS: u64 = 1_000_000;
 
@@ -28,7 +27,7 @@ fn captured() -> PathBuf {
 /// stands outside.
 fn busy(folder: &Folder) -> PathBuf {
     let path = folder.file("graphs.sqlite");
-    let connection = Connection::open(&path).unwrap();
+    let connection = connect(&path);
     connection.execute_batch(SCHEMA).unwrap();
     let (pid, tid) = (global(9, 0), global(9, 9));
     let mut rows = format!(

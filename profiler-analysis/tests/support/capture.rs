@@ -271,6 +271,14 @@ impl Program<'_> {
     }
 }
 
+/// Opens a file of a test, whose writes do not wait for the disk.
+pub(crate) fn connect(path: &Path) -> Connection {
+    let connection = Connection::open(path).unwrap();
+    let unsafe_and_quick = "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY";
+    connection.execute_batch(unsafe_and_quick).unwrap();
+    connection
+}
+
 /// Writes a random capture of one to three processes, whose correlation ids are the same.
 pub(crate) fn write(path: &Path, seed: u64) -> Truth {
     let mut rng = Rng::with_seed(seed);
@@ -297,7 +305,7 @@ pub(crate) fn write(path: &Path, seed: u64) -> Truth {
         }
     }
     rng.shuffle(&mut rows);
-    let mut connection = Connection::open(path).unwrap();
+    let mut connection = connect(path);
     connection.execute_batch(SCHEMA).unwrap();
     let transaction = connection.transaction().unwrap();
     let mut strings: Vec<String> = Vec::new();
