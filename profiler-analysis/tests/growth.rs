@@ -247,10 +247,6 @@ const OUTPUTS: &[Output] = &[
     ("gaps", |profile| profile.query().gaps(Duration::ZERO).to_string()),
     ("gaps by cause", |profile| profile.query().gaps(Duration::ZERO).by_cause().to_string()),
     ("launches", |profile| profile.query().launches().by_range().len().to_string()),
-    ("query tree", |profile| {
-        let tree = profile.query().tree();
-        tree.to_string() + &serde_json::to_string(&tree).unwrap()
-    }),
     ("query in a range", |profile| {
         let mut text = String::new();
         for path in ["range", "again", "a*", "range 1*/range 5", "*"] {

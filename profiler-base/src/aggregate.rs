@@ -154,43 +154,11 @@ impl<K: fmt::Display> DisplayOptions for Groups<K> {
 
 crate::display_by_default_layout!([K: std::fmt::Display] Groups<K>);
 
-/// Keys numbered in order of first appearance.
-#[derive(Debug)]
-pub struct Keys<K> {
-    indices: FxHashMap<K, usize>,
-}
-
-impl<K: Eq + Hash> Default for Keys<K> {
-    fn default() -> Self {
-        Self { indices: FxHashMap::default() }
-    }
-}
-
-impl<K: Eq + Hash> Keys<K> {
-    /// The number of a key.
-    #[inline]
-    pub fn index(&mut self, key: K) -> usize {
-        let next = self.indices.len();
-        *self.indices.entry(key).or_insert(next)
-    }
-
-    /// All keys by number. The caller takes each once.
-    pub fn into_slots(self) -> Vec<Option<K>> {
-        let mut slots = Vec::new();
-        slots.resize_with(self.indices.len(), || None);
-        for (key, index) in self.indices {
-            slots[index] = Some(key);
-        }
-        slots
-    }
-}
-
 /// Accumulates groups, with 8 bytes for each duration.
 #[derive(Debug)]
 pub struct Aggregate<K> {
-    keys: Keys<K>,
-    /// The sums by the number of their key.
-    sums: Vec<Sum>,
+    /// The sums by key, each with the number of its key in order of first appearance.
+    sums: FxHashMap<K, (usize, Sum)>,
 }
 
 #[derive(Debug, Default)]
@@ -214,24 +182,9 @@ impl Sum {
     }
 }
 
-/// The sums with their numbers, shares and statistics, in the order of the keys. Not generic:
-/// compiled once for all keys.
-fn summed(sums: Vec<Sum>) -> Vec<(usize, Sum, f64, Statistics)> {
-    let with_statistics = |(index, mut sum): (usize, Sum)| {
-        let times = Statistics::from_nanos(std::mem::take(&mut sum.times));
-        (index, sum, 0.0, times)
-    };
-    let mut summed: Vec<_> = sums.into_iter().enumerate().map(with_statistics).collect();
-    let total: u128 = summed.iter().map(|(.., times)| times.sum().as_nanos()).sum();
-    for (_, _, share, times) in summed.iter_mut().filter(|_| total != 0) {
-        *share = times.sum().as_nanos() as f64 / total as f64;
-    }
-    summed
-}
-
 impl<K: Eq + Hash> Default for Aggregate<K> {
     fn default() -> Self {
-        Self { keys: Keys::default(), sums: Vec::new() }
+        Self { sums: FxHashMap::default() }
     }
 }
 
@@ -239,33 +192,34 @@ impl<K: Eq + Hash> Aggregate<K> {
     /// Adds a member: its duration, if it has one, and its bytes. Returns the number of the key.
     #[inline]
     pub fn add(&mut self, key: K, ns: Option<u64>, bytes: u64) -> usize {
-        let index = self.keys.index(key);
-        if index == self.sums.len() {
-            self.sums.push(Sum::default());
-        }
-        self.sums[index].add(ns, bytes);
-        index
-    }
-
-    fn with_keys(keys: Keys<K>, summed: Vec<(usize, Sum, f64, Statistics)>) -> Vec<Group<K>> {
-        let mut keys = keys.into_slots();
-        let group = |(index, sum, share, statistics): (usize, Sum, f64, Statistics)| {
-            let Sum { count, bytes, timed_bytes, .. } = sum;
-            Some(Group { key: keys[index].take()?, count, bytes, timed_bytes, share, statistics })
-        };
-        summed.into_iter().filter_map(group).collect()
+        let next = self.sums.len();
+        let (number, sum) = self.sums.entry(key).or_insert_with(|| (next, Sum::default()));
+        sum.add(ns, bytes);
+        *number
     }
 
     /// The groups by the numbers of their keys, which is the order of first appearance.
     pub fn into_groups(self) -> Vec<Group<K>> {
-        Self::with_keys(self.keys, summed(self.sums))
+        let mut sums: Vec<(K, (usize, Sum))> = self.sums.into_iter().collect();
+        order::sort_by_number(&mut sums, |(_, (number, _))| *number as u64);
+        let group = |(key, (_, sum)): (K, (usize, Sum))| {
+            let Sum { count, bytes, timed_bytes, times } = sum;
+            let statistics = Statistics::from_nanos(times);
+            Group { key, count, bytes, timed_bytes, share: 0.0, statistics }
+        };
+        let mut groups: Vec<Group<K>> = sums.into_iter().map(group).collect();
+        let total: u128 = groups.iter().map(|group| group.time().as_nanos()).sum();
+        for group in groups.iter_mut().filter(|_| total != 0) {
+            group.share = group.time().as_nanos() as f64 / total as f64;
+        }
+        groups
     }
 
     /// The groups by descending time.
     pub fn ranked(self) -> Groups<K> {
-        let mut summed = summed(self.sums);
-        order::sort_by_key(&mut summed, |(_, sum, _, times)| Reverse((times.sum(), sum.count)));
-        Groups { groups: Self::with_keys(self.keys, summed) }
+        let mut groups = self.into_groups();
+        order::sort_by_key(&mut groups, |group| Reverse((group.time(), group.count)));
+        Groups { groups }
     }
 }
 

@@ -95,7 +95,7 @@ pub use show::report::TextReport;
 
 /// Budgets of a test, and their violations. [`expect`] has an example.
 pub mod budget {
-    pub use crate::check::budget::{Amount, Budget, Expect, Violation, Violations, gpu_time_of};
+    pub use crate::check::budget::{Budget, Expect, Violation, Violations, gpu_time_of};
 }
 
 /// Hardware counters of ranges and of kernels; [`Sampling`] collects them over time.

@@ -384,10 +384,8 @@ fn values_without_end_are_not_known() {
     let recording = samples::recorded().with_series(series);
     let profile = Profile::from_recording(recording);
     let all = (std::time::Duration::ZERO, std::time::Duration::MAX);
-    let [huge, some] = ["huge", "some"].map(|name| profile.track(0, name).unwrap());
+    let huge = profile.track(0, "huge").unwrap();
     assert_eq!((huge.sum(all.0, all.1), huge.mean(all.0, all.1)), (None, None));
-    assert_eq!(huge.extremes(all.0, all.1), Some((1e308, 1e308)));
-    assert_eq!(some.extremes(all.0, all.1), Some((7.0, 1e308)));
     let page = all_of(&profile);
     let text = page["tracks"].to_string();
     assert!(text.contains("[7.0,3.4028235e+38,9.0]"), "{text}");

@@ -182,8 +182,6 @@ fn samples_are_shared_out_by_time() {
     assert_eq!(busy.mean(us(99), us(100)), None);
     assert_eq!(busy.mean(us(200), us(300)), None);
     assert_eq!(busy.mean(us(5), us(5)), None);
-    assert_eq!(busy.extremes(us(10), us(13)), Some((10.0, 12.0)));
-    assert_eq!(busy.share(us(10), us(20), |busy| busy >= 15.0).unwrap().value, 0.5);
 }
 
 /// What a track came to in some times, piece by piece between all their beginnings and ends: sum, covered, samples.

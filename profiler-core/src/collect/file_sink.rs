@@ -229,8 +229,6 @@ impl Sink for FileSink {
         self.appender = Some(Appender::begin(start, self.max_bytes));
     }
 
-    fn begins_with(&mut self, _: u32, _: bool) {}
-
     fn add(&mut self, taken: &Taken<'_>) {
         let Some(appender) = &mut self.appender else { return };
         self.settled_ns = Some(taken.segment.settled_ns);

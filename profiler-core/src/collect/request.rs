@@ -39,17 +39,19 @@ pub(crate) struct SessionRequest<'a> {
 /// Consumes a session segment by segment: sums, the events of a layer, or a file.
 pub(crate) trait Sink: std::fmt::Debug + Send {
     /// Starts the session.
-    fn begin(&mut self, start: &SessionStart<'_>);
+    fn begin(&mut self, _start: &SessionStart<'_>) {}
 
     /// Sets the earliest call id of the collection so far. Once `is_final`, records with earlier
     /// ids belong to calls before the collection.
-    fn begins_with(&mut self, first_id: u32, is_final: bool);
+    fn begins_with(&mut self, _first_id: u32, _is_final: bool) {}
 
     /// Adds a segment.
     fn add(&mut self, taken: &Taken<'_>);
 
     /// The return time of the call that has waited longest for its record.
-    fn waits_since_ns(&self) -> Option<u64>;
+    fn waits_since_ns(&self) -> Option<u64> {
+        None
+    }
 }
 
 pub(crate) type Then = Arc<dyn Fn() + Send + Sync>;

@@ -77,6 +77,21 @@ macro_rules! label_methods {
                 let named = self.fields().filter(|field| field.name == name);
                 named.last().map(|field| field.value)
             }
+
+            /// The kernel's id of its thread, which is the one that began it.
+            pub fn thread_id(&self) -> u32 {
+                self.profile.store.threads[self.row().thread.at()].id
+            }
+
+            /// The kernel's process id; 0 if the process recorded itself.
+            pub fn process_id(&self) -> u32 {
+                self.profile.store.threads[self.row().thread.at()].process
+            }
+
+            pub(crate) fn labelled(&self) -> Labelled<'a> {
+                let (store, label) = (&self.profile.store, self.row().label);
+                Labelled { store, label, subject: Subject::$type(self.id) }
+            }
         }
     };
 }

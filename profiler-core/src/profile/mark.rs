@@ -20,24 +20,9 @@ impl<'a> Mark<'a> {
         &self.profile.store.marks[self.id.at()]
     }
 
-    fn labelled(&self) -> Labelled<'a> {
-        let (store, label) = (&self.profile.store, self.row().label);
-        Labelled { store, label, subject: Subject::Mark(self.id) }
-    }
-
     /// The time since the session's start.
     pub fn at(&self) -> Duration {
         self.profile.since_start(self.row().at_ns)
-    }
-
-    /// The kernel's id of its thread.
-    pub fn thread_id(&self) -> u32 {
-        self.profile.store.threads[self.row().thread.at()].id
-    }
-
-    /// The kernel's process id; 0 if the process recorded itself.
-    pub fn process_id(&self) -> u32 {
-        self.profile.store.threads[self.row().thread.at()].process
     }
 
     /// The innermost open range of its thread.

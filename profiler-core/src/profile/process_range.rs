@@ -30,11 +30,6 @@ impl<'a> ProcessRange<'a> {
         &self.profile.store.process_ranges[self.id.at()]
     }
 
-    fn labelled(&self) -> Labelled<'a> {
-        let (store, label) = (&self.profile.store, self.row().label);
-        Labelled { store, label, subject: Subject::ProcessRange(self.id) }
-    }
-
     /// The start since the session's start.
     pub fn start(&self) -> Duration {
         self.profile.since_start(self.row().time.start_ns)
@@ -46,16 +41,6 @@ impl<'a> ProcessRange<'a> {
         host_time: Duration = Duration::from_nanos(row().time.ns());
         /// True if it had not ended at the stop.
         is_open: bool = row().end_thread.is_none();
-    }
-
-    /// The kernel's id of the thread that started it.
-    pub fn thread_id(&self) -> u32 {
-        self.profile.store.threads[self.row().thread.at()].id
-    }
-
-    /// The kernel's process id; 0 if the process recorded itself.
-    pub fn process_id(&self) -> u32 {
-        self.profile.store.threads[self.row().thread.at()].process
     }
 
     /// The kernel's id of the thread that ended it; `None` if it had not ended.

@@ -251,11 +251,6 @@ impl<'a> Range<'a> {
         &self.profile.store.ranges[self.id.at()]
     }
 
-    pub(crate) fn labelled(&self) -> Labelled<'a> {
-        let (store, label) = (&self.profile.store, self.row().label);
-        Labelled { store, label, subject: Subject::Range(self.id) }
-    }
-
     /// The start since the session's start.
     pub fn start(&self) -> Duration {
         self.profile.since_start(self.row().time.start_ns)
@@ -271,16 +266,6 @@ impl<'a> Range<'a> {
         host_time: Duration = Duration::from_nanos(row().time.ns());
         /// True if it had not ended at the stop or snapshot.
         is_open: bool = row().is_open;
-    }
-
-    /// The kernel's id of its thread.
-    pub fn thread_id(&self) -> u32 {
-        self.profile.store.threads[self.row().thread.at()].id
-    }
-
-    /// The kernel's process id; 0 if the process recorded itself.
-    pub fn process_id(&self) -> u32 {
-        self.profile.store.threads[self.row().thread.at()].process
     }
 
     /// Its thread's name, if any.

@@ -165,28 +165,6 @@ impl<'a> Track<'a> {
         self.mean_of(&[self.interval(from, to)])
     }
 
-    /// The share of an interval since the session's start for which `is_so` is true, 0 to 1, such
-    /// as throttled or busy time. `None` if no sample overlaps the interval.
-    #[must_use]
-    pub fn share(
-        &self,
-        from: Duration,
-        to: Duration,
-        is_so: impl Fn(f64) -> bool,
-    ) -> Option<Sampled> {
-        self.share_of(&[self.interval(from, to)], |value| f64::from(u8::from(is_so(value))))
-    }
-
-    /// The minimum and maximum value of samples that overlap an interval, in [`unit`](Self::unit):
-    /// per sample for totals, unlike the rates of `TrackSum`. `None` without samples.
-    pub fn extremes(&self, from: Duration, to: Duration) -> Option<(f64, f64)> {
-        let values = self.rows(self.interval(from, to)).map(|row| self.value(row));
-        values.filter(|value| value.is_finite()).fold(None, |so_far, value| {
-            let (least, greatest) = so_far.unwrap_or((value, value));
-            Some((value.min(least), value.max(greatest)))
-        })
-    }
-
     fn interval(&self, from: Duration, to: Duration) -> Interval {
         let start_ns = self.profile.store.session.window_ns.0;
         let at = |time: Duration| start_ns.saturating_add(nanoseconds(time));

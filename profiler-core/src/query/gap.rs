@@ -12,12 +12,11 @@ use profiler_base::units::time;
 use profiler_base::{getters, order};
 use rustc_hash::FxHashMap;
 
-use super::group::{CallThread, RangePath};
+use super::group::RangePath;
 use super::timeline::HostTimeline;
 use super::{Query, Span, ns};
 use crate::join::busy::Sweep;
-use crate::join::segments::clipped;
-use crate::join::tables::{CallId, HostPart, Interval, RangeId};
+use crate::join::tables::{HostPart, Interval, RangeId};
 use crate::profile::{GpuOperation, HostStack, HostState, Profile, Range};
 
 /// The reason why a device was idle.
@@ -181,20 +180,6 @@ pub struct GapPart<'a> {
     pub state: Option<HostState<'a>>,
 }
 
-/// A thread's main activity during a gap.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct HostActivity<'a> {
-    /// The thread.
-    pub thread: CallThread<'a>,
-    /// The CUDA function with the most time, and that time. `None` if the thread made no call.
-    pub call: Option<(&'a str, Duration)>,
-    /// The time in any call.
-    pub in_calls: Duration,
-    /// The innermost range with the most time, and that time. `None` outside any range.
-    pub range: Option<(Range<'a>, Duration)>,
-}
-
 /// The gaps of a query by device and time, with host activity.
 ///
 /// Operations are matched to calls exactly. Host and GPU times are comparable up to the error of
@@ -354,44 +339,6 @@ impl<'a> Gaps<'a> {
         }
         add(IdleReason::Queued, call.range.get(), gap.time.end_ns - until, None, None);
     }
-
-    /// The activity of each thread during a gap; threads without calls and ranges are excluded.
-    pub fn threads_during(&self, gap: &Gap<'a>) -> Vec<HostActivity<'a>> {
-        let store = &self.profile.store;
-        let lanes = store.threads.iter().zip(&self.timeline.lanes);
-        let activity = |(thread, lane): (&'a _, &super::timeline::Lane)| {
-            let name = |id: CallId| store.call_kind(&store.calls[id.at()]).name;
-            let calls = clipped(&lane.calls, gap.time);
-            let (in_calls, call) = longest(calls.map(|piece| (name(piece.of), piece.time.ns())));
-            let ranges = clipped(&lane.ranges, gap.time);
-            let (_, range) = longest(ranges.map(|piece| (piece.of, piece.time.ns())));
-            let is_there = call.is_some() || range.is_some();
-            let ns = Duration::from_nanos;
-            let range = range.map(|(id, time)| (Range { profile: self.profile, id }, ns(time)));
-            let call = call.map(|(name, time)| (store.names.get(name), ns(time)));
-            let (thread, in_calls) = (CallThread::new(thread), ns(in_calls));
-            is_there.then_some(HostActivity { thread, call, in_calls, range })
-        };
-        lanes.filter_map(activity).collect()
-    }
-}
-
-/// Returns the total, and the key with the largest time; the first of equal ones.
-fn longest<K: Copy + Eq + std::hash::Hash>(
-    parts: impl Iterator<Item = (K, u64)>,
-) -> (u64, Option<(K, u64)>) {
-    let mut sums: Vec<(K, u64)> = Vec::new();
-    let mut places: FxHashMap<K, usize> = FxHashMap::default();
-    let mut total = 0;
-    for (key, ns) in parts {
-        total = ns.saturating_add(total);
-        let place = *places.entry(key).or_insert(sums.len());
-        match sums.get_mut(place) {
-            Some((_, sum)) => *sum = sum.saturating_add(ns),
-            None => sums.push((key, ns)),
-        }
-    }
-    (total, sums.into_iter().rev().max_by_key(|(_, ns)| *ns))
 }
 
 impl DisplayOptions for Gaps<'_> {

@@ -5,10 +5,10 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
-use profiler_base::aggregate::Keys;
 use profiler_base::statistics::Statistics;
 use profiler_base::units::time;
 use profiler_base::{getters, order};
+use rustc_hash::FxHashMap;
 
 use super::Query;
 use super::group::{KernelName, RangePath};
@@ -158,7 +158,7 @@ impl<'a> Launches<'a> {
 
     /// Sums all launches.
     pub fn sum(&self) -> LaunchGroup<()> {
-        summed(&self.launches.iter().collect::<Vec<_>>())
+        summed((), &self.launches.iter().collect::<Vec<_>>())
     }
 
     /// Sums by kernel name, by descending total time.
@@ -177,49 +177,19 @@ impl<'a> Launches<'a> {
         &self,
         key: impl Fn(&Launch<'a>) -> Option<K>,
     ) -> Vec<LaunchGroup<K>> {
-        let mut keys = Keys::default();
-        let mut members: Vec<Vec<&Launch<'a>>> = Vec::new();
+        let mut members: FxHashMap<K, (u64, Vec<&Launch<'a>>)> = FxHashMap::default();
         for launch in &self.launches {
             let Some(key) = key(launch) else { continue };
-            let place = keys.index(key);
-            if place == members.len() {
-                members.push(Vec::new());
-            }
-            members[place].push(launch);
+            let next = members.len() as u64;
+            members.entry(key).or_insert_with(|| (next, Vec::new())).1.push(launch);
         }
-        let mut keys = keys.into_slots();
-        let mut groups = Vec::new();
-        for (place, sums) in ranked(&members) {
-            groups.extend(keys[place].take().map(|key| sums.with_key(key)));
-        }
+        let mut members: Vec<_> = members.into_iter().collect();
+        order::sort_by_number(&mut members, |(_, (number, _))| *number);
+        let sums = members.into_iter().map(|(key, (_, launches))| summed(key, &launches));
+        let mut groups: Vec<LaunchGroup<K>> = sums.collect();
+        order::sort_by_key(&mut groups, |group| Reverse(group.total_time.sum()));
         groups
     }
-}
-
-impl LaunchGroup<()> {
-    fn with_key<K>(self, key: K) -> LaunchGroup<K> {
-        let Self { key: (), count, queued, before_call, api_time, latency, .. } = self;
-        let Self { queue_delay, gpu_time, total_time, .. } = self;
-        LaunchGroup {
-            key,
-            count,
-            queued,
-            before_call,
-            api_time,
-            latency,
-            queue_delay,
-            gpu_time,
-            total_time,
-        }
-    }
-}
-
-/// Returns the sums of each group with its index, by descending total time. Not generic: compiled
-/// once for all keys.
-fn ranked(groups: &[Vec<&Launch<'_>>]) -> Vec<(usize, LaunchGroup<()>)> {
-    let mut ranked: Vec<_> = groups.iter().map(|group| summed(group)).enumerate().collect();
-    order::sort_by_key(&mut ranked, |(_, sums)| Reverse(sums.total_time.sum()));
-    ranked
 }
 
 impl<K: fmt::Display> fmt::Display for LaunchGroup<K> {
@@ -236,7 +206,7 @@ impl<K: fmt::Display> fmt::Display for LaunchGroup<K> {
     }
 }
 
-fn summed<'a>(launches: &[&Launch<'a>]) -> LaunchGroup<()> {
+fn summed<'a, K>(key: K, launches: &[&Launch<'a>]) -> LaunchGroup<K> {
     let of = |time: fn(&Launch<'a>) -> Option<Duration>| {
         Statistics::from_nanos(
             launches.iter().filter_map(|launch| time(launch)).map(super::ns).collect(),
@@ -246,7 +216,7 @@ fn summed<'a>(launches: &[&Launch<'a>]) -> LaunchGroup<()> {
         launches.iter().filter(|launch| is_it(launch)).count() as u64
     };
     LaunchGroup {
-        key: (),
+        key,
         count: launches.len() as u64,
         queued: number(|launch| launch.is_queued()),
         before_call: number(|launch| launch.is_before_call()),

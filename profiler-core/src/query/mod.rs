@@ -44,7 +44,6 @@ mod step;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod timeline;
-mod tree;
 mod unattributed;
 mod wait;
 
@@ -63,7 +62,7 @@ use crate::join::busy::DeviceSweep;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::{OperationId, RangeId};
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
-pub use gap::{Gap, GapPart, GapSample, GapWait, Gaps, HostActivity, IdleCause, IdleReason};
+pub use gap::{Gap, GapPart, GapSample, GapWait, Gaps, IdleCause, IdleReason};
 pub use group::{CallThread, KernelName, RangePath, StreamKey, TransferKey};
 pub use launch::{Launch, LaunchGroup, Launches};
 pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint};
@@ -72,7 +71,6 @@ use plan::Operations;
 pub use profiler_base::aggregate::{Group, Groups};
 pub use request::{Endpoint, Request, RequestQuery, RequestRange, Requests};
 pub use step::{Step, Steps};
-pub use tree::{Amounts, Branch, Branches};
 pub use unattributed::UnattributedThread;
 pub use wait::{Wait, WaitTarget, Waits};
 

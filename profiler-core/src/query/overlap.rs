@@ -41,14 +41,6 @@ profiler_base::serialize_fields!(Overlap, "Overlap", |overlap| {
     "neither_ns": super::ns(overlap.neither),
 });
 
-impl Overlap {
-    /// The share of the copies' time in which kernels ran, 0 to 1. `None` without copies.
-    pub fn hidden_share(&self) -> Option<f64> {
-        let copies = self.both.saturating_add(self.copies_only).as_secs_f64();
-        (copies > 0.0).then(|| self.both.as_secs_f64() / copies)
-    }
-}
-
 impl fmt::Display for Overlap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -361,39 +361,6 @@ fn gaps_and_their_causes_match_every_nanosecond() {
             for (cause, ns) in of_gap {
                 *causes.entry(cause).or_default() += ns;
             }
-
-            for thread in 0..made.threads {
-                let id = thread_id(thread);
-                let (mut calls, mut ranges) = (BTreeMap::new(), BTreeMap::new());
-                for ns in start..end {
-                    let (call, range) = at(&made, thread, ns);
-                    if let Some(call) = call {
-                        *calls.entry(made.calls[call].name).or_insert(0) += 1;
-                    }
-                    if let Some(range) = range {
-                        *ranges.entry(range).or_insert(0) += 1;
-                    }
-                }
-                let threads = gaps.threads_during(&gap);
-                let activity = threads.iter().find(|activity| activity.thread.id == id);
-                let Some(activity) = activity else {
-                    assert!(calls.is_empty() && ranges.is_empty());
-                    continue;
-                };
-                assert_eq!(ns(activity.in_calls), calls.values().sum::<u64>());
-                assert_eq!(activity.call.is_some(), !calls.is_empty());
-                if let Some((name, time)) = activity.call {
-                    assert_eq!(
-                        (calls[name], calls[name]),
-                        (ns(time), *calls.values().max().unwrap())
-                    );
-                }
-                assert_eq!(activity.range.is_some(), !ranges.is_empty());
-                if let Some((range, time)) = activity.range {
-                    assert_eq!(ranges[&range.id.at()], ns(time));
-                    assert_eq!(ns(time), *ranges.values().max().unwrap());
-                }
-            }
         }
         let groups = gaps.by_cause();
         let total: Duration = groups.iter().map(Group::time).sum();
@@ -763,7 +730,6 @@ fn inconsistent_times_are_accepted() {
     for gap in gaps.iter() {
         let causes: Duration = gaps.causes(&gap).iter().map(|(_, time)| *time).sum();
         assert_eq!(causes, gap.duration());
-        let _ = gaps.threads_during(&gap);
     }
     let _ = (query.by_range().to_string(), query.launches().sum());
     let _ = (query.clone().by_window().count(), profile.steps("r").to_string());
@@ -821,41 +787,4 @@ fn duplicate_memory_records_count_once() {
         device.timeline.iter().map(|point| (super::ns(point.at), point.bytes)).collect();
     assert_eq!(points, [(1, 64), (3, 0), (5, 64), (7, 128)]);
     assert_eq!(device.not_freed.len(), 2);
-}
-
-#[test]
-fn tree_sums_its_branches() {
-    for (seed, made, profile) in programs(200) {
-        let tree = profile.query().kernels().tree();
-        let kernels = || made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);
-        let took = |ran: &Ran| ran.time.map_or(0, |(start, end)| end - start);
-        // Nodes are identified by their path and its domains.
-        let key = |range: usize| -> Vec<(String, Option<&str>)> {
-            let around = made.ancestors(Some(range)).into_iter();
-            around.map(|it| (made.ranges[it].name.clone(), made.ranges[it].domain)).collect()
-        };
-        let mut outside = 0;
-        for branch in &tree {
-            let Some(node) = branch.node else {
-                outside = branch.inclusive.count;
-                continue;
-            };
-            let it = key(node.ranges().next().unwrap().id.at());
-            let own = |ran: &&Ran| made.range_of(ran).is_some_and(|range| key(range) == it);
-            let within = |ran: &&Ran| {
-                made.ancestors(made.range_of(ran)).into_iter().any(|range| key(range) == it)
-            };
-            let sums = |amounts: Amounts| (amounts.count, super::ns(amounts.gpu_time));
-            let of = |ran: &mut dyn Iterator<Item = &Ran>| {
-                ran.fold((0, 0), |sum, ran| (sum.0 + 1, sum.1 + took(ran)))
-            };
-            assert_eq!(sums(branch.exclusive), of(&mut kernels().filter(own)), "seed {seed}");
-            assert_eq!(sums(branch.inclusive), of(&mut kernels().filter(within)), "seed {seed}");
-            assert_eq!(branch.depth, it.len() - 1);
-        }
-        let expected = kernels().filter(|ran| made.range_of(ran).is_none()).count();
-        assert_eq!(outside, expected as u64, "seed {seed}");
-        let whole: u64 = tree.iter().map(|branch| branch.exclusive.count).sum();
-        assert_eq!(whole, kernels().count() as u64, "seed {seed}");
-    }
 }

@@ -16,15 +16,15 @@ pub struct HostPiece {
 
 /// The segments of one thread, sorted and disjoint.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
-    pub(super) calls: Vec<Piece<CallId>>,
-    pub(super) ranges: Vec<Piece<RangeId>>,
+struct Lane {
+    calls: Vec<Piece<CallId>>,
+    ranges: Vec<Piece<RangeId>>,
 }
 
 /// The lanes of all threads, by [`ThreadId`].
 #[derive(Debug)]
 pub struct HostTimeline {
-    pub(super) lanes: Vec<Lane>,
+    lanes: Vec<Lane>,
 }
 
 impl HostTimeline {

@@ -4,12 +4,9 @@
 //! pool, a device thread or a runtime captures its range with [`Context::capture`] and attaches it
 //! there with [`Context::attach`].
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
-use std::pin::Pin;
-use std::task::{Context as TaskContext, Poll};
-
-use pin_project_lite::pin_project;
+use std::pin::pin;
 
 use crate::record::recording::ranges::{self, RangeTag};
 
@@ -151,8 +148,9 @@ impl Context {
     }
 
     /// Returns a future whose polls run in this context, for `tokio::spawn` and similar functions.
-    pub fn follow<F: Future>(self, future: F) -> InContext<F> {
-        InContext { future, context: self }
+    pub async fn follow<F: Future>(self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|task| self.run(|| future.as_mut().poll(task))).await
     }
 }
 
@@ -170,26 +168,5 @@ impl Drop for Attached {
         if let Some((tag, number)) = self.attached {
             ranges::detach(tag, number);
         }
-    }
-}
-
-pin_project! {
-    /// A future that runs in a context. Made by [`Context::follow`].
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless they are polled"]
-    pub struct InContext<F> {
-        #[pin]
-        future: F,
-        context: Context,
-    }
-}
-
-impl<F: Future> Future for InContext<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let _attached = this.context.attach();
-        this.future.poll(task)
     }
 }

@@ -19,7 +19,7 @@ use crate::collect::session::Session;
 use crate::error::{Error, Kind};
 use crate::join::account::is_failure;
 use crate::record::recording::Recording;
-use crate::record::recording::append::{SessionStart, Taken};
+use crate::record::recording::append::Taken;
 use crate::record::recording::ranges::ThreadSegment;
 use crate::session::profiler::Profiler;
 use crate::session::recording_file::FileTotals;
@@ -159,10 +159,6 @@ impl Watcher {
 }
 
 impl Sink for Watcher {
-    fn begin(&mut self, _: &SessionStart<'_>) {}
-
-    fn begins_with(&mut self, _: u32, _: bool) {}
-
     fn add(&mut self, taken: &Taken<'_>) {
         if taken.segment.ranges.iter().any(|thread| self.is_slow(thread)) {
             self.requests.add(Trigger::Slow);
@@ -173,10 +169,6 @@ impl Sink for Watcher {
         if self.on_error && calls.any(|call| is_failure(call.function.class(), call.result)) {
             self.requests.add(Trigger::Error);
         }
-    }
-
-    fn waits_since_ns(&self) -> Option<u64> {
-        None
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) mod schedule;
 #[cfg(feature = "tracing")]
 pub(crate) mod tracing_layer;
 
-pub use crate::record::context::{Attached, InContext};
+pub use crate::record::context::Attached;
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
 pub use environment::{FromEnv, Guard};
 pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger};

@@ -241,9 +241,6 @@ fn replays_are_queried_by_launch_by_capture_and_by_both() {
                 && operation.range().unwrap().node().path().contains("layer 1")
                 && operation.call().unwrap().range().unwrap().name() == "decode"
         }));
-        let tree = query.clone().replays().tree();
-        let mlp = tree.get("generate/capture/layer 1/mlp").unwrap();
-        assert_eq!((mlp.inclusive.count, tree.get("generate/decode").is_none()), (4, true));
         assert_eq!(profile.range("layer 1").unwrap().replayed().kernels, 8);
     }
 }

@@ -130,12 +130,6 @@ fn cause_of_a_gap_is_the_activity_of_the_host() {
     let launch = causes.get("host in cuLaunchKernel, in step").unwrap();
     assert!(launch.time() >= 39 * millisecond, "{causes}");
     assert_eq!(causes.iter().map(|group| group.time()).sum::<Duration>(), gaps.time());
-
-    let first = gaps.iter().next().unwrap();
-    let threads = gaps.threads_during(&first);
-    let (range, time) = threads[0].range.unwrap();
-    assert_eq!((threads.len(), range.name()), (1, "data_loading"));
-    assert!(time >= 199 * millisecond && time <= first.duration());
 }
 
 #[test]
@@ -368,12 +362,8 @@ fn a_recorded_run_adds_up() {
     let json = serde_json::to_value(query.devices()).unwrap();
     assert_eq!(json[0]["busy_ns"], ns(query.busy_time()));
     assert_eq!(json[0]["span"]["start_ns"], ns(query.span().unwrap().start));
-    let json = serde_json::to_value(query.tree()).unwrap();
-    assert_eq!((&json[0]["path"], &json[0]["inclusive"]["count"]), (&"batch".into(), &440.into()));
     let node = profile.roots().next().unwrap().children().next().unwrap();
     assert_eq!(node.query().gpu_time(), node.inclusive().gpu_time());
-    let forward = query.tree().get("batch/forward").map(|branch| branch.inclusive.gpu_time);
-    assert_eq!(forward, profile.range("batch/forward").map(|range| range.gpu_time()));
 }
 
 /// Kernels whose names differ, if only in their parameters.

@@ -5,11 +5,30 @@ use std::time::Duration;
 
 /// The amount of a budget: `u64` for counts and bytes, [`Duration`] for times, `f64` for shares
 /// from 0 to 1. A budget of NaN always fails.
-pub trait Amount: sealed::Amount {}
+///
+/// It has no public path: only these types are amounts.
+pub trait Amount {
+    /// A number of items, bytes, nanoseconds or millionths; `None` for NaN.
+    fn raw(self) -> Option<u64>;
+}
 
-impl Amount for u64 {}
-impl Amount for Duration {}
-impl Amount for f64 {}
+impl Amount for u64 {
+    fn raw(self) -> Option<u64> {
+        Some(self)
+    }
+}
+
+impl Amount for Duration {
+    fn raw(self) -> Option<u64> {
+        Some(profiler_base::units::nanoseconds(self))
+    }
+}
+
+impl Amount for f64 {
+    fn raw(self) -> Option<u64> {
+        (!self.is_nan()).then(|| (self * SHARE).round() as u64)
+    }
+}
 
 /// A bound on an amount, made by [`at_most`], [`at_least`], [`exactly`] or [`between`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,33 +67,6 @@ pub fn between<T: Amount>(least: T, most: T) -> Budget<T> {
 
 /// Shares are stored in millionths.
 pub(super) const SHARE: f64 = 1e6;
-
-mod sealed {
-    use std::time::Duration;
-
-    pub trait Amount {
-        /// A number of items, bytes, nanoseconds or millionths; `None` for NaN.
-        fn raw(self) -> Option<u64>;
-    }
-
-    impl Amount for u64 {
-        fn raw(self) -> Option<u64> {
-            Some(self)
-        }
-    }
-
-    impl Amount for Duration {
-        fn raw(self) -> Option<u64> {
-            Some(profiler_base::units::nanoseconds(self))
-        }
-    }
-
-    impl Amount for f64 {
-        fn raw(self) -> Option<u64> {
-            (!self.is_nan()).then(|| (self * super::SHARE).round() as u64)
-        }
-    }
-}
 
 /// The unit of an amount in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +178,7 @@ mod tests {
     fn amounts_are_written_exactly() {
         assert_eq!(Unit::Time.show(1_234_567), "1.234567 ms");
         assert_eq!(Unit::Time.show(1_500), "1.5 us");
-        assert_eq!(Unit::Share.show(sealed::Amount::raw(0.853_217).unwrap()), "0.853217");
+        assert_eq!(Unit::Share.show(Amount::raw(0.853_217).unwrap()), "0.853217");
         assert_eq!(Unit::Bytes.show(77), "77 bytes");
         assert_eq!(Bounds::Between(1, 2).show(Unit::Count), "between 1 and 2");
     }

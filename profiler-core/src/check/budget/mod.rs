@@ -19,7 +19,7 @@ use profiler_base::statistics::Statistic;
 
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
-pub use amount::{Amount, Budget, at_least, at_most, between, exactly};
+pub use amount::{Budget, at_least, at_most, between, exactly};
 pub(crate) use quantity::Quantity;
 use scope::Scope;
 use violations::{COMPLETENESS, Section};

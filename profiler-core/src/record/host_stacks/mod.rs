@@ -144,12 +144,6 @@ impl SampleLosses {
             *sum = sum.saturating_add(more);
         }
     }
-
-    /// The sum of all losses.
-    pub fn total(&self) -> u64 {
-        let Self { buffer, stacks, over_limit, gaps, threads } = *self;
-        [buffer, stacks, over_limit, gaps, threads].into_iter().fold(0, u64::saturating_add)
-    }
 }
 
 /// Stacks that were not taken, by reason. Counted for the process since its first session with

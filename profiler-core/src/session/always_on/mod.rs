@@ -4,7 +4,6 @@
 
 mod controller;
 mod report;
-mod sampler;
 mod units;
 
 use std::sync::Arc;
@@ -19,11 +18,11 @@ use profiler_base::setters;
 use crate::collect::request::{Retention, SessionRequest};
 use crate::collect::session::Session;
 use crate::error::{Error, Kind};
+use crate::join::streaming::StreamingJoin;
 use crate::join::window_sums::{WindowBounds, WindowSums};
 use crate::profile::summary::Summary;
 use crate::session::profiler::Profiler;
 use controller::Controller;
-use sampler::Sampler;
 use units::{Begun, Units, Window};
 
 pub use report::{AlwaysOnReport, RangeEstimate, UnitCounts};
@@ -130,7 +129,7 @@ impl AlwaysOn {
 #[derive(Debug)]
 struct Shared {
     session: Session,
-    sampler: Arc<Mutex<Sampler>>,
+    join: Arc<Mutex<StreamingJoin>>,
     bounds: Arc<WindowBounds>,
     units: Units,
     settings: AlwaysOn,
@@ -179,14 +178,13 @@ impl Profiler {
         if !is_whole {
             join.windows = Some(Box::new(WindowSums::new(bounds.clone())));
         }
-        let sampler = Arc::new(Mutex::new(Sampler { join, failed_calls: 0 }));
+        let join = Arc::new(Mutex::new(join));
         let session = Session::start(&SessionRequest {
             config: &config,
-            ..self.request(Retention::Nothing, Some(sampler.clone()))
+            ..self.request(Retention::Nothing, Some(join.clone()))
         })?;
         let units = Units::new(Controller::new(settings.budget, settings.rate));
-        let shared =
-            Arc::new(Shared { session, sampler, bounds, units, settings: settings.clone() });
+        let shared = Arc::new(Shared { session, join, bounds, units, settings: settings.clone() });
         let of_thread = shared.clone();
         let close = move || while of_thread.close_next() {};
         // Without the thread no window can be closed, so none is opened.
@@ -225,9 +223,9 @@ impl AlwaysOnSession {
     /// CUPTI's refusal.
     pub fn snapshot(&self) -> Result<AlwaysOnReport, Error> {
         let so_far = self.shared.session.catch_up()?;
-        let sampler = self.shared.sampler.lock();
-        let summary = Summary::new(&sampler.join, so_far.info, so_far.duration);
-        Ok(self.shared.report(&sampler, summary))
+        let join = self.shared.join.lock();
+        let summary = Summary::new(&join, so_far.info, so_far.duration);
+        Ok(self.shared.report(&join, summary))
     }
 
     /// Ends the session. Waits for the GPU as [`Profiler::stop`] does.
@@ -238,10 +236,10 @@ impl AlwaysOnSession {
         self.shared.session.check_process()?;
         self.end_closer();
         let recording = self.shared.session.stop(now_ns())?;
-        let mut sampler = self.shared.sampler.lock();
-        sampler.join.end(Some(&recording));
-        let summary = Summary::new(&sampler.join, recording.info().clone(), recording.duration());
-        Ok(self.shared.report(&sampler, summary))
+        let mut join = self.shared.join.lock();
+        join.end(Some(&recording));
+        let summary = Summary::new(&join, recording.info().clone(), recording.duration());
+        Ok(self.shared.report(&join, summary))
     }
 
     fn end_closer(&mut self) {
@@ -327,9 +325,9 @@ impl Shared {
         true
     }
 
-    fn report(&self, sampler: &Sampler, summary: Summary) -> AlwaysOnReport {
-        let tables = &sampler.join.sums.tables;
-        let windows = sampler.join.windows.as_ref();
+    fn report(&self, join: &StreamingJoin, summary: Summary) -> AlwaysOnReport {
+        let tables = &join.sums.tables;
+        let windows = join.windows.as_ref();
         let mut estimates = windows.map(|windows| windows.estimates(tables)).unwrap_or_default();
         if windows.is_none() {
             // Rows without estimates.
@@ -344,7 +342,6 @@ impl Shared {
             rate: inner.controller.probability(),
             is_limited: inner.controller.is_limited(),
             counts: inner.counts,
-            failed_calls: sampler.failed_calls,
             last_error: inner.last_error(),
             summary,
             estimates,

@@ -52,7 +52,6 @@ pub struct AlwaysOnReport {
     pub(super) rate: f64,
     pub(super) is_limited: bool,
     pub(super) counts: UnitCounts,
-    pub(super) failed_calls: u64,
     pub(super) last_error: Option<Error>,
     pub(super) summary: Summary,
     pub(super) estimates: Estimates,
@@ -83,7 +82,7 @@ impl AlwaysOnReport {
         /// Counts of units and windows.
         counts: UnitCounts = counts;
         /// Calls that returned an error.
-        failed_calls: u64 = failed_calls;
+        failed_calls: u64 = summary.totals().failed_calls;
         /// The recorded data: all calls, and the operations of all windows without scaling.
         recorded: &Summary = summary;
         /// Calls that submitted work, counted in full.
@@ -208,7 +207,7 @@ impl DisplayOptions for AlwaysOnReport {
             (counts.while_closing, "units could not be drawn while a window opened or closed"),
             (counts.while_graphs_were_made, "units could not be drawn while graphs were made"),
             (counts.refused, "windows could not be opened or closed"),
-            (self.failed_calls, "calls returned an error"),
+            (self.failed_calls(), "calls returned an error"),
         ] {
             if count != 0 {
                 writeln!(f, "{count} {what}")?;
