@@ -90,10 +90,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loss_more_than_halves_in_twenty_batches() {
-        let losses = reference_losses(1, 20);
+    fn loss_falls_by_forty_percent_in_eight_batches_and_by_half_in_twenty() {
+        // Twenty take five seconds without optimisation.
+        let is_thorough = std::env::var_os("THOROUGH_TESTS").is_some();
+        let (batches, most) = if is_thorough { (20, 0.5) } else { (8, 0.6) };
+        let losses = reference_losses(1, batches);
         println!("{losses:?}");
         assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
-        assert!(losses[19] < 0.5 * losses[0], "{losses:?}");
+        assert!(losses[batches - 1] < most * losses[0], "{losses:?}");
     }
 }

@@ -659,8 +659,11 @@ fn fields<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
 }
 
 #[test]
-fn json_page_names_every_field() {
-    let page = include_str!("../../docs/reference/json.md");
+fn json_pages_name_every_field() {
+    let page = concat!(
+        include_str!("../../docs/reference/json.md"),
+        include_str!("../../docs/reference/json-diagnosis.md")
+    );
     let disease = Path::new(ROOT).join("tests/recordings/diseases/pageable-copies-ill.gpuprof");
     let json = |words: &[&str]| -> Value {
         let ran = ran(gpuprof().args(words).arg("--json").arg(&disease));

@@ -264,8 +264,17 @@ fn collectives_of_ranks_are_matched() {
 
 #[test]
 fn recording_is_limited_in_time() {
+    // Longer times where the machine did not come to the launches in these.
+    let found = (0..8).find_map(|attempt| recorded_within(1 << attempt));
+    assert_eq!(found, Some(20));
+}
+
+/// How many of the launches that the program makes before, within and after the limits are recorded; none if it was late.
+fn recorded_within(seconds: u32) -> Option<u64> {
     let folder = Folder::new();
-    let mut program = Commands::start(&folder, &["--delay", "3", "--duration", "3", "-o", "job"]);
+    let seconds = seconds.to_string();
+    let limits = ["--delay", &*seconds, "--duration", &*seconds, "-o", "job"];
+    let mut program = Commands::start(&folder, &limits);
     program.does("launch 1");
     let state = || -> State {
         let run = RunFolder::open(&folder.path("job")).unwrap();
@@ -274,13 +283,15 @@ fn recording_is_limited_in_time() {
         assert_eq!(rows.as_array().unwrap().len(), run.processes().unwrap().found.len());
         serde_json::from_value(rows[0]["process"]["state"].clone()).unwrap()
     };
-    assert_eq!(state(), State::Waiting);
-    wait_until("recording", || state() == State::Recording);
+    let was_waiting = state() == State::Waiting;
+    wait_until("recording", || state() != State::Waiting);
     program.does("launch 20");
+    let was_recording = state() == State::Recording;
     wait_until("the end of recording", || state() == State::Paused);
     program.does("launch 300");
     let run = program.end();
-    assert_eq!((run.status, counted(&run.error, "step")), (Some(0), Some(20)), "{}", run.error);
+    assert_eq!(run.status, Some(0), "{}", run.error);
+    counted(&run.error, "step").filter(|_| was_waiting && was_recording)
 }
 
 /// The last part of a live program, on demand and after an error, in files that each command reads.

@@ -471,7 +471,7 @@ fn processes_left_behind_are_waited_for_on_request_alone() {
 #[test]
 fn an_interrupt_ends_the_wait_for_processes_left_behind() {
     let folder = Folder::new();
-    let script = "sleep 30 > /dev/null 2>&1 & echo $! > pid; exit 5";
+    let script = "sleep 600 > /dev/null 2>&1 & echo $! > pid; exit 5";
     let (mut child, sleeper) = start(&folder, &["--wait-children"], script);
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let said = std::thread::spawn(move || lines.next().unwrap().unwrap());

@@ -99,7 +99,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { states: &["idle"], ..c("never_launches") },
     Case { states: &[], ..c("never_calls_cuda") },
     c("initialises_on_many_threads"),
-    c("starts_ten_thousand_threads"),
+    c("starts_thousands_of_threads"),
     c("uses_two_contexts"),
     Case { variables: &[("FAKE_CUDA_DEVICES", "2")], ..c("uses_two_devices") },
     c("closes_a_library"),
@@ -135,7 +135,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { options: KEEPS, ..case("last_part_is_whole", Program::C("launches")) },
     Case {
         options: KEEPS,
-        ..case("last_part_of_threads", Program::C("starts_ten_thousand_threads"))
+        ..case("last_part_of_threads", Program::C("starts_thousands_of_threads"))
     },
     Case {
         options: KEEPS,

@@ -224,7 +224,11 @@ fn deny_perf() {
 /// thread for each CPU and a sample each 20 us of its time.
 fn sample_beside_everything(sampling: Sampling, source: Option<SampleSource>, wanted: Option<u64>) {
     let cpus = std::thread::available_parallelism().unwrap().get() as u64;
-    let threads = if wanted.is_some() { cpus.max(8) } else { 8 };
+    let threads = match wanted {
+        Some(_) => cpus.max(8),
+        None if effort::is_thorough() => 8,
+        None => 2,
+    };
     let interval = Duration::from_micros(if wanted.is_some() { 20 } else { 100 });
     let sampling = sampling.interval(interval).max_samples(1_000_000);
     let usual = if effort::is_thorough() { 40_000 } else { 50 };
@@ -263,7 +267,7 @@ fn sample_beside_everything(sampling: Sampling, source: Option<SampleSource>, wa
             launches
         };
         let threads: Vec<_> = (0..threads).map(|n| scope.spawn(move || work(n))).collect();
-        let mut ended = 0;
+        let (mut ended, mut pause) = (0, Duration::from_millis(300));
         loop {
             let ending = (0..8).map(|_| {
                 scope.spawn(|| {
@@ -274,6 +278,8 @@ fn sample_beside_everything(sampling: Sampling, source: Option<SampleSource>, wa
             });
             ending.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
             ended += 8;
+            // A snapshot has all launches so far, and looks up their functions.
+            std::thread::sleep(pause);
             let looked = Instant::now();
             let snapshot = profiler.snapshot().unwrap();
             let counts = snapshot.host_samples();
@@ -285,8 +291,7 @@ fn sample_beside_everything(sampling: Sampling, source: Option<SampleSource>, wa
             if so_far >= least || begun.elapsed() > Duration::from_secs(seconds) {
                 break;
             }
-            // A snapshot has all launches so far.
-            std::thread::sleep((looked.elapsed() * 4).max(Duration::from_millis(200)));
+            pause = (looked.elapsed() * 4).max(Duration::from_millis(200));
         }
         done.store(true, Ordering::Relaxed);
         loads.join().unwrap();

@@ -14,6 +14,8 @@ use fake_cupti::{Fake, Work};
 use nvtx::{Payload, ProcessRange};
 use profiler_core::{Context, Health, Profile, Profiler, ProfilerBuilder};
 
+use crate::effort::{is_thorough, rounds};
+
 const THREADS: usize = 8;
 const CLIENTS: usize = 2;
 const QUEUED: usize = 32;
@@ -147,8 +149,8 @@ fn assert_complete_but_for_open(health: &Health) {
     rest.assert_complete();
 }
 
-/// Every request that lies within the window is there with all its work.
-fn assert_whole(server: &Server, profile: &Profile, called_ns: u64) {
+/// Every request that lies within the window is there with all its work. Returns their number.
+fn assert_whole(server: &Server, profile: &Profile, called_ns: u64) -> u64 {
     let [(from_ns, until_ns)] = profile.recording().unwrap().windows_ns()[..] else {
         panic!("more than one window");
     };
@@ -168,7 +170,7 @@ fn assert_whole(server: &Server, profile: &Profile, called_ns: u64) {
         assert_eq!(lives.get(&one.number), Some(&false), "{one:?} {from_ns} {until_ns}");
         whole += 1;
     }
-    assert!(whole > 0, "{}", profile.health());
+    whole
 }
 
 #[test]
@@ -180,14 +182,17 @@ fn stop_under_load_has_its_last_part_whole() {
     let summing = builder(&fake).build().unwrap().summarize().unwrap();
     profiler.start().unwrap();
     server.run(&fake, || {
-        for _ in 0..5 {
+        let (mut rounds, mut whole) = (0, 0);
+        // Until a request was in time, as the machine may run no thread for as long as is kept.
+        while rounds < if is_thorough() { 5 } else { 2 } || whole == 0 {
+            rounds += 1;
             other.start().unwrap();
             // One after the other: each has its own window.
             for session in [&profiler, &other] {
                 server.wait_for(500);
                 let called_ns = now_ns();
                 let profile = session.stop().unwrap();
-                assert_whole(&server, &profile, called_ns);
+                whole += assert_whole(&server, &profile, called_ns);
                 assert_complete_but_for_open(profile.health());
             }
             profiler.start().unwrap();
@@ -276,7 +281,7 @@ fn requests_ended_on_other_threads_give_results() {
     let dispatch =
         tracing::Dispatch::new(tracing_subscriber::registry().with(layer).with(keeps.clone()));
     let server = Server::default();
-    server.run(&fake, || server.wait_for(5_000));
+    server.run(&fake, || server.wait_for(rounds(10_000) as u64));
     let profile = guard.finish().unwrap();
     drop(dispatch);
     profile.health().assert_complete();

@@ -197,7 +197,7 @@ fn last_part_is_unchanged_after_the_stop() {
 /// It is cut off when all has come that was asked for by then. A call that another thread is in may be open.
 #[test]
 fn a_stop_under_load_is_complete() {
-    const KEPT: Duration = Duration::from_millis(50);
+    const KEPT: Duration = Duration::from_millis(20);
     let (_turn, fake) = (turn(), Fake::new());
     let (ends, launched) = (AtomicBool::new(false), AtomicU64::new(0));
     // Longer than a session keeps, in time and in operations.
@@ -269,7 +269,7 @@ fn sessions_that_come_and_go_are_complete() {
         for _ in 0..3 {
             scope.spawn(|| {
                 let profiler = builder(&fake).build().unwrap();
-                for _ in 0..100 {
+                for _ in 0..crate::effort::rounds(200) {
                     profiler.start().unwrap();
                     kernel(&fake);
                     fake.busy_for(Duration::from_millis(2));
@@ -336,7 +336,7 @@ fn ranges_are_recorded_from_the_first_call_of_a_session_on() {
                 kernel(&fake);
             }
         });
-        for session in 0..50 {
+        for session in 0..crate::effort::rounds(100) {
             profiler.start().unwrap();
             while profiler.snapshot().unwrap().kernels().count() < 20 {
                 std::thread::yield_now();
