@@ -7,7 +7,7 @@
 //!
 //! Results are written to standard output or the file of `-o`, messages to standard error. The exit
 //! status is 0 for success, 1 for an error, 2 for contradictory arguments and 3 for a failed gate.
-//! `run` exits with the status of its program. If the reader closes the output, the program ends
+//! `run` exits with the status of its program, and `calibrate` with that of one that fails. If the reader closes the output, the program ends
 //! with success.
 
 mod args;
@@ -153,6 +153,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Gate(args) => gate::gate(args),
         Command::Doctor { format, require } => doctor::doctor(format.get(), require),
         Command::Run(args) => run::run(*args),
+        Command::Calibrate(args) => run::calibrate(args),
         Command::List(args) => live::list(&args),
         Command::On(args) => live::switch(&args, &Request::On),
         Command::Off(args) => live::switch(&args, &Request::Off),

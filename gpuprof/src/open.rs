@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use crate::args::OpenArgs;
 use crate::failure::Failure;
 use crate::input::{self, note_losses};
 use crate::message::note;
-use crate::output::{Output, standard};
+use crate::output::{Output, private_folder, standard};
 
 /// The only local port from which ui.perfetto.dev may fetch.
 const PERFETTO_PORT: u16 = 9001;
@@ -47,7 +46,7 @@ pub(crate) fn open(args: &OpenArgs) -> Result<(), Failure> {
     }
     let path = match &args.output {
         Some(path) => path.clone(),
-        None => private_folder()?.join(page_name(&args.file)),
+        None => private_folder("the page", "name a file with -o")?.join(page_name(&args.file)),
     };
     Output::new(Some(path.clone()), &[&args.file])?.write(|out| Ok(profile.write_html(out)?))?;
     let path = path.canonicalize().unwrap_or(path);
@@ -58,25 +57,6 @@ pub(crate) fn open(args: &OpenArgs) -> Result<(), Failure> {
 fn page_name(file: &Path) -> PathBuf {
     let stem = file.file_stem().filter(|stem| *stem != "-");
     PathBuf::from(stem.unwrap_or("profile".as_ref())).with_added_extension("html")
-}
-
-/// Creates a folder that only this user can read, because names in a profile may be private.
-fn private_folder() -> Result<PathBuf, Failure> {
-    for number in 0..1000_u32 {
-        let name = format!("gpuprof-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        match fs::DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => return Ok(path),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                return Err(Failure::Error(format!(
-                    "could not create the folder {} for the page: {error}; name a file with -o",
-                    path.display()
-                )));
-            }
-        }
-    }
-    Err(Failure::Error("no name for a temporary folder is free: name a file with -o".to_owned()))
 }
 
 /// Starts the browser, or notes that no browser was found.

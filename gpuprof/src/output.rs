@@ -1,7 +1,8 @@
 //! Outputs: standard output, a stream, or a file that is replaced once its content is complete.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use gpuprof_control::RunFolder;
@@ -163,6 +164,26 @@ pub(crate) fn standard() -> Result<io::StdoutLock<'static>, Failure> {
             "standard output is closed: open it, or name a file with -o".to_owned(),
         )),
     }
+}
+
+/// Creates a temporary folder that only this user can read, because names in a profile may be
+/// private. The texts are its purpose and the remedy in messages.
+pub(crate) fn private_folder(purpose: &str, remedy: &str) -> Result<PathBuf, Failure> {
+    for number in 0..1000_u32 {
+        let name = format!("gpuprof-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(Failure::Error(format!(
+                    "could not create the folder {} for {purpose}: {error}; {remedy}",
+                    path.display()
+                )));
+            }
+        }
+    }
+    Err(Failure::Error(format!("no name for a temporary folder is free: {remedy}")))
 }
 
 /// Writes a result as JSON for programs, followed by a line break.

@@ -18,6 +18,11 @@ pub(crate) fn bar(what: &'static str, of: u64, is_bytes: bool) -> ProgressBar {
     styled(ProgressBar::new(of), template).with_message(what)
 }
 
+/// A bar for a known number of runs of a program.
+pub(crate) fn runs(of: u64) -> ProgressBar {
+    styled(ProgressBar::new(of), "{wide_bar} {human_pos} of {human_len} runs, {eta} left")
+}
+
 /// A spinner for work of unknown length.
 pub(crate) fn spinner(what: &'static str, is_long: bool) -> ProgressBar {
     if !is_long {

@@ -61,12 +61,13 @@ const COMMANDS: [&[&str]; 24] = [
 ];
 
 /// Commands that show no recording as text for people, and why.
-const NO_TEXT: [(&str, &str); 13] = [
+const NO_TEXT: [(&str, &str); 14] = [
     ("open", "prints an address: tested below"),
     ("flamegraph", "a picture"),
     ("convert", "formats for programs"),
     ("html", "a page"),
     ("run", "the tests `processes` show its report on a terminal"),
+    ("calibrate", "runs a program: the tests `processes`"),
     ("list", "live processes: the tests `processes`"),
     ("status", "live processes: the tests `processes`"),
     ("on", "live processes: the tests `processes`"),

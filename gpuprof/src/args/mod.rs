@@ -1,5 +1,6 @@
 //! The command line.
 
+mod calibrate;
 mod critical_path;
 mod examples;
 mod formats;
@@ -17,6 +18,7 @@ use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Recording};
 use regex::Regex;
 
+pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use critical_path::CriticalPathArgs;
 pub(crate) use formats::{
     DiffFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat, ReportFormat,
@@ -44,8 +46,8 @@ use crate::output::Output;
     version,
     override_usage = "gpuprof [OPTIONS] <FILE>...\n       gpuprof [OPTIONS] <COMMAND> ...",
     arg_required_else_help = true,
-    after_help = "Exit status: 0 success, 1 error, 2 arguments that make no sense, 3 a gate that failed; `run` has the \
-                  status of its program."
+    after_help = "Exit status: 0 success, 1 error, 2 arguments that make no sense, 3 a gate that failed; `run` and \
+                  `calibrate` have the status of their program."
 )]
 pub(crate) struct Args {
     /// The maximum size of a recording, also of one read from a pipe
@@ -131,6 +133,8 @@ pub(crate) enum Command {
     },
     /// Runs a program and reports what each of its processes does on the GPU
     Run(Box<RunArgs>),
+    /// Measures what the profiler costs a program: runs it by turns without and with the profiler
+    Calibrate(CalibrateArgs),
     /// The live processes that a run records, of this user
     List(ListArgs),
     /// Opens a window of recording in a live process, or in all of a run

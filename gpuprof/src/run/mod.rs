@@ -1,5 +1,6 @@
 //! `gpuprof run`: runs a program with the injection library and reports its processes.
 
+mod calibrate;
 mod carried;
 mod library;
 mod program;
@@ -21,6 +22,7 @@ use crate::reports;
 use program::Program;
 use result::Outputs;
 
+pub(crate) use calibrate::calibrate;
 pub(crate) use library::INJECTION_VARIABLE;
 pub(crate) use program::ignored as ignored_signals;
 
@@ -33,12 +35,16 @@ const NOT_STARTED: u8 = 125;
 const MAX_NAMES: u32 = 1000;
 
 pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
-    let not_started = |failure| match failure {
-        Failure::Error(message) => Failure::Run(NOT_STARTED, message),
-        failure => failure,
-    };
     let prepared = Prepared::new(args).map_err(not_started)?;
     prepared.run()
+}
+
+/// The failure of a step before the program starts.
+fn not_started(failure: Failure) -> Failure {
+    match failure {
+        Failure::Error(message) => Failure::Run(NOT_STARTED, message),
+        failure => failure,
+    }
 }
 
 /// The prepared run: every step that can fail before the program starts.
@@ -62,7 +68,7 @@ impl Prepared {
         let outputs = Outputs::new(args.stats, args.diagnose, args.html, args.perfetto)?;
         library::refuse_other_tools()?;
         let library = library::find(args.inject)?;
-        let program = Program::new(args.program)?;
+        let program = Program::new(args.program, "run")?;
         let manifest = Run::new(program.path(), &options);
         let (quiet, is_named) = (args.quiet, args.output.is_none());
         let folder = match args.output {

@@ -8,14 +8,17 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Arg, CommandFactory as _};
 use nix::errno::Errno;
 use nix::sys::prctl::{set_child_subreaper, set_dumpable};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::time::TimeValLike as _;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getegid, geteuid};
 use signal_hook::iterator::SignalsInfo;
@@ -49,19 +52,19 @@ const CHILDREN: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_millis(500);
 
 /// The failure for a missing program. Its name may have been intended as an option.
-fn not_found(name: &OsStr) -> Failure {
+fn not_found(name: &OsStr, subcommand: &str) -> Failure {
     let word = name.to_string_lossy();
     let Some(option) = word.strip_prefix("--") else {
         return Failure::Run(NOT_FOUND, format!("{word}: there is no such program"));
     };
     let mut command = Args::command();
-    let run = command.find_subcommand_mut("run");
+    let run = command.find_subcommand_mut(subcommand);
     let options = run.into_iter().flat_map(|run| run.get_opts()).filter_map(Arg::get_long);
     let known: Vec<String> = options.map(|known| format!("--{known}")).collect();
     let option = option.split('=').next().unwrap_or_default();
     let meant = suggest::similar(&format!("--{option}"), known.iter().map(String::as_str));
     Failure::Usage(format!(
-        "--{option} is no option of `gpuprof run` and no program: `gpuprof run --help` lists the options{meant}"
+        "--{option} is no option of `gpuprof {subcommand}` and no program: `gpuprof {subcommand} --help` lists the options{meant}"
     ))
 }
 
@@ -72,10 +75,11 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Finds the program as a shell does. Refuses a program that would ignore the library.
-    pub(super) fn new(words: Vec<OsString>) -> Result<Self, Failure> {
+    /// Finds the program as a shell does, for a subcommand of gpuprof. Refuses a program that would
+    /// ignore the library.
+    pub(super) fn new(words: Vec<OsString>, subcommand: &str) -> Result<Self, Failure> {
         let name = words.first().map(OsString::as_os_str).unwrap_or_default();
-        let found = find(name).ok_or_else(|| not_found(name))?;
+        let found = find(name).ok_or_else(|| not_found(name, subcommand))?;
         if let Some(why) = ignores_libraries(&found) {
             return Err(Failure::Run(
                 NOT_EXECUTABLE,
@@ -101,26 +105,47 @@ impl Program {
         if wait_children && let Err(errno) = set_child_subreaper(true) {
             note(&format!("--wait-children waits for the program alone: {errno}"));
         }
-        let signals = Signals::catch().map_err(|error| failed("handle signals of", &error))?;
+        let signals = Signals::catch()?;
         let variables: Vec<_> = variables.collect();
-        let mut child = self.spawn(&variables)?;
-        let pid = i32::try_from(child.id()).map_err(|error| failed("find", &error))?;
-        signals.begin_program(Pid::from_raw(pid));
-        reap_until_end(Pid::from_raw(pid), wait_children);
-        // The wait below frees the pid, so stop forwarding signals to it first.
-        signals.set(Phase::Children(Instant::now()));
-        let status = child.wait().map_err(|error| failed("wait for", &error))?;
+        let outcome = self.run_once(&variables, &signals, wait_children, Stdio::inherit)?;
         if wait_children {
             wait_for_children(&signals);
         }
-        signals.set(Phase::Report(Instant::now()));
-        Ok(Outcome { status })
+        signals.begin_report();
+        Ok(outcome)
     }
 
-    fn spawn(&self, variables: &[(&str, Option<OsString>)]) -> Result<Child, Failure> {
+    /// Runs the program to its end, once of several times. Between them signals do not end gpuprof:
+    /// see [`Signals::last`].
+    pub(super) fn run_once(
+        &self,
+        variables: &[(&str, Option<OsString>)],
+        signals: &Signals,
+        reap_all: bool,
+        streams: fn() -> Stdio,
+    ) -> Result<Outcome, Failure> {
+        signals.begin_start();
+        let (began, cpu_before) = (Instant::now(), cpu_of_children());
+        let mut child = self.spawn(variables, streams)?;
+        let pid = i32::try_from(child.id()).map_err(|error| failed("find", &error))?;
+        signals.begin_program(Pid::from_raw(pid));
+        reap_until_end(Pid::from_raw(pid), reap_all);
+        let wall = began.elapsed();
+        // The wait below frees the pid, so stop forwarding signals to it first.
+        signals.set(Phase::Children(Instant::now()));
+        let status = child.wait().map_err(|error| failed("wait for", &error))?;
+        let cpu = cpu_of_children().saturating_sub(cpu_before);
+        Ok(Outcome { status, times: Times { wall, cpu } })
+    }
+
+    fn spawn(
+        &self,
+        variables: &[(&str, Option<OsString>)],
+        streams: fn() -> Stdio,
+    ) -> Result<Child, Failure> {
         let spawn = |program: &OsStr, args: &[OsString]| {
             let mut command = Command::new(program);
-            command.args(args);
+            command.args(args).stdin(streams()).stdout(streams()).stderr(streams());
             for (name, value) in variables {
                 match value {
                     Some(value) => command.env(name, value),
@@ -173,6 +198,23 @@ fn failed(what: &str, error: &dyn Display) -> Failure {
 /// The outcome of the program.
 pub(super) struct Outcome {
     pub(super) status: ExitStatus,
+    pub(super) times: Times,
+}
+
+/// The times of a run of the program.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// From the start of the program to its end.
+    pub(super) wall: Duration,
+    /// In user and system mode, with children that the program waited for.
+    pub(super) cpu: Duration,
+}
+
+/// The CPU time of all children that were waited for, with theirs.
+fn cpu_of_children() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Duration::ZERO };
+    let total = usage.user_time() + usage.system_time();
+    Duration::from_micros(u64::try_from(total.num_microseconds()).unwrap_or(0))
 }
 
 impl Outcome {
@@ -180,25 +222,32 @@ impl Outcome {
         self.status.signal()
     }
 
+    /// The exit status by which shells report this end: 128 and the number of a signal.
+    pub(super) fn shell_status(&self) -> u8 {
+        let status = self.status.code().or(self.signal().map(|signal| 128 + signal));
+        status.and_then(|status| u8::try_from(status).ok()).unwrap_or(1)
+    }
+
     /// Ends this process like the program: with its exit status, or by the same signal.
     pub(super) fn end(self) -> Result<(), Failure> {
-        let Some(signal) = self.signal() else {
-            return match self.status.code().and_then(|code| u8::try_from(code).ok()) {
-                Some(0) => Ok(()),
-                status => Err(Failure::Run(status.unwrap_or(1), String::new())),
-            };
-        };
-        // Only the program's core dump is of interest.
-        let _: nix::Result<()> = set_dumpable(false);
-        let _: io::Result<()> = emulate_default_handler(signal);
-        // The signal has no default action that ends a process.
-        Err(Failure::Run(u8::try_from(128 + signal).unwrap_or(u8::MAX), String::new()))
+        if self.status.success() {
+            return Ok(());
+        }
+        if let Some(signal) = self.signal() {
+            // Only the program's core dump is of interest.
+            let _: nix::Result<()> = set_dumpable(false);
+            // Returns for a signal that has no default action that ends a process.
+            let _: io::Result<()> = emulate_default_handler(signal);
+        }
+        Err(Failure::Run(self.shell_status(), String::new()))
     }
 }
 
 /// Signals of the user and the system, forwarded to the program while it runs.
-struct Signals {
+pub(super) struct Signals {
     phase: Arc<Mutex<Phase>>,
+    /// The number of the last caught signal; 0 for none.
+    last: Arc<AtomicI32>,
 }
 
 /// The phase of the run, which determines the effect of a signal. Each instant is the start of its
@@ -217,21 +266,35 @@ enum Phase {
 impl Signals {
     /// Catches the signals, except those that this process ignored from the start. `nohup` and
     /// shells without job control ignore signals, and the program inherits that.
-    fn catch() -> io::Result<Self> {
+    pub(super) fn catch() -> Result<Self, Failure> {
+        let failed = |error: io::Error| failed("handle signals of", &error);
         let ignored = ignored();
         let caught = SIGNALS.iter().filter(|signal| ignored >> (**signal as u32 - 1) & 1 == 0);
-        let mut signals = SignalsInfo::<WithRawSiginfo>::new(caught.map(|signal| *signal as i32))?;
+        let caught = caught.map(|signal| *signal as i32);
+        let mut signals = SignalsInfo::<WithRawSiginfo>::new(caught).map_err(failed)?;
         let phase = Arc::new(Mutex::new(Phase::Start(Vec::new())));
-        let shared = phase.clone();
-        std::thread::Builder::new().name("gpuprof-signals".to_owned()).spawn(move || {
+        let last = Arc::new(AtomicI32::new(0));
+        let (shared, last_caught) = (phase.clone(), last.clone());
+        let thread = std::thread::Builder::new().name("gpuprof-signals".to_owned());
+        let spawned = thread.spawn(move || {
             for info in signals.forever() {
                 // The kernel sends terminal signals to all foreground processes, so they are not
                 // forwarded.
                 let is_sent = info.si_code <= 0;
+                last_caught.store(info.si_signo, Ordering::SeqCst);
                 caught_in(&mut lock(&shared), info.si_signo, is_sent);
             }
-        })?;
-        Ok(Self { phase })
+        });
+        spawned.map_err(failed)?;
+        Ok(Self { phase, last })
+    }
+
+    /// Holds signals before the start of the program, and keeps those that are held.
+    fn begin_start(&self) {
+        let mut phase = lock(&self.phase);
+        if !matches!(*phase, Phase::Start(_)) {
+            *phase = Phase::Start(Vec::new());
+        }
     }
 
     /// Forwards the signals held during the start, and all later ones.
@@ -241,6 +304,16 @@ impl Signals {
             held.iter().for_each(|signal| pass_on(pid, *signal));
         }
         *phase = Phase::Program(pid);
+    }
+
+    /// From now on signals end gpuprof.
+    pub(super) fn begin_report(&self) {
+        self.set(Phase::Report(Instant::now()));
+    }
+
+    /// The last signal that was caught in any phase.
+    pub(super) fn last(&self) -> Option<i32> {
+        Some(self.last.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
     }
 
     fn set(&self, phase: Phase) {

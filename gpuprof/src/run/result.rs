@@ -55,8 +55,7 @@ impl Outputs {
 /// Prints the report to standard error. Failures are printed as notes, because the exit status is
 /// the program's. Returns false if the run folder has no process manifest.
 pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool {
-    // Processes do not remove their sockets, so sockets of ended processes are removed here.
-    let _: Sockets<'_> = sockets(&Folder::existing().0);
+    remove_sockets();
     let path = folder.path();
     let processes = match folder.processes() {
         Ok(processes) => processes,
@@ -112,6 +111,11 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
         ));
     }
     true
+}
+
+/// Removes the sockets of ended processes, which do not remove them.
+pub(super) fn remove_sockets() {
+    let _: Sockets<'_> = sockets(&Folder::existing().0);
 }
 
 /// Describes the files written by triggers of a process.

@@ -56,8 +56,18 @@ pub(crate) fn compile_with(folder: &Folder, source: &str, options: &[&str]) {
 }
 
 pub(crate) fn gpuprof_run(folder: &Folder, options: &[&str], program: &[&str]) -> Command {
+    gpuprof_with_library(folder, "run", options, program)
+}
+
+/// A command of gpuprof that starts a program with the injection library and the fake driver.
+pub(crate) fn gpuprof_with_library(
+    folder: &Folder,
+    subcommand: &str,
+    options: &[&str],
+    program: &[&str],
+) -> Command {
     let library = library();
-    let words = ["run", "--inject", library.to_str().unwrap()];
+    let words = [subcommand, "--inject", library.to_str().unwrap()];
     let words = words.iter().chain(options).chain(&["--"]).chain(program);
     let mut command = folder.gpuprof(words);
     command.env("LD_LIBRARY_PATH", folder.path("cuda"));

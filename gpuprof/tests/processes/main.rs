@@ -1,6 +1,7 @@
 //! `gpuprof run` and the commands for live processes, with real processes.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+mod calibrated;
 mod embedded;
 mod injected;
 mod inside;
