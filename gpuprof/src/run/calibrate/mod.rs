@@ -74,6 +74,7 @@ impl Calibration {
     }
 
     fn run_rounds(&self, rounds: usize, bar: &ProgressBar) -> Result<Costs, Failure> {
+        bar.tick();
         let mut times = Arm::ALL.map(|_| Vec::new());
         let mut recorded_rounds = 0;
         self.run_once(Arm::Without, "warm-up")?;
