@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 
 use cupti::callbacks::{ResourceKind, Site};
 use cupti::{
-    ActivityKind, ApiFilter, Attribute, Call, CallClass, Callback, Callbacks, Collected, Collector,
-    Config, DriverFunction, GraphEvent, GraphEventKind, Kernel, Library, Record, RecordBytes,
-    calls, clock,
+    ActivityKind, Attribute, Call, CallClass, Callback, Callbacks, Collected, Collector, Config,
+    GraphEvent, GraphEventKind, Kernel, Library, Record, RecordBytes, calls, clock,
 };
 use gpu_profiler_examples::mlp::Mlp;
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu, Stream};
@@ -41,7 +40,6 @@ fn main() -> ExitCode {
     }
     harness::run(&[
         ("enabled_kinds_match_the_request", enabled_kinds_match_the_request),
-        ("single_driver_functions_have_records", single_driver_functions_have_records),
         ("settings_are_made_and_put_back", settings_are_made_and_put_back),
         ("few_buffers_lose_nothing_uncounted", few_buffers_lose_nothing_uncounted),
         ("a_pause_collects_nothing_and_loses_nothing", a_pause_collects_nothing_and_loses_nothing),
@@ -118,10 +116,6 @@ fn raw(records: &RecordBytes, kind: ActivityKind) -> Vec<Vec<u8>> {
     found
 }
 
-fn u32_at(record: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(*record[at..].first_chunk().unwrap())
-}
-
 /// The GPU with its kernels loaded and CUPTI's first costs paid.
 fn warm() -> Gpu {
     let gpu = Gpu::get();
@@ -159,45 +153,6 @@ fn enabled_kinds_match_the_request() {
     let error = Collector::start(&Library::open().unwrap(), &Config::new().add_kind(nonsense));
     assert!(error.unwrap_err().is_unsupported());
     assert_eq!(kernels(&collect(&Config::new(), || gpu.launch_empty(stream))).len(), 1);
-}
-
-fn single_driver_functions_have_records() {
-    let gpu = warm();
-    let stream = gpu.stream();
-    let launch = DriverFunction::by_name("cuLaunchKernel").unwrap();
-    let config =
-        Config::new().driver_records(ApiFilter::Only(vec![launch])).system_thread_ids(true);
-    if !Library::open().unwrap().features().api_filters {
-        let error = Collector::start(&Library::open().unwrap(), &config).unwrap_err();
-        assert!(error.is_unsupported() && error.to_string().contains("12.5"), "{error}");
-        return;
-    }
-    let mut collector = start(&config);
-    let launch_some = |count| {
-        for _ in 0..count {
-            gpu.launch_empty(stream);
-            gpu.synchronize(stream);
-        }
-    };
-    launch_some(20);
-    collector.pause().unwrap();
-    launch_some(5);
-    collector.resume().unwrap();
-    launch_some(7);
-    let collected = collector.stop().unwrap();
-    let records = raw(&collected.records, ActivityKind::DRIVER);
-    assert_eq!(records.len(), 27);
-    for record in &records {
-        // cbid, threadId and correlationId of CUpti_ActivityAPI.
-        assert_eq!(u32_at(record, 4), launch.0);
-        assert_eq!(u32_at(record, 28), calls::thread_id());
-    }
-    let recorded: HashSet<u32> = records.iter().map(|record| u32_at(record, 32)).collect();
-    let logged: HashSet<u32> = launches(&collected).iter().map(|c| c.correlation_id).collect();
-    assert_eq!(recorded, logged);
-    // And none is left on.
-    let collected = collect(&Config::new(), || launch_some(3));
-    assert!(raw(&collected.records, ActivityKind::DRIVER).is_empty());
 }
 
 fn settings_are_made_and_put_back() {
@@ -745,7 +700,6 @@ fn support_describes_this_machine() {
     let release = library.version().cuda_release();
     let since = [
         (features.graph_exec_ids, (12, 3)),
-        (features.api_filters, (12, 5)),
         (features.hardware_trace, (12, 8)),
         (features.names_holder, (13, 0)),
         (features.records_v2, (13, 2)),

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::accessors::setters;
 use crate::attribute::Attribute;
-use crate::call_log::{DriverFunction, RuntimeFunction};
 use crate::callback_handler::Callbacks;
 use crate::kind::ActivityKind;
 use crate::launch_hold;
@@ -29,8 +28,6 @@ pub struct Config {
     /// The kinds, each with true if the start fails when the library lacks it.
     pub(crate) kinds: Vec<(ActivityKind, bool)>,
     pub(crate) unified_memory_counters: Vec<UnifiedMemoryKind>,
-    pub(crate) driver_records: Option<ApiFilter<DriverFunction>>,
-    pub(crate) runtime_records: Option<ApiFilter<RuntimeFunction>>,
     pub(crate) system_thread_ids: bool,
     pub(crate) buffer_bytes: usize,
     pub(crate) buffers: usize,
@@ -55,24 +52,12 @@ pub struct Config {
     pub(crate) switch_handler: Option<SwitchHandler>,
 }
 
-/// A selection of the functions of an API that have activity records (CUPTI 12.5+).
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ApiFilter<F> {
-    /// Only these functions.
-    Only(Vec<F>),
-    /// All functions except these.
-    Except(Vec<F>),
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
             kinds: DEFAULT_KINDS.map(|kind| (kind, true)).to_vec(),
             // All counters that CUPTI has.
             unified_memory_counters: (1..=8).map(UnifiedMemoryKind).collect(),
-            driver_records: None,
-            runtime_records: None,
             system_thread_ids: false,
             buffer_bytes: 1 << 20,
             buffers: 16,
@@ -132,12 +117,8 @@ impl Config {
     ///
     /// The first missing thing, for a message.
     pub fn covers(&self, other: &Self, missing: &[ActivityKind]) -> Result<(), String> {
-        let has = |kind: ActivityKind| {
-            self.asks_for(kind) && !self.filters(kind) && !missing.contains(&kind)
-        };
-        // For a kind with a filter, the filter decides.
-        let mut wanted =
-            other.kinds.iter().filter(|(kind, required)| *required && !other.filters(*kind));
+        let has = |kind: ActivityKind| self.asks_for(kind) && !missing.contains(&kind);
+        let mut wanted = other.kinds.iter().filter(|(_, required)| *required);
         if let Some((kind, _)) = wanted.find(|(kind, _)| !has(*kind)) {
             return Err(format!("it does not collect {kind} records"));
         }
@@ -175,14 +156,6 @@ impl Config {
                 "it does not log dependencies of graphs",
             ),
             (other.calls_in_pauses && !self.calls_in_pauses, "it does not log calls in pauses"),
-            (
-                other.driver_records.is_some() && self.driver_records != other.driver_records,
-                "it does not have the same filter of driver records",
-            ),
-            (
-                other.runtime_records.is_some() && self.runtime_records != other.runtime_records,
-                "it does not have the same filter of runtime records",
-            ),
             (other.latency_timestamps && !self.latency_timestamps, "it has no latency timestamps"),
             (other.launch_attributes && !self.launch_attributes, "it has no launch attributes"),
             (
@@ -217,15 +190,6 @@ impl Config {
     /// True if CUPTI must write records of this kind.
     pub(crate) fn enables(&self, kind: ActivityKind) -> bool {
         kind != ActivityKind::SYNCHRONIZATION || !self.writes_synchronizations()
-    }
-
-    /// True if a filter selects the records of this kind.
-    fn filters(&self, kind: ActivityKind) -> bool {
-        match kind {
-            ActivityKind::DRIVER => self.driver_records.is_some(),
-            ActivityKind::RUNTIME => self.runtime_records.is_some(),
-            _ => false,
-        }
     }
 
     /// True if calls are logged in pauses too.
@@ -305,23 +269,6 @@ impl Config {
     ) -> Self {
         self.unified_memory_counters = counters.into_iter().collect();
         self
-    }
-
-    /// Collects activity records for calls of some driver functions: 40 bytes and 0.2 to 0.5 us a
-    /// call. The kind [`DRIVER`](ActivityKind::DRIVER) covers all functions; this replaces it.
-    ///
-    /// Needs CUPTI 12.5; a start on an older one fails. The call log does not need these records.
-    pub fn driver_records(mut self, filter: ApiFilter<DriverFunction>) -> Self {
-        self.driver_records = Some(filter);
-        self.remove_kind(ActivityKind::DRIVER)
-    }
-
-    /// Collects activity records for calls of some runtime functions, as
-    /// [`driver_records`](Self::driver_records) does; replaces the kind
-    /// [`RUNTIME`](ActivityKind::RUNTIME).
-    pub fn runtime_records(mut self, filter: ApiFilter<RuntimeFunction>) -> Self {
-        self.runtime_records = Some(filter);
-        self.remove_kind(ActivityKind::RUNTIME)
     }
 
     /// Bytes in one activity buffer; a kernel takes 208 to 248. From CUPTI 13.0 on, every thread
@@ -475,16 +422,5 @@ mod tests {
         assert_eq!(running.covers(&asked, &[]), Ok(()));
         assert!(running.covers(&asked, &[kind]).is_err());
         assert_eq!(running.covers(&running, &[kind]), Ok(()), "the request lacks it too");
-    }
-
-    #[test]
-    fn a_kind_with_a_filter_is_not_the_whole_kind() {
-        let launches = || DriverFunction::by_name("cuLaunchKernel").into_iter().collect();
-        let filtered = Config::new().driver_records(ApiFilter::Only(launches()));
-        let both = filtered.clone().add_kind(ActivityKind::DRIVER);
-        let whole = Config::new().add_kind(ActivityKind::DRIVER);
-        assert!(lacking(&both, &whole).contains("DRIVER"));
-        assert_eq!((both.covers(&both, &[]), both.covers(&filtered, &[])), (Ok(()), Ok(())));
-        assert!(lacking(&whole, &both).contains("filter"));
     }
 }

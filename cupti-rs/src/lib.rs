@@ -129,7 +129,7 @@ pub use call_log::{Call, DriverFunction, Function, RuntimeFunction, ThreadCalls}
 pub use callback_handler::{Callback, Callbacks};
 pub use clock::{Clock, Reading};
 pub use collector::{Collected, Collector, Losses, UnfinishedCalls};
-pub use config::{ApiFilter, Config};
+pub use config::Config;
 pub use device::{Device, Driver};
 pub use error::Error;
 pub use external_id::ExternalId;

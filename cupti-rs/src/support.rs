@@ -60,8 +60,6 @@ pub struct Features {
     pub graph_exec_ids: bool,
     /// Activity buffers for each thread (12.3+).
     pub per_thread_buffers: bool,
-    /// API records of selected functions only (12.5+).
-    pub api_filters: bool,
     /// Kernel times from the hardware, on Blackwell and later (12.8+).
     pub hardware_trace: bool,
     /// The metrics of chips, and the number of passes they take (12.6+).
@@ -83,12 +81,11 @@ pub struct Features {
 
 impl Features {
     /// Returns each feature with its display name.
-    pub fn list(&self) -> [(&'static str, bool); 12] {
+    pub fn list(&self) -> [(&'static str, bool); 11] {
         [
             ("messages of its state", self.state_callbacks),
             ("ids of executable graphs", self.graph_exec_ids),
             ("buffers for each thread", self.per_thread_buffers),
-            ("API records by function", self.api_filters),
             ("hardware trace", self.hardware_trace),
             ("metrics of chips", self.metrics),
             ("counters over ranges", self.range_counters),
@@ -220,8 +217,6 @@ impl Library {
             state_callbacks: release >= (12, 2),
             graph_exec_ids: self.api.get_graph_exec_id.is_some(),
             per_thread_buffers: release >= (12, 3),
-            api_filters: self.api.enable_driver_api.is_some()
-                && self.api.enable_runtime_api.is_some(),
             hardware_trace: self.api.hw_trace,
             metrics: self.api.host.is_some(),
             range_counters: self.api.host.is_some() && self.api.range.is_some(),

@@ -10,8 +10,8 @@ use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
 use cupti::sys::abi::CuptiResult;
 use cupti::sys::generated::unified_memory_counter::{COUNTER_KIND, VALUE};
 use cupti::{
-    ActivityKind, ApiFilter, Attribute, Call, CallClass, Callback, Callbacks, Collected, Collector,
-    Config, DriverFunction, Losses, Record, RuntimeFunction, clock,
+    ActivityKind, Attribute, Call, CallClass, Callback, Callbacks, Collected, Collector, Config,
+    Losses, Record, clock,
 };
 use fake_cupti::{Arrival, Fake, FakeCall, Settings, When, Work, Written};
 
@@ -172,39 +172,6 @@ fn another_refusal_of_the_counters_ends_the_start() {
     assert!(error.to_string().contains(function) && !error.is_unsupported(), "{error}");
     assert!(!fake.is_subscribed());
     start(&fake, &config);
-}
-
-#[test]
-fn records_of_single_functions_are_filtered() {
-    let fake = Fake::new();
-    let launch = DriverFunction::by_name("cuLaunchKernel").unwrap();
-    let query = RuntimeFunction::by_name("cudaEventQuery").unwrap();
-    let config = Config::new()
-        .add_kind(ActivityKind::DRIVER) // which the filter stands instead of
-        .driver_records(ApiFilter::Only(vec![launch]))
-        .runtime_records(ApiFilter::Except(vec![query]));
-    let mut collector = start(&fake, &config);
-    let memcpy = DriverFunction::by_name("cuMemcpyHtoDAsync_v2").unwrap();
-    let other = RuntimeFunction::by_name("cudaLaunchKernel").unwrap();
-    let on = || {
-        let driver = [launch, memcpy].map(|function| fake.has_driver_records(function));
-        (driver, [query, other].map(|function| fake.has_runtime_records(function)))
-    };
-    let expected = ([true, false], [false, true]);
-    assert_eq!(on(), expected);
-    collector.pause().unwrap();
-    assert_eq!(on(), ([false; 2], [false; 2]));
-    collector.resume().unwrap();
-    assert_eq!(on(), expected);
-    collector.stop().unwrap();
-    assert_eq!(on(), ([false; 2], [false; 2]));
-    drop(fake);
-
-    let fake = Fake::builder().version(22).build(); // 12.4
-    let config = Config::new().driver_records(ApiFilter::Only(vec![launch]));
-    let error = Collector::start(&fake.library().unwrap(), &config).unwrap_err();
-    assert!(error.is_unsupported() && error.to_string().contains("12.5"), "{error}");
-    assert!(!fake.is_subscribed());
 }
 
 #[test]
@@ -762,8 +729,8 @@ fn every_function_may_fail_and_the_next_collection_works() {
                 .graph_nodes();
             let config = Config::new()
                 .callbacks(handler)
-                .driver_records(ApiFilter::Only(vec![DriverFunction(307)]))
-                .runtime_records(ApiFilter::Only(vec![RuntimeFunction(211)]))
+                .add_kind(ActivityKind::DRIVER)
+                .add_kind(ActivityKind::RUNTIME)
                 .system_thread_ids(true)
                 .flush_period(Duration::from_millis(5))
                 .latency_timestamps(true)

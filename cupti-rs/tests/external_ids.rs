@@ -3,10 +3,7 @@
 
 use cupti::record::ExternalCorrelationKind as Kind;
 use cupti::sys::abi::CuptiResult;
-use cupti::{
-    ActivityKind, ApiFilter, Collected, Collector, Config, DriverFunction, ExternalId, Library,
-    Record,
-};
+use cupti::{ActivityKind, Collected, Collector, Config, ExternalId, Library, Record};
 use fake_cupti::{Fake, When, Work};
 
 fn start(library: &Library, kinds: &[ActivityKind]) -> Collector {
@@ -94,22 +91,6 @@ fn ids_require_records_of_calls() {
     assert_eq!(ids(&[driver]), 0);
     assert_eq!(ids(&[external, driver]), 2);
     assert_eq!(ids(&[external, ActivityKind::RUNTIME]), 1);
-}
-
-#[test]
-fn calls_without_a_record_have_no_external_id_from_12_8_on() {
-    for (version, expected) in [(25, 1), (26, 0)] {
-        let fake = Fake::builder().version(version).build();
-        let library = fake.library().unwrap();
-        let launches = DriverFunction::by_name("cuLaunchKernel").unwrap();
-        let config = Config::new()
-            .add_kind(ActivityKind::EXTERNAL_CORRELATION)
-            .driver_records(ApiFilter::Except(vec![launches]));
-        let collector = Collector::start(&library, &config).unwrap();
-        let _id = push(&library, Kind::CUSTOM0, 5);
-        launch(&fake);
-        assert_eq!(ties(&collector.stop().unwrap()).len(), expected, "{version}");
-    }
 }
 
 #[test]

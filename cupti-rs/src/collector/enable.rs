@@ -5,11 +5,10 @@ use std::sync::LazyLock;
 
 use super::Collector;
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
-use crate::call_log::{self, Function};
+use crate::call_log;
 use crate::callback_handler::{self, Enabled, SWITCH};
 use crate::clock;
 use crate::collection_state;
-use crate::config::ApiFilter;
 use crate::error::{Error, Kind};
 use crate::graph_gate;
 use crate::graphs::{GraphEventKind, KINDS};
@@ -17,9 +16,6 @@ use crate::kind::ActivityKind;
 use crate::profiler_switch;
 use crate::sys::abi::*;
 use crate::sys::functions::*;
-
-/// The number of functions that a library may have beyond the newest known one.
-const NEWER_FUNCTIONS: usize = 128;
 
 /// A setting of CUPTI to restore.
 #[derive(Debug, Clone, Copy)]
@@ -247,58 +243,8 @@ impl Collector {
             }
             self.missing_kinds.push(kind);
         }
-        let (driver, runtime) = (&self.config.driver_records, &self.config.runtime_records);
-        let functions = (DRIVER_FUNCTIONS.len(), RUNTIME_FUNCTIONS.len());
-        self.filter(driver, ActivityKind::DRIVER, functions.0)?;
-        self.filter(runtime, ActivityKind::RUNTIME, functions.1)?;
         self.on_since_ns = Some(clock::now_ns());
         Ok(())
-    }
-
-    /// Enables records of some functions of an API: first enables the kind, and with it all
-    /// functions, then disables the others. CUPTI accepts no other order (12.8 and 13.0.1). Without
-    /// the kind it accepts functions and writes no record, and enabling the kind resets the
-    /// functions.
-    fn filter<F: Function>(
-        &self,
-        filter: &Option<ApiFilter<F>>,
-        kind: ActivityKind,
-        functions: usize,
-    ) -> Result<(), Error> {
-        let Some(filter) = filter else { return Ok(()) };
-        let lacks =
-            || self.library.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5");
-        let api = &self.library.api;
-        let turn_off = |id| api.disable_function(kind, id).unwrap_or_else(|| Err(lacks()));
-        self.require(kind)?;
-        match filter {
-            ApiFilter::Only(wanted) => {
-                let wanted: Vec<u32> = wanted.iter().map(|function| function.id()).collect();
-                // The library may have functions that are unknown here, and lack known ones.
-                for id in
-                    (1..(functions + NEWER_FUNCTIONS) as u32).filter(|id| !wanted.contains(id))
-                {
-                    match turn_off(id) {
-                        Err(error) if error.is_unsupported() => return Err(error),
-                        _ => {}
-                    }
-                }
-            }
-            ApiFilter::Except(unwanted) => {
-                for function in unwanted {
-                    turn_off(function.id())?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn require(&self, kind: ActivityKind) -> Result<(), Error> {
-        let version = self.library.version();
-        match self.enable(kind)? {
-            None => Ok(()),
-            Some(code) => Err(Error::new(Kind::UnknownActivity { kind, code, version })),
-        }
     }
 
     /// Enables a kind. Returns CUPTI's refusal if the library does not have it.
@@ -317,12 +263,6 @@ impl Collector {
             if self.config.enables(kind) && !self.missing_kinds.contains(&kind) {
                 api.disable_kind(kind.0);
             }
-        }
-        if self.config.driver_records.is_some() {
-            api.disable_kind(ActivityKind::DRIVER.0);
-        }
-        if self.config.runtime_records.is_some() {
-            api.disable_kind(ActivityKind::RUNTIME.0);
         }
     }
 

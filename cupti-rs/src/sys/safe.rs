@@ -13,7 +13,6 @@ use crate::attribute::AttributeId;
 use crate::buffer;
 use crate::callback_handler::Enabled;
 use crate::error::{Error, Kind};
-use crate::kind::ActivityKind;
 use crate::record::UnifiedMemoryKind;
 
 /// The name of this subscriber in other tools.
@@ -187,20 +186,6 @@ impl Api {
         // SAFETY: `configs` lives through the call and has as many elements as stated.
         let code = unsafe { configure(configs.as_mut_ptr(), configs.len() as u32) };
         refusal("cuptiActivityConfigureUnifiedMemoryCounter", code)
-    }
-
-    /// Disables records of a single function of this kind's API; `None` before 12.5.
-    pub(crate) fn disable_function(
-        &self,
-        kind: ActivityKind,
-        id: u32,
-    ) -> Option<Result<(), Error>> {
-        let (name, enable) = match kind {
-            ActivityKind::DRIVER => ("cuptiActivityEnableDriverApi", self.enable_driver_api),
-            _ => ("cuptiActivityEnableRuntimeApi", self.enable_runtime_api),
-        };
-        // SAFETY: takes both by value.
-        enable.map(|enable| check(name, unsafe { enable(id, 0) }))
     }
 
     /// Pushes an id on this thread's stack of ids of this kind; `None` if the library lacks the

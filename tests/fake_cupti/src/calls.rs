@@ -293,7 +293,7 @@ impl FakeCall {
         if self.is_recorded {
             STATE.lock().launching -= 1;
         }
-        tie(self.domain, self.id, self.correlation);
+        tie(self.domain, self.correlation);
         self.close();
         let params = self.params();
         let data = self.data(API_ENTER + 1, Some(&params), Some(&result));
@@ -406,9 +406,8 @@ pub(super) fn act_at_exit() {
     let _ = unsafe { libc::atexit(at_exit) };
 }
 /// Writes records that link a call to this thread's external ids. As in CUPTI, these exist for
-/// calls that have a record of their own; before 12.8 also for calls without one, while their kind
-/// is on.
-fn tie(domain: u32, id: u32, correlation: u32) {
+/// calls that have a record of their own.
+fn tie(domain: u32, correlation: u32) {
     use cupti::sys::generated::external_correlation::*;
     if !ANY_EXTERNAL_ID.load(Ordering::Acquire) {
         return;
@@ -418,9 +417,7 @@ fn tie(domain: u32, id: u32, correlation: u32) {
         if domain == DOMAIN_DRIVER_API { ActivityKind::DRIVER } else { ActivityKind::RUNTIME };
     let ids: Vec<(u32, u64)> = {
         let state = STATE.lock();
-        let filtered_out = state.apis.get(&(domain, id)) == Some(&false);
-        let has_record = !filtered_out || version().cuda_release() < (12, 8);
-        if !has_record || ![kind, api].iter().all(|kind| state.kinds.contains(&kind.0)) {
+        if ![kind, api].iter().all(|kind| state.kinds.contains(&kind.0)) {
             return;
         }
         let thread = thread_id();

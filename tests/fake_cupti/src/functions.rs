@@ -72,7 +72,7 @@ macro_rules! functions {
         }
 
         /// Their names.
-        pub(super) const SYMBOLS: [&str; 31] = [$($symbol),*];
+        pub(super) const SYMBOLS: [&str; 29] = [$($symbol),*];
 
         fn single(symbol: &str) -> Option<NonNull<c_void>> {
             match symbol {
@@ -96,7 +96,6 @@ fn since(symbol: &str) -> (u32, u32) {
     let is_counting = ["cuptiDeviceGetChipName", "cuptiProfiler", "cuptiRange", "cuptiPmSampling"];
     match symbol {
         "cuptiGetGraphExecId" => (12, 3),
-        "cuptiActivityEnableDriverApi" | "cuptiActivityEnableRuntimeApi" => (12, 5),
         _ if is_counting.iter().any(|start| symbol.starts_with(start)) => (12, 6),
         "cuptiActivityEnableHWTrace" => (12, 8),
         "cuptiSubscribe_v2" => (13, 0),

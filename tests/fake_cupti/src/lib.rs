@@ -58,8 +58,7 @@ use cupti::sys::abi::*;
 use cupti::sys::field::Family;
 use cupti::sys::functions::*;
 use cupti::{
-    ActivityKind, Device, Driver, DriverFunction, Error, Library, RuntimeFunction, Version, clock,
-    stopped_clock,
+    ActivityKind, Device, Driver, Error, Library, RuntimeFunction, Version, clock, stopped_clock,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -484,7 +483,7 @@ impl Fake {
     }
 
     /// The functions of CUPTI that this crate calls; each can be made to fail.
-    pub const FUNCTIONS: [&str; 31] = functions::SYMBOLS;
+    pub const FUNCTIONS: [&str; 29] = functions::SYMBOLS;
 
     /// True if a subscriber is registered.
     pub fn is_subscribed(&self) -> bool {
@@ -499,21 +498,6 @@ impl Fake {
     /// The callbacks that are on: (domain, id), and (domain, `u32::MAX`) for a whole domain.
     pub fn enabled_callbacks(&self) -> Vec<(u32, u32)> {
         STATE.lock().enabled.all()
-    }
-
-    /// True if calls of this driver function have activity records.
-    pub fn has_driver_records(&self, function: DriverFunction) -> bool {
-        self.has_records(ActivityKind::DRIVER, (DOMAIN_DRIVER_API, function.0))
-    }
-
-    /// True if calls of this runtime function have activity records.
-    pub fn has_runtime_records(&self, function: RuntimeFunction) -> bool {
-        self.has_records(ActivityKind::RUNTIME, (DOMAIN_RUNTIME_API, function.0))
-    }
-
-    fn has_records(&self, kind: ActivityKind, function: (u32, u32)) -> bool {
-        let state = STATE.lock();
-        state.kinds.contains(&kind.0) && state.apis.get(&function) != Some(&false)
     }
 
     /// An attribute's value, by CUPTI's number for it; `None` if this version does not have it.

@@ -56,8 +56,6 @@ pub(super) struct State {
     pub(super) requested: Option<BufferRequested>,
     pub(super) completed: Option<BufferCompleted>,
     pub(super) kinds: BTreeSet<u32>,
-    /// Functions whose records were enabled or disabled, by domain and id.
-    pub(super) apis: BTreeMap<(u32, u32), bool>,
     /// The counters of managed memory that are on.
     pub(super) unified_memory: BTreeSet<u32>,
     pub(super) attributes: BTreeMap<u32, u64>,

@@ -93,23 +93,6 @@ fn refusal(kind: u32) -> Option<CuptiResult> {
     }
 }
 
-fn api_domain(kind: u32) -> Option<u32> {
-    match ActivityKind(kind) {
-        ActivityKind::DRIVER => Some(DOMAIN_DRIVER_API),
-        ActivityKind::RUNTIME => Some(DOMAIN_RUNTIME_API),
-        _ => None,
-    }
-}
-
-/// Enables or disables records of a function. Has no effect while the kind is off, but CUPTI
-/// reports success.
-fn enable_api(kind: ActivityKind, function: (u32, u32), on: bool) {
-    let mut state = STATE.lock();
-    if state.kinds.contains(&kind.0) {
-        state.apis.insert(function, on);
-    }
-}
-
 /// Adds a value to a set or removes it.
 fn switch<T: Ord>(all: &mut BTreeSet<T>, value: T, on: u32) {
     let _ = if on == 0 { all.remove(&value) } else { all.insert(value) };
@@ -259,8 +242,6 @@ impl Api for Fake {
             return Err(CuptiResult::NOT_READY);
         }
         state.kinds.insert(kind);
-        let domain = api_domain(kind);
-        state.apis.retain(|(other, _), _| Some(*other) != domain);
         Ok(())
     }
 
@@ -274,18 +255,6 @@ impl Api for Fake {
             state.kernels_disabled += 1;
             state.forgotten += 3 * u32::from(forgets && state.launching > 0);
         }
-        let domain = api_domain(kind);
-        state.apis.retain(|(other, _), _| Some(*other) != domain);
-        Ok(())
-    }
-
-    unsafe fn enable_driver_api(id: u32, on: u8) -> Outcome {
-        enable_api(ActivityKind::DRIVER, (DOMAIN_DRIVER_API, id), on != 0);
-        Ok(())
-    }
-
-    unsafe fn enable_runtime_api(id: u32, on: u8) -> Outcome {
-        enable_api(ActivityKind::RUNTIME, (DOMAIN_RUNTIME_API, id), on != 0);
         Ok(())
     }
 
