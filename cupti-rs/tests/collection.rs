@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
@@ -575,6 +575,8 @@ fn calls_beside_pauses_are_logged_whole() {
     let is_over = AtomicBool::new(false);
     // The number of the time in which calls are logged for sure, or 0.
     let counted = AtomicU32::new(0);
+    // Threads that have launched all of a round in such a time.
+    let came = AtomicUsize::new(0);
     let launched: Vec<Vec<u32>> = std::thread::scope(|scope| {
         let serve = || {
             let mut launched = Vec::new();
@@ -584,13 +586,17 @@ fn calls_beside_pauses_are_logged_whole() {
                 let ids: Vec<u32> = ids.collect();
                 fake.launch(Work::synchronize());
                 if period != 0 && period == counted.load(Ordering::Acquire) {
+                    came.fetch_add(usize::from(launched.is_empty()), Ordering::Relaxed);
                     launched.extend(ids);
                 }
             }
             launched
         };
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(serve)).collect();
-        for period in 1..=PERIODS {
+        // More where the machine did not run one of them meanwhile.
+        for period in
+            (1..).take_while(|period| *period <= PERIODS || came.load(Ordering::Relaxed) < THREADS)
+        {
             collector.resume().unwrap();
             std::thread::sleep(Duration::from_micros(300));
             counted.store(period, Ordering::Release);
