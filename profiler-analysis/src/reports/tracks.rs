@@ -144,7 +144,7 @@ computed_row! {
             cells.add("Unit", Unit::InFiles, row.unit.to_string())
         },
         /// The sum of a total; absent for other kinds.
-        total: Option<f64> = (track.kind() == Kind::Total).then(|| mean.value * mean.covered.as_secs_f64()) => |row, cells| add_total(cells, row.total, row.total_unit),
+        total: Option<f64> = (track.kind() == Kind::Total).then_some(mean.value * mean.covered.as_secs_f64()) => |row, cells| add_total(cells, row.total, row.total_unit),
         /// The unit of `total`.
         total_unit: TrackUnit = track.unit(),
         /// Samples in the mean.
