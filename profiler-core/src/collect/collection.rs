@@ -17,11 +17,10 @@ use profiler_base::background::Background;
 
 use crate::collect::flush_pace::FlushDemand;
 use crate::error::{Error, Kind};
+use crate::record::id_window::is_up_to;
 use crate::record::recording::append::{SessionStart, Taken};
 use crate::record::recording::ranges::{self, RECORDER, ThreadSegment};
-use crate::record::recording::segment::{
-    CarriedOver, PartialRecording, Segment, Settings, Tail, is_up_to,
-};
+use crate::record::recording::segment::{CarriedOver, PartialRecording, Segment, Settings, Tail};
 use crate::record::recording::{Recording, RecordingInfo, segment};
 
 use crate::collect::request::{Retention, SessionRequest};

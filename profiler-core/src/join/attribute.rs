@@ -9,8 +9,8 @@ use std::ops::RangeBounds;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::record::id_window::is_up_to;
 use crate::record::recording::ranges::RangeTag;
-use crate::record::recording::segment::is_up_to;
 
 /// The result of resolving the tag of a call.
 #[derive(Debug, Clone)]

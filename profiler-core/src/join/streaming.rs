@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use cupti::{CallClass, Record};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::collect::request::Sink;
 use crate::join::account::{
@@ -18,8 +18,9 @@ use crate::join::live_ranges::{Done, LiveRanges, REMEMBERED};
 use crate::join::sums::{Amount, PathId, Rows, Sums};
 use crate::join::totals::Totals;
 use crate::join::window_sums::{WindowSums, submits_work};
+use crate::record::id_window::{IdWindow, is_up_to};
 use crate::record::recording::append::{SessionStart, Taken};
-use crate::record::recording::segment::{Segment, is_up_to};
+use crate::record::recording::segment::Segment;
 use crate::record::recording::{Recording, ranges};
 
 /// The maximum time that a call is stored without its records, and a record without its call, in
@@ -143,7 +144,7 @@ pub(crate) struct StreamingJoin {
     pub(crate) sums: Sums,
     pub(crate) ranges: LiveRanges,
     pub(crate) health: Health,
-    calls: FxHashMap<u32, Pending>,
+    calls: IdWindow<Pending>,
     /// The time of the last search for calls without further records.
     settled_at_ns: u64,
     /// The time since which the longest-waiting call of that search waits, if any does.
@@ -227,7 +228,7 @@ impl StreamingJoin {
             sums: Sums::new(most_rows),
             ranges: LiveRanges::new(most_done),
             health: Health::default(),
-            calls: FxHashMap::default(),
+            calls: IdWindow::default(),
             settled_at_ns: 0,
             waits_since_ns: None,
             functions: Vec::new(),
@@ -404,7 +405,7 @@ impl StreamingJoin {
 
     /// Adds a record to its call; false if the call is not known.
     fn add_work(&mut self, id: u32, work: Work, now_ns: u64) -> bool {
-        let Some(pending) = self.calls.get_mut(&id) else { return false };
+        let Some(pending) = self.calls.get_mut(id) else { return false };
         pending.found = true;
         pending.last_ns = pending.last_ns.max(now_ns);
         let (waiting, counts, is_done) = (pending.waiting, pending.counts, !pending.has_many);
@@ -420,7 +421,7 @@ impl StreamingJoin {
                 self.ranges.add(tag, &rows, |totals| amount.add_to(totals, ns));
             }
         }
-        if is_done && let Some(pending) = self.calls.remove(&id) {
+        if is_done && let Some(pending) = self.calls.remove(id) {
             self.finish_call(&pending);
         }
         true
@@ -463,7 +464,7 @@ impl StreamingJoin {
         self.settled_at_ns = now_ns;
         let (mut settled, mut quiet) = (Vec::new(), Vec::new());
         let mut waits_since_ns = None;
-        for (&id, pending) in &self.calls {
+        for (id, pending) in self.calls.iter() {
             // Without an end the call may have returned at any time since, unseen.
             let end_ns = pending.expected.end_ns.unwrap_or(pending.last_ns);
             let after_ns = end_ns.saturating_add(GRACE_NS);
@@ -489,18 +490,15 @@ impl StreamingJoin {
             }
         }
         self.waits_since_ns = waits_since_ns;
-        // The order of the map is arbitrary, and times are added up in floating point.
-        quiet.sort_unstable();
-        settled.sort_unstable();
         for id in quiet {
-            if let Some(pending) = self.calls.get_mut(&id)
+            if let Some(pending) = self.calls.get_mut(id)
                 && let Some(tag) = pending.waiting.take()
             {
                 self.ranges.stop_waiting(tag, &pending.rows, &mut self.sums);
             }
         }
         for id in settled {
-            if let Some(pending) = self.calls.remove(&id) {
+            if let Some(pending) = self.calls.remove(id) {
                 self.finish_call(&pending);
             }
         }
@@ -534,7 +532,7 @@ impl StreamingJoin {
             }
             // Calls that returned since the last segment, whose records arrived earlier.
             let mut early: FxHashSet<u32> = self.early.iter().map(|early| early.id).collect();
-            early.retain(|id| !self.calls.contains_key(id));
+            early.retain(|id| self.calls.get_mut(*id).is_none());
             for (thread, call) in calls().filter(|(_, call)| call.end_ns.is_some()) {
                 if early.remove(&call.correlation_id) {
                     self.add_call(thread, call, within(call), true);
@@ -543,10 +541,9 @@ impl StreamingJoin {
             self.retry_early(self.stop_ns);
         }
         self.ranges.end_process_ranges(u64::MAX, &mut self.sums);
-        let mut ids: Vec<u32> = self.calls.keys().copied().collect();
-        ids.sort_unstable();
+        let ids: Vec<u32> = self.calls.iter().map(|(id, _)| id).collect();
         for id in ids {
-            if let Some(mut pending) = self.calls.remove(&id) {
+            if let Some(mut pending) = self.calls.remove(id) {
                 // As in a recording, the work of calls that returned after the cut is not known.
                 let is_late = pending.expected.end_ns.is_some_and(|end_ns| end_ns >= self.stop_ns);
                 if is_late && !pending.found && pending.expected.expects_records() {

@@ -3,6 +3,7 @@
 pub(crate) mod context;
 pub(crate) mod context_hooks;
 pub(crate) mod host_stacks;
+pub(crate) mod id_window;
 pub(crate) mod json;
 pub(crate) mod lane;
 pub(crate) mod process_range_context;

@@ -10,6 +10,8 @@ use cupti::{
 use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::record::id_window::is_up_to;
+
 use super::logs::Logs;
 use super::ranges::{
     self, Detail, EVENT_WORDS, Event, LoggedEvent, RangeEntry, Shared, Slots, Subject, Texts,
@@ -321,13 +323,6 @@ fn before_id(known: u32, calls: &[ThreadCalls]) -> u32 {
         Some(first) if known == 0 => first.wrapping_sub(1),
         _ => known,
     }
-}
-
-/// True if the first correlation id is not after the second. Ids may wrap: the shorter distance
-/// decides.
-#[inline]
-pub(crate) fn is_up_to(id: u32, until: u32) -> bool {
-    until.wrapping_sub(id) <= i32::MAX as u32
 }
 
 /// The earlier of two ids. Ids may wrap.
