@@ -14,7 +14,7 @@ use fake_cupti::{Fake, Work};
 use nvtx::{Payload, ProcessRange};
 use profiler_core::{Context, Health, Profile, Profiler, ProfilerBuilder};
 
-use crate::effort::{is_thorough, rounds};
+use crate::effort::is_thorough;
 
 const THREADS: usize = 8;
 const CLIENTS: usize = 2;
@@ -281,7 +281,7 @@ fn requests_ended_on_other_threads_give_results() {
     let dispatch =
         tracing::Dispatch::new(tracing_subscriber::registry().with(layer).with(keeps.clone()));
     let server = Server::default();
-    server.run(&fake, || server.wait_for(rounds(10_000) as u64));
+    server.run(&fake, || server.wait_for(crate::effort::rounds(10_000) as u64));
     let profile = guard.finish().unwrap();
     drop(dispatch);
     profile.health().assert_complete();
