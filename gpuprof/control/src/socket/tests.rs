@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
@@ -45,11 +46,12 @@ impl Sandbox {
         let (path, stopper) = (server.path(), server.stopper());
         std::thread::scope(|scope| {
             let served = scope.spawn(move || server.serve(handler));
-            let result = clients(&path);
+            // A failed assertion must not leave the server running.
+            let result = catch_unwind(AssertUnwindSafe(|| clients(&path)));
             stopper.stop();
             served.join().unwrap().unwrap();
             assert!(!path.exists());
-            result
+            result.unwrap_or_else(|panic| resume_unwind(panic))
         })
     }
 

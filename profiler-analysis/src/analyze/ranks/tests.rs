@@ -541,12 +541,16 @@ fn planted_stragglers_are_named_and_balanced_windows_are_not() {
         natural.sort_unstable();
         let late = (natural[7] * 3).max(5_000 * US / 20);
         for plant in PLANTS {
-            let named = (0..100).filter(|_| {
+            let of = if is_thorough { 100 } else { 20 };
+            let named = (0..of).filter(|_| {
                 let rank = rng.usize(0..ranks);
                 is_named(&simulated(Some((rank, plant, late)), &mut rng), rank, plant)
             });
             let named = named.count();
-            assert!(named >= 95, "{named} of 100 with {plant:?}, {ranks} ranks, noise {noise}");
+            assert!(
+                named * 100 >= of * 95,
+                "{named} of {of} with {plant:?}, {ranks} ranks, noise {noise}"
+            );
         }
     }
 }
@@ -702,16 +706,20 @@ fn stragglers_are_named_amid_the_jitter_of_a_real_run() {
         simulation.profile(&mut rng).ranks()
     };
     let natural = simulated(None).collectives[0].skew.as_nanos() as u64;
-    let wrong = (0..100).filter(|_| !simulated(None).stragglers.is_empty()).count();
-    assert!(wrong <= 1, "{wrong} of 100 balanced windows");
+    let of = if std::env::var_os("THOROUGH_TESTS").is_some() { 100 } else { 20 };
+    let wrong = (0..of).filter(|_| !simulated(None).stragglers.is_empty()).count();
+    assert!(wrong <= 1, "{wrong} of {of} balanced windows");
     let late = (3 * natural).max(5_000 * US / 20);
     for plant in PLANTS {
-        let named = (0..100).filter(|at| {
+        let named = (0..of).filter(|at| {
             let rank = at % 2;
             is_named(&simulated(Some((rank, plant, late))), rank, plant)
         });
         let named = named.count();
-        assert!(named >= 95, "{named} of 100 with {plant:?}, natural skew {natural} ns");
+        assert!(
+            named * 100 >= of * 95,
+            "{named} of {of} with {plant:?}, natural skew {natural} ns"
+        );
     }
 }
 
