@@ -20,6 +20,7 @@ mod named_variants;
 pub mod order;
 pub mod ratio_estimator;
 pub mod replace;
+pub mod split_mix;
 pub mod statistics;
 pub mod table;
 pub mod text;

@@ -1,5 +1,7 @@
 //! Totals estimated from a sample of units, with their confidence interval.
 
+use crate::split_mix::mixed;
+
 /// The groups of the jackknife.
 const GROUPS: usize = 32;
 
@@ -36,13 +38,10 @@ impl Stratum {
     }
 }
 
-/// The group of a unit, at random (the mixer of SplitMix64). Groups in turns would be more alike
-/// than samples of a load that drifts.
+/// The group of a unit, at random. Groups in turns would be more alike than samples of a load that
+/// drifts.
 fn group(unit: u64) -> usize {
-    let mut bits = unit.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((bits ^ (bits >> 31)) % GROUPS as u64) as usize
+    (mixed(unit) % GROUPS as u64) as usize
 }
 
 /// Estimates the total amount of several strata from units that were drawn at random, each with a

@@ -102,7 +102,7 @@ impl Context {
 }
 
 impl Contexts {
-    /// Those of libcuda.
+    /// Returns the functions of libcuda, which is loaded at the first call.
     pub(crate) fn open() -> Result<Self, Error> {
         functions().map(|(_, contexts)| *contexts)
     }

@@ -84,7 +84,7 @@ pub(crate) struct WindowSums {
     /// all.
     late: Vec<u64>,
     all_late: u64,
-    /// What windows had: by path, and all.
+    /// The work of drawn windows by path, and of the process.
     paths: Vec<InWindows>,
     all: InWindows,
     /// Windows that were dropped at the bound.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nvtx::Domain;
+use profiler_base::split_mix::mixed;
 use profiler_base::units::nanoseconds;
 
 /// The domain of the ranges in which a delay was or could have been inserted.
@@ -128,12 +129,4 @@ impl Intervention {
         let is_delayed = (step & 1 == 1) ^ (mixed(step / 2 + (self.salt << 32)) & 1 == 1);
         Some(if is_delayed { self.delay } else { Duration::ZERO })
     }
-}
-
-/// The finalizer of SplitMix64: each bit of the result depends on all bits of the number.
-fn mixed(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }

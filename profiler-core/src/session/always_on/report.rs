@@ -118,8 +118,8 @@ impl AlwaysOnReport {
 }
 
 /// The minimum number of windows with work for reliable 95 % intervals. From this number on, they
-/// contained the truth in 94 to 96 % of draws from recordings of real GPUs. With a handful of
-/// windows it was 71 to 98 % (docs/measurements/always-on.md).
+/// contained the truth in 95 to 96 % of draws from recordings of real GPUs
+/// (docs/measurements/always-on.md).
 const ENOUGH_WINDOWS: u64 = 40;
 
 /// Formats a time with its bounds.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cupti::clock::now_ns;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use profiler_base::split_mix;
 
 use super::controller::Controller;
 use super::report::UnitCounts;
@@ -137,14 +138,9 @@ pub(super) trait Window {
     fn end_estimate(&self, probability: f64);
 }
 
-/// The next number of splitmix64 (Steele, Lea and Flood 2014), uniform in [0, 1).
+/// The next number of the sequence, uniform in [0, 1).
 fn draw(state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut bits = *state;
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^= bits >> 31;
-    (bits >> 11) as f64 / (1_u64 << 53) as f64
+    (split_mix::next(state) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 impl Units {

@@ -9,7 +9,7 @@ use super::super::baseline::Key;
 use super::super::run::{EVERYTHING, Kernels, Part, Run};
 use super::super::{CountOutcome, Gate, GateVerdict, Outcome, Sample};
 
-/// Whether all cases are tried, or only some.
+/// True if all cases are tried; otherwise a part of them.
 fn is_thorough() -> bool {
     std::env::var_os("THOROUGH_TESTS").is_some()
 }
