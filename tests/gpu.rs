@@ -595,6 +595,8 @@ fn a_foreign_subscriber_is_busy() {
     extern "C" fn never_called() {}
     let gpu = Gpu::get();
     let profiler = Profiler::builder().build().unwrap();
+    // Of a session before.
+    cupti::unsubscribe().unwrap();
     // SAFETY: the library is mapped already; its initialisers have run.
     let library = unsafe { libloading::Library::new(profiler.library().path()) }.unwrap();
     // SAFETY: the function's declaration, with its pointers as pointers to bytes.

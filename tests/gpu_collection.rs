@@ -55,6 +55,10 @@ fn main() -> ExitCode {
             "threads_are_seen_after_pauses_on_busy_processors",
             threads_are_seen_after_pauses_on_busy_processors,
         ),
+        (
+            "starts_flushes_and_stops_beside_launches_on_busy_processors",
+            starts_flushes_and_stops_beside_launches_on_busy_processors,
+        ),
         ("settings_last_through_pauses", settings_last_through_pauses),
         ("profiler_switch_limits_the_counted_work", profiler_switch_limits_the_counted_work),
         ("a_handler_sees_calls_and_resources", a_handler_sees_calls_and_resources),
@@ -335,25 +339,67 @@ fn threads_that_begin_calls_at_a_pause_are_seen_after_it() {
     });
 }
 
-/// Processors are shared with twice as many loops, so that threads lose them between CUPTI and the callback.
-fn threads_are_seen_after_pauses_on_busy_processors() {
-    struct Loops(Vec<Child>);
-    impl Drop for Loops {
-        fn drop(&mut self) {
-            for each in &mut self.0 {
-                let _ = each.kill();
-                let _ = each.wait();
-            }
+/// Twice as many busy loops as processors, until it is dropped: threads lose processors between CUPTI and the callback.
+struct BusyProcessors(Vec<Child>);
+
+impl BusyProcessors {
+    fn new() -> Self {
+        let count = 2 * std::thread::available_parallelism().unwrap().get();
+        let mut own = Self(Vec::new());
+        for _ in 0..count {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "while kill -0 $PPID 2>&-; do :; done"]);
+            own.0.push(shell.spawn().unwrap());
+        }
+        own
+    }
+}
+
+impl Drop for BusyProcessors {
+    fn drop(&mut self) {
+        for each in &mut self.0 {
+            let _ = each.kill();
+            let _ = each.wait();
         }
     }
-    let count = 2 * std::thread::available_parallelism().unwrap().get();
-    let mut loops = Loops(Vec::new());
-    for _ in 0..count {
-        loops.0.push(
-            Command::new("sh").args(["-c", "while kill -0 $PPID; do :; done"]).spawn().unwrap(),
-        );
-    }
+}
+
+fn threads_are_seen_after_pauses_on_busy_processors() {
+    let _busy = BusyProcessors::new();
     threads_that_begin_calls_at_a_pause_are_seen_after_it();
+}
+
+/// CUPTI crashed where its subscriber ended, or a flush returned a buffer, while another thread was about to use it.
+fn starts_flushes_and_stops_beside_launches_on_busy_processors() {
+    const THREADS: usize = 4;
+    let _busy = BusyProcessors::new();
+    let gpu = warm();
+    let is_over = AtomicBool::new(false);
+    let serve = || {
+        gpu.make_current();
+        let stream = gpu.stream();
+        while !is_over.load(Ordering::Acquire) {
+            (0..12).for_each(|_| gpu.launch_empty(stream));
+            gpu.synchronize(stream);
+        }
+        gpu.destroy(stream);
+    };
+    std::thread::scope(|scope| {
+        (0..THREADS).for_each(|_| _ = scope.spawn(serve));
+        for _ in 0..50 {
+            let collector = start(&Config::new());
+            for _ in 0..10 {
+                std::thread::sleep(Duration::from_micros(300));
+                collector.drain().unwrap();
+            }
+            collector.stop().unwrap();
+        }
+        is_over.store(true, Ordering::Release);
+    });
+    let collector = start(&Config::new());
+    let stream = gpu.stream();
+    (0..100).for_each(|_| gpu.launch_empty(stream));
+    assert_eq!(kernels(&collector.stop().unwrap()).len(), 100);
 }
 
 fn settings_last_through_pauses() {

@@ -223,6 +223,7 @@ impl Logs {
 }
 
 static LOGS: Mutex<Vec<Logs>> = Mutex::new(Vec::new());
+static SEGMENT_FROM_NS: AtomicU64 = AtomicU64::new(0);
 /// Calls and graph events that could not be logged.
 static UNLOGGED: AtomicU64 = AtomicU64::new(0);
 
@@ -443,21 +444,37 @@ pub(crate) fn read_until(until_ns: u64, part: Part) -> Read {
     read
 }
 
-/// Returns when a driver call was last seen to begin or to return; 0 before the first. `None` while
-/// a launch is under way that began at or after `from_ns` and is not [waiting](set_waiting). Costs
-/// a step for each thread and each of its chunks.
-pub(crate) fn quiet_since(from_ns: u64) -> Option<u64> {
+/// Starts a segment of the collection now, and returns when. Calls that began before it count as
+/// over: their returns may have been missed.
+pub(crate) fn begin_segment() -> u64 {
+    let now_ns = os::monotonic_ns();
+    SEGMENT_FROM_NS.store(now_ns, Ordering::Release);
+    now_ns
+}
+
+/// Returns when a driver call was last seen to begin or to return; 0 before the first.
+///
+/// Costs a step for each thread and each of its chunks.
+///
+/// # Errors
+///
+/// The class of a launch of the [segment](begin_segment) that is in progress and not
+/// [waiting](set_waiting); of a graph's launch if there is one.
+pub(crate) fn quiet_since() -> Result<u64, CallClass> {
+    let from_ns = SEGMENT_FROM_NS.load(Ordering::Acquire);
     let logs = LOGS.lock().clone();
-    let mut last_ns = 0;
+    let (mut last_ns, mut in_progress) = (0, None);
     for words in logs.iter().filter_map(|logs| logs.calls.lock().last()) {
         let function = DriverFunction(((words[ID] & !RUNTIME) >> 32) as u32);
         let is_open = words[END] == 0 && words[ID] & RUNTIME == 0 && words[OUTCOME] & WAITS == 0;
-        if is_open && words[START] >= from_ns && function.class().submits_work() {
-            return None;
+        let class = function.class();
+        if is_open && words[START] >= from_ns && class.submits_work() {
+            in_progress =
+                in_progress.filter(|class| *class == CallClass::GraphLaunch).or(Some(class));
         }
         last_ns = last_ns.max(words[START]).max(words[END]);
     }
-    Some(last_ns)
+    in_progress.map_or(Ok(last_ns), Err)
 }
 
 /// Returns the bytes of memory that the logs take.

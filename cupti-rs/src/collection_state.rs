@@ -6,7 +6,6 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::forked;
-use crate::graph_gate;
 use crate::sys::os;
 
 /// Calls and events are logged and passed to the handler.
@@ -21,17 +20,15 @@ pub(crate) const GRAPHS: u64 = 1 << 3;
 pub(crate) const SWITCH: u64 = 1 << 4;
 /// The switch has been on, or does not bound the collection.
 pub(crate) const SWITCHED_ON: u64 = 1 << 5;
-/// Launches of graphs and flushes exclude each other.
-pub(crate) const GATED: u64 = 1 << 6;
-/// Launches wait, because kinds are being disabled.
-pub(crate) const HELD: u64 = 1 << 7;
+/// Launches wait, because kinds are being disabled or CUPTI is flushed.
+pub(crate) const HELD: u64 = 1 << 6;
 /// Waits of calls are logged.
-pub(crate) const WAITS: u64 = 1 << 8;
+pub(crate) const WAITS: u64 = 1 << 7;
 
-const FLAGS: u64 = 0x1ff;
+const FLAGS: u64 = 0xff;
 /// One segment, and the bits of its number.
-const SEGMENT: u64 = 1 << 9;
-const SEGMENTS: u64 = 0xffff_fe00;
+const SEGMENT: u64 = 1 << 8;
+const SEGMENTS: u64 = 0xffff_ff00;
 const NUMBER: u32 = 32;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
@@ -55,7 +52,19 @@ impl State {
     /// True if logging is all that a callback does with a driver call.
     #[inline]
     pub(crate) fn only_logs(self) -> bool {
-        self.0 & (ON | HANDLER | SWITCH | GATED | HELD) == ON
+        self.0 & (ON | HANDLER | SWITCH | HELD) == ON
+    }
+
+    /// True outside collections.
+    #[inline]
+    pub(crate) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The collection's number; 0 outside collections.
+    #[inline]
+    pub(crate) fn collection(self) -> u32 {
+        (self.0 >> NUMBER) as u32
     }
 
     /// The collection and its segment.
@@ -89,11 +98,10 @@ pub(crate) fn begin(flags: u64) {
 /// Resumes the collection with a new segment.
 pub(crate) fn resume() {
     let next = |state: u64| {
-        // The segment wraps within its 23 bits and leaves the number unchanged.
+        // The segment wraps within its 24 bits and leaves the number unchanged.
         let segment = state.wrapping_add(SEGMENT) & SEGMENTS;
         Some(state & !SEGMENTS | segment | ON)
     };
-    graph_gate::begin();
     let _ = STATE.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
 }
 
@@ -102,7 +110,7 @@ pub(crate) fn hold() {
     STATE.fetch_or(HELD, Ordering::AcqRel);
 }
 
-/// Releases held launches and continues: those that waited are logged.
+/// Releases held launches.
 pub(crate) fn release() {
     STATE.fetch_and(!HELD, Ordering::AcqRel);
 }
@@ -112,9 +120,9 @@ pub(crate) fn set_switched_on() {
     STATE.fetch_or(SWITCHED_ON, Ordering::AcqRel);
 }
 
-/// Pauses the collection and releases held launches: those that waited are not logged.
+/// Pauses the collection. Launches that wait now are not logged.
 pub(crate) fn pause() {
-    STATE.fetch_and(!(ON | HELD), Ordering::AcqRel);
+    STATE.fetch_and(!ON, Ordering::AcqRel);
 }
 
 /// Ends the collection, for callbacks that are still running too.

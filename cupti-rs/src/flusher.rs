@@ -1,9 +1,9 @@
 //! Flushes: CUPTI delivers its records, on a flush thread if a caller must not wait longer than a
 //! limit.
 //!
-//! `cuptiActivityFlushAll` waits for CUPTI's own thread. If a program launches faster than that
-//! thread writes records, the thread falls behind, and a flush does not return before the load ends
-//! (H200, CUPTI 13.0.1; docs/measurements/long-runs.md).
+//! `cuptiActivityFlushAll` waits for CUPTI's own thread, which falls behind if a program launches
+//! faster than it writes records (H200, CUPTI 13.0.1; docs/measurements/long-runs.md). Launches wait
+//! during a flush (docs/decisions/013).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,9 +12,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::buffer::POOL;
+use crate::call_class::CallClass;
 use crate::clock;
+use crate::collection_state::{self, ON};
 use crate::error::{Error, Kind};
-use crate::graph_gate;
+use crate::launch_hold::Hold;
 use crate::library::Library;
 use crate::quiet_thread;
 
@@ -249,17 +251,16 @@ impl Flusher {
             self.begin_at(now_ns);
             return Ok(true);
         }
-        let api = &self.0.library.api;
-        let flush = || {
-            let begun_ns = clock::now_ns();
-            api.flush(is_forced).map(|()| begun_ns)
-        };
-        let flushed = match self.0.library.version().hangs_over_graphs() {
-            true if is_forced => Some(graph_gate::apart(flush).unwrap_or_else(flush)),
-            true => graph_gate::apart(flush),
-            false => Some(flush()),
-        };
-        let Some(begun_ns) = flushed.transpose()? else { return Ok(false) };
+        let hangs = self.0.library.version().hangs_over_graphs();
+        // Launches write no records in a pause.
+        let hold = (hangs || collection_state::State::load().has(ON)).then(Hold::begin_flush);
+        let in_progress = hold.as_ref().and_then(Hold::wait_for_returns);
+        if hangs && in_progress == Some(CallClass::GraphLaunch) && !is_forced {
+            return Ok(false);
+        }
+        let begun_ns = clock::now_ns();
+        self.0.library.api.flush(is_forced)?;
+        drop(hold);
         if is_forced {
             // The delivered records need not be finished.
             return Ok(true);
@@ -320,9 +321,8 @@ impl Flusher {
     /// with earlier ones: CUPTI before 13.0 delivers such a buffer once all of it is finished.
     ///
     /// Returns the number of buffers with unfinished work that CUPTI still held at the end: 0
-    /// unless the time was up, and at least 1 if no flush returned in time. That happens if the
-    /// program launches faster than CUPTI writes records and, with CUPTI before 13.0, if launches
-    /// of graphs never let a flush run. After a 0, [`settled_ns`](Self::settled_ns) is not before
+    /// unless the time was up, and at least 1 if no flush returned in time. That happens with CUPTI
+    /// before 13.0 if launches of graphs never let a flush run. After a 0, [`settled_ns`](Self::settled_ns) is not before
     /// the call.
     ///
     /// # Errors

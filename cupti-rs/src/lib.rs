@@ -72,7 +72,6 @@ mod external_id;
 mod flusher;
 #[doc(hidden)]
 pub mod forked;
-mod graph_gate;
 mod graphs;
 mod huge_pages;
 mod kind;
@@ -83,6 +82,7 @@ mod library;
 pub mod log_registry;
 #[cfg(all(test, cupti_loom))]
 mod model;
+mod paused_launches;
 mod profiler_switch;
 #[doc(hidden)]
 pub mod quiet_thread;
@@ -112,9 +112,10 @@ pub mod tables {
     pub use crate::huge_pages::*;
 }
 
-/// For the injection library. Not for direct use; may change at any time.
+/// For the injection library and tests. Not for direct use; may change at any time.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::launch_hold::launches_wait;
     pub use crate::sys::injected::this_is_injected;
     pub use crate::sys::os::{stay_loaded, with_signals_blocked};
 }
@@ -128,7 +129,7 @@ pub use call_class::CallClass;
 pub use call_log::{Call, DriverFunction, Function, RuntimeFunction, ThreadCalls};
 pub use callback_handler::{Callback, Callbacks};
 pub use clock::{Clock, Reading};
-pub use collector::{Collected, Collector, Losses, UnfinishedCalls};
+pub use collector::{Collected, Collector, Losses, UnfinishedCalls, unsubscribe};
 pub use config::Config;
 pub use device::{Device, Driver};
 pub use error::Error;

@@ -9,7 +9,7 @@ use crate::counters::HostLibrary;
 use crate::device::Driver;
 use crate::error::{Error, PATH_VARIABLE};
 use crate::library::{Library, Warning};
-use crate::sys::{driver, loader};
+use crate::sys::{driver, loader, safe};
 use crate::version::Version;
 
 /// The profiling support of this machine and process. Its `Display` is text for people, with
@@ -235,9 +235,9 @@ impl Library {
             Err(error) if error.is_busy() => return Holder::ThisCrate,
             Err(error) => return Holder::Unknown(error.to_string()),
         };
-        match self.api.subscribe_callback() {
-            Ok(subscription) => {
-                subscription.end();
+        match self.api.subscription() {
+            Ok(_) => {
+                safe::unsubscribe_if_silent();
                 Holder::Nobody
             }
             Err(error) if error.is_busy() => Holder::Other(error.holder().map(str::to_owned)),

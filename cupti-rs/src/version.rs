@@ -56,7 +56,7 @@ impl Version {
     }
 
     /// True if a flush while other threads launch graphs can hang: seen with 12.8 and 12.9, and not
-    /// with 13.0.
+    /// with 13.0. Such a flush is skipped rather than run beside one.
     pub(crate) fn hangs_over_graphs(self) -> bool {
         self.0 < 130_000
     }

@@ -106,7 +106,7 @@ fn every_kind_of_work_comes_back_with_its_call() {
         seen.push(class);
     }
     assert_eq!(seen.len(), 5);
-    assert!(!fake.is_subscribed() && fake.enabled_kinds().is_empty(), "all is off after the stop");
+    assert!(!fake.is_recording() && fake.enabled_kinds().is_empty(), "all is off after the stop");
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn a_failed_start_puts_everything_back() {
         assert!(error.is_permission(), "{function}: {error}");
         assert!(error.to_string().contains(function), "{error}");
         assert_eq!(error.code(), Some(35));
-        assert!(!fake.is_subscribed() && fake.enabled_kinds().is_empty(), "{function}");
+        assert!(!fake.is_recording() && fake.enabled_kinds().is_empty(), "{function}");
         drop(fake);
         let fake = Fake::new();
         assert_eq!(all_calls(&collect(&fake, || _ = fake.launch(Work::kernel(c"k")))).len(), 1);
@@ -406,7 +406,7 @@ fn stop_and_pause_end_though_no_flush_returns() {
     collector.resume().unwrap();
     let collected = collector.stop().unwrap();
     assert!(collected.losses.unfinished_buffers >= 1 && kernels(&collected).is_empty());
-    assert!(!fake.is_subscribed());
+    assert!(!fake.is_recording());
     drop(fake);
     let fake = Fake::new();
     assert_eq!(all_calls(&collect(&fake, || _ = fake.launch(Work::kernel(c"k")))).len(), 1);
@@ -417,7 +417,7 @@ fn a_failed_flush_ends_the_collection_all_the_same() {
     let fake = Fake::builder().fault("cuptiActivityFlushAll", CuptiResult::UNKNOWN).build();
     let collector = Collector::start(&fake.library().unwrap(), &Config::new()).unwrap();
     assert!(collector.stop().unwrap_err().to_string().contains("cuptiActivityFlushAll"));
-    assert!(!fake.is_subscribed());
+    assert!(!fake.is_recording());
     drop(fake);
     let fake = Fake::new();
     assert_eq!(all_calls(&collect(&fake, || _ = fake.launch(Work::kernel(c"k")))).len(), 1);
@@ -429,7 +429,7 @@ fn dropping_a_collector_turns_everything_off() {
     let collector = Collector::start(&fake.library().unwrap(), &Config::new()).unwrap();
     fake.launch(Work::kernel(c"lost on purpose"));
     drop(collector);
-    assert!(!fake.is_subscribed() && fake.enabled_kinds().is_empty());
+    assert!(!fake.is_recording() && fake.enabled_kinds().is_empty());
     assert_eq!(kernels(&collect(&fake, || _ = fake.launch(Work::kernel(c"k")))).len(), 1);
 }
 

@@ -220,7 +220,7 @@ fn a_child_of_a_stopped_collection() -> ExitCode {
         let sampled = PmSampler::builder(&library).metrics(["fake__0.sum"]).start();
         started.is_err_and(|error| error.to_string().contains("forked"))
             && sampled.is_err_and(|error| error.to_string().contains("forked"))
-            && !fake.is_subscribed()
+            && !fake.is_recording()
             && matches!(library.support().holder, Holder::Unknown(why) if why.contains("forked"))
     });
     let parent = Collector::start(&library, &Config::new()).is_ok();

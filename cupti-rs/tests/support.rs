@@ -52,6 +52,7 @@ fn the_holder_is_named() {
     assert!(fake.is_subscribed(), "the collector goes on");
     drop(collector);
 
+    cupti::unsubscribe().unwrap();
     fake.fail("cuptiSubscribe", CuptiResult::NOT_INITIALIZED, When::Always);
     let support = library.support();
     assert!(matches!(&support.holder, Holder::Unknown(why) if why.contains("NOT_INITIALIZED")));

@@ -27,13 +27,13 @@ fn program() {
     let fake = Fake::new();
     let profiling = profiling(&fake);
     let expected = std::env::var("EXPECT_RECORDING").is_ok();
-    assert_eq!((profiling.is_recording(), fake.is_subscribed()), (expected, expected));
+    assert_eq!((profiling.is_recording(), fake.is_recording()), (expected, expected));
     {
         let _step = nvtx::range("step");
         fake.launch(Work::kernel(c"work"));
     }
     drop(profiling);
-    assert!(!fake.is_subscribed());
+    assert!(!fake.is_recording());
 }
 
 /// The same where there is no GPU, or another tool has it.

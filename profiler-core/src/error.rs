@@ -165,7 +165,7 @@ impl Error {
             Kind::NotRunning => f.write_str("the profiler is not running: call start first"),
             Kind::LockedFor(time) => write!(
                 f,
-                "the profiler's own threads were busy for {time:?}, so that CUPTI is not turned on: resume the session later"
+                "the profiler's own threads were busy for {time:?}, so that CUPTI was not turned on: a later unit tries again"
             ),
             Kind::Running => f.write_str(
                 "this profiler runs already: stop it before its next start, or build another one for a session beside it",

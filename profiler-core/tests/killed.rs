@@ -102,7 +102,7 @@ fn fill() {
     let totals = file.totals();
     assert!(totals.unwritten_entries > 0 && !totals.is_full, "{totals:?}");
     assert_eq!(file.finish().unwrap_err().to_string(), error.to_string());
-    assert!(!fake.is_subscribed());
+    assert!(!fake.is_recording());
 }
 
 /// A child of the program goes its own way; the program goes on.

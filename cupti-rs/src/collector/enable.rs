@@ -1,5 +1,5 @@
-//! CUPTI's settings, activity kinds and callbacks. Kinds are disabled in pauses; callbacks stay
-//! enabled until the subscription ends; settings are restored at the end.
+//! CUPTI's settings, activity kinds and callbacks. Kinds are disabled in pauses; settings are
+//! restored at the end; callbacks stay enabled and do nothing then.
 
 use std::sync::LazyLock;
 
@@ -10,12 +10,12 @@ use crate::callback_handler::{self, Enabled, SWITCH};
 use crate::clock;
 use crate::collection_state;
 use crate::error::{Error, Kind};
-use crate::graph_gate;
 use crate::graphs::{GraphEventKind, KINDS};
 use crate::kind::ActivityKind;
 use crate::profiler_switch;
 use crate::sys::abi::*;
 use crate::sys::functions::*;
+use crate::sys::safe;
 
 /// A setting of CUPTI to restore.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ impl Collector {
         if self.subscription.is_some() {
             return Ok(());
         }
-        self.subscription = Some(self.library.api.subscribe_callback()?);
+        self.subscription = Some(self.library.api.subscription()?);
         self.flusher.attach();
         let attached = match self.library.unusable {
             Some(why) => Err(self.library.refuse(why)),
@@ -55,11 +55,11 @@ impl Collector {
         attached
     }
 
-    /// Unsubscribes, restores the settings and returns the switch's marks.
+    /// Restores the settings and returns the switch's marks. Callbacks stay enabled: CUPTI 13 loses
+    /// threads whose callback is disabled during a call.
     pub(super) fn detach(&mut self) -> Vec<(u64, bool)> {
-        // Callbacks stay enabled: CUPTI 13 loses threads whose callback is disabled during a call.
-        if let Some(subscription) = self.subscription.take() {
-            subscription.end();
+        if self.subscription.take().is_some() {
+            safe::unsubscribe_if_silent();
         }
         self.callbacks_on = false;
         self.flusher.detach();
@@ -104,8 +104,7 @@ impl Collector {
                 | flag(self.config.graph_events, collection_state::GRAPHS)
                 | flag(self.config.writes_synchronizations(), collection_state::WAITS)
                 | flag(self.config.watches_switch(), collection_state::SWITCH)
-                | flag(!self.config.profiler_switch, collection_state::SWITCHED_ON)
-                | flag(self.library.version().hangs_over_graphs(), collection_state::GATED),
+                | flag(!self.config.profiler_switch, collection_state::SWITCHED_ON),
         );
         profiler_switch::set_handler(self.config.switch_handler());
         if self.config.watches_switch() {
@@ -202,10 +201,9 @@ impl Collector {
         Ok(())
     }
 
-    /// Logs calls and graph events from now on. Callbacks are enabled once: they stay enabled until
-    /// the subscription ends.
+    /// Logs calls and graph events from now on. Callbacks are enabled once.
     pub(super) fn log_calls_and_events(&mut self) -> Result<(), Error> {
-        self.logged_from_ns = clock::now_ns();
+        self.logged_from_ns = call_log::begin_segment();
         collection_state::resume();
         if self.callbacks_on {
             return Ok(());
@@ -263,14 +261,6 @@ impl Collector {
             if self.config.enables(kind) && !self.missing_kinds.contains(&kind) {
                 api.disable_kind(kind.0);
             }
-        }
-    }
-
-    /// Runs `work` while no graph is launched, if the library needs that. After a timeout it runs
-    /// anyway.
-    pub(super) fn apart_from_graphs(&self, work: impl Fn()) {
-        if !self.library.version().hangs_over_graphs() || graph_gate::apart(&work).is_none() {
-            work();
         }
     }
 

@@ -20,12 +20,12 @@ use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::flusher::Flusher;
 use crate::kind::ActivityKind;
-use crate::launch_hold;
+use crate::launch_hold::Hold;
 use crate::library::Library;
 use crate::profiler_switch;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
-use crate::sys::safe::Subscription;
+use crate::sys::safe::{self, Subscription};
 use crate::waits;
 pub use collected::{Collected, Losses, UnfinishedCalls};
 use enable::Undo;
@@ -40,7 +40,7 @@ pub struct Collector {
     library: Library,
     /// `None` until CUPTI is attached, and after the end.
     subscription: Option<Subscription>,
-    /// True once all callbacks are enabled: they stay enabled until the subscription ends.
+    /// True once all callbacks of this collection are enabled.
     callbacks_on: bool,
     /// True once CUPTI was attached.
     has_attached: bool,
@@ -93,6 +93,21 @@ struct Cut {
     clock: Clock,
     windows_ns: Vec<(u64, u64)>,
     pending_from_ns: Option<u64>,
+}
+
+/// Gives back CUPTI's subscriber slot, which this crate keeps after the first collection that logged
+/// calls. Another profiler of this process can use CUPTI then.
+///
+/// Call it while no other thread is in a CUDA call: CUPTI 13.0.1 frees its subscriber although such
+/// a call may still use it, and the program crashes.
+///
+/// # Errors
+///
+/// [`is_busy`](Error::is_busy) while a collection runs; or a process forked off after the start.
+pub fn unsubscribe() -> Result<(), Error> {
+    let _lease = CollectorLease::take()?;
+    safe::unsubscribe();
+    Ok(())
 }
 
 impl Collector {
@@ -183,15 +198,14 @@ impl Collector {
 
     /// Makes CUPTI deliver the records that are complete. Does not wait for the GPU.
     ///
-    /// Any thread may flush. With CUPTI 13.0 a flush gets slower during a collection: 3 ms at
-    /// first, 30 ms after 150 million launches by 4 threads on an H200. If the program launches
-    /// faster than CUPTI writes records, a flush does not return before the load ends. In that case
-    /// [request](Flusher::request) a flush, wait with a limit, and use
+    /// Any thread may flush. Launches, copies and fills that other threads begin meanwhile wait in
+    /// their calls (docs/decisions/013). With CUPTI 13.0 a flush takes longer during a collection:
+    /// 0.3 to 3 ms at first, 30 ms after 150 million launches by 4 threads on an H200. To wait with
+    /// a limit, [request](Flusher::request) a flush and use
     /// [`drain_delivered`](Self::drain_delivered).
     ///
-    /// CUPTI before 13.0 could hang over graphs that other threads launch: flushes and such
-    /// launches exclude each other there. A flush that waits 0.1 s for a launch gives up and
-    /// delivers nothing.
+    /// The flush waits at most 20 ms for calls that are in progress. If a graph's launch does not
+    /// return by then, it delivers nothing with CUPTI before 13.0, which could hang.
     ///
     /// # Errors
     ///
@@ -577,16 +591,14 @@ impl Collector {
     /// Disables the kinds while no work is under way and pauses the collection, unless calls are
     /// logged in pauses.
     fn disable(&self) {
-        let longest = self.config.launch_hold;
-        let release = if self.config.calls_in_pauses {
-            collection_state::release
-        } else {
-            collection_state::pause
-        };
-        let from_ns = self.logged_from_ns;
-        launch_hold::without_launches(&self.flusher, longest, from_ns, release, || {
-            self.apart_from_graphs(|| self.turn_off());
-        });
+        let hold = Hold::begin();
+        let has_settled = |ns| ns < self.flusher.settled_ns();
+        let flush = |left| self.flusher.request().and_then(|flush| flush.wait(left)).is_ok();
+        hold.wait_for_records(self.config.launch_hold, has_settled, flush);
+        self.turn_off();
+        if !self.config.calls_in_pauses {
+            collection_state::pause();
+        }
     }
 
     /// Disables everything, restores the settings and returns the switch's marks. Ignores errors:

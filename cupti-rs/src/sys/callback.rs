@@ -17,12 +17,10 @@ use crate::callback_handler::{
     Synchronized,
 };
 use crate::callback_panics;
-use crate::collection_state::{
-    GATED, GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS,
-};
-use crate::graph_gate;
+use crate::collection_state::{GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS};
 use crate::graphs::{self, GraphEvent, GraphEventKind};
 use crate::launch_hold;
+use crate::paused_launches;
 use crate::profiler_switch;
 use crate::record::NO_ID;
 use crate::waits::{self, Wait, Waiting};
@@ -40,8 +38,8 @@ pub(crate) unsafe extern "C" fn callback(
     data: *const c_void,
 ) {
     let state = State::load();
-    // Callbacks stay enabled in pauses, where nothing else happens here.
-    if !state.has(ON | SWITCH) {
+    // Callbacks stay enabled between collections.
+    if state.is_none() {
         return;
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -50,6 +48,9 @@ pub(crate) unsafe extern "C" fn callback(
         let Some(payload) = (unsafe { Payload::new(domain, id, data) }) else { return };
         match payload.api_call() {
             Some(call) if call.domain == DOMAIN_DRIVER_API && state.only_logs() => {
+                if !call.is_entering() {
+                    paused_launches::end();
+                }
                 log_driver_call(state, call);
             }
             Some(call) => other(state, call),
@@ -253,6 +254,10 @@ fn log_wait(state: State, call: ApiData<'_>, waiting: Waiting) {
 fn wait_logged(call: ApiData<'_>) {
     if call.class().submits_work() {
         launch_hold::wait_logged(call.id, call.data.correlation_id);
+        let state = State::load();
+        if !state.has(ON) {
+            begin_in_pause(state);
+        }
     }
 }
 
@@ -274,34 +279,52 @@ fn other(mut state: State, call: ApiData<'_>) {
     if state.has(SWITCH) {
         switch(call);
     }
+    let is_driver = call.domain == DOMAIN_DRIVER_API;
+    if is_driver && call.is_entering() && call.class().submits_work() {
+        if state.has(HELD) {
+            launch_hold::wait();
+            state = State::load();
+        }
+        if !state.has(ON) {
+            state = begin_in_pause(state);
+        }
+    } else if is_driver && !call.is_entering() {
+        paused_launches::end();
+    }
     if !state.has(ON) {
         return;
-    }
-    let is_driver = call.domain == DOMAIN_DRIVER_API;
-    if state.has(HELD) && is_driver && call.is_entering() && call.class().submits_work() {
-        launch_hold::wait();
-        state = State::load();
-        if !state.has(ON) {
-            return;
-        }
     }
     let log = if is_driver { log_driver_call } else { log_runtime_call };
     // The handler's time must not count as part of the call's.
     let entering = call.is_entering();
-    let is_gated = state.has(GATED) && is_driver && call.class() == CallClass::GraphLaunch;
-    if is_gated && entering {
-        graph_gate::enter();
-    }
     if state.has(HANDLER) && entering {
         callback_handler::dispatch(state, call.domain, call.id, || call.to_callback());
     }
     log(state, call);
-    if is_gated && !entering {
-        graph_gate::leave();
-    }
     if state.has(HANDLER) && !entering {
         callback_handler::dispatch(state, call.domain, call.id, || call.to_callback());
     }
+}
+
+/// Counts a launch that begins in a pause until it returns, unless the pause has ended. Returns the
+/// state after that.
+fn begin_in_pause(state: State) -> State {
+    if state.is_none() {
+        return state;
+    }
+    paused_launches::begin(state.collection());
+    let mut state = State::load();
+    if state.has(HELD) && !state.has(ON) {
+        // It waits uncounted, and counts whatever comes next.
+        paused_launches::end();
+        launch_hold::wait();
+        paused_launches::begin(state.collection());
+        state = State::load();
+    }
+    if state.has(ON) {
+        paused_launches::end();
+    }
+    state
 }
 
 /// Turns the switch at the end of a successful start and at the beginning of a stop.

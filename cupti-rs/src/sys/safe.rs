@@ -5,6 +5,9 @@
 //! argument below depends on that.
 
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
 
 use super::abi::*;
 use super::api::Api;
@@ -17,6 +20,12 @@ use crate::record::UnifiedMemoryKind;
 
 /// The name of this subscriber in other tools.
 const NAME: &CStr = c"cupti-rs";
+
+/// The process's subscription, which stays for the next collection. CUPTI 13.0.1 frees a subscriber
+/// although threads may be about to call it (seen on an H200: decision 021).
+static KEPT: Mutex<Option<Subscription>> = Mutex::new(None);
+/// True once the subscription has a callback.
+static HAS_CALLBACKS: AtomicBool = AtomicBool::new(false);
 
 /// A subscription; it ends only when [`end`](Self::end) is called.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +81,7 @@ impl Subscription {
                 ("cuptiEnableDomain", code)
             }
         };
+        HAS_CALLBACKS.store(true, Ordering::Release);
         match code {
             CuptiResult::INVALID_PARAMETER => Ok(false),
             code => check(function, code).map(|()| true),
@@ -80,9 +90,24 @@ impl Subscription {
 
     /// Ends the subscription and with it all its callbacks. CUPTI's result is ignored: no caller
     /// could act on it.
-    pub(crate) fn end(&self) {
+    fn end(&self) {
         // SAFETY: the handle came from cuptiSubscribe; CUPTI refuses one that it has ended before.
         let _ = unsafe { (self.api.unsubscribe)(self.handle) };
+    }
+}
+
+/// Ends the process's subscription, if there is one.
+pub(crate) fn unsubscribe() {
+    if let Some(subscription) = KEPT.lock().take() {
+        subscription.end();
+    }
+    HAS_CALLBACKS.store(false, Ordering::Release);
+}
+
+/// Ends the process's subscription if no thread can be about to call it: it has no callbacks.
+pub(crate) fn unsubscribe_if_silent() {
+    if !HAS_CALLBACKS.load(Ordering::Acquire) {
+        unsubscribe();
     }
 }
 
@@ -104,9 +129,17 @@ impl Api {
         check("cuptiGetVersion", unsafe { (self.get_version)(&mut version) }).map(|()| version)
     }
 
-    /// Subscribes to CUPTI; if it is held, the error contains the holder's name if CUPTI reports
-    /// it.
-    pub(crate) fn subscribe_callback(&self) -> Result<Subscription, Error> {
+    /// Returns the process's subscription, or subscribes. If CUPTI is held, the error contains the
+    /// holder's name if CUPTI reports it.
+    pub(crate) fn subscription(&self) -> Result<Subscription, Error> {
+        let mut kept = KEPT.lock();
+        match *kept {
+            Some(kept) if std::ptr::fn_addr_eq(kept.api.unsubscribe, self.unsubscribe) => Ok(kept),
+            _ => Ok(*kept.insert(self.subscribe_callback()?)),
+        }
+    }
+
+    fn subscribe_callback(&self) -> Result<Subscription, Error> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is live memory; the callback does not unwind, and stays as long as the
         // process, even if this crate is in a library that is unloaded (`os::stay_loaded`, which

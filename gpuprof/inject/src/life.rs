@@ -141,6 +141,7 @@ pub(crate) fn yield_to_program() -> bool {
     }
     let finish = |life: &'static Life| life.finish(Some("the program records itself"));
     LIFE.get().is_none_or(|life| with_signals_blocked(|| finish(life)))
+        && cupti::unsubscribe().is_ok()
 }
 
 /// Begins a window of the file when sampling has begun a window. Returns false if the file has no

@@ -175,7 +175,7 @@ fn a_panic_discards_the_session_and_frees_the_cache_buffer() {
     let outcome = catch_unwind(AssertUnwindSafe(|| patient().l2(L2::Cold).run(&profiler, work)));
     assert_eq!(*outcome.unwrap_err().downcast::<&str>().unwrap(), "planted");
     assert_eq!(
-        (profiler.is_running(), fake.is_subscribed(), fake.device_memory()),
+        (profiler.is_running(), fake.is_recording(), fake.device_memory()),
         (false, false, 0)
     );
     patient().run(&profiler, || kernel(&fake, 100)).unwrap();

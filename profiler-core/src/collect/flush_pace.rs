@@ -1,11 +1,11 @@
 //! Decides when CUPTI is flushed for records in buffers that are not full (docs/decisions/012).
 //!
-//! Flushes of CUPTI 13.0 take longer and longer, under load possibly until the load ends.
+//! Launches wait during a flush, and flushes of CUPTI 13.0 take longer and longer.
 
 use cupti::LastFlush;
 
 /// Flushing may use one part in this many of the time.
-const PARTS: u64 = 10;
+const PARTS: u64 = 100;
 /// Flushing is retried at least this often: a call is given up a minute after its record is due.
 const LATEST_NS: u64 = 20_000_000_000;
 /// Bytes of records per tenth of a second (a default buffer) from which CUPTI delivers enough
@@ -46,7 +46,7 @@ mod tests {
         let loaded = FlushDemand { came: ENOUGH, waits_since_ns: Some(3_000) };
         assert!(calm.is_due(1, LastFlush::new(0, 0)));
         let quick = LastFlush::new(4_000, 3_000);
-        assert!(!calm.is_due(33_999, quick) && calm.is_due(34_000, quick));
+        assert!(!calm.is_due(303_999, quick) && calm.is_due(304_000, quick));
         let due_ns = 4_000 + LONGEST_NS;
         assert!(!loaded.is_due(due_ns - 1, quick) && loaded.is_due(due_ns, quick));
         let all_came = FlushDemand { waits_since_ns: None, ..loaded };

@@ -497,7 +497,7 @@ mod tests {
             fake.launch(Work::kernel(c"kernel"));
             fake.fail("cuptiActivityFlushAll", CuptiResult::UNKNOWN, when);
             let stopped = first.stop(now_ns());
-            assert!(COLLECTION.lock().is_none() && !fake.is_subscribed());
+            assert!(COLLECTION.lock().is_none() && !fake.is_recording());
             if let Ok(recording) = &stopped {
                 assert_eq!(recording.records.iter().count(), 1);
             }

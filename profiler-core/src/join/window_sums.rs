@@ -87,8 +87,8 @@ pub(crate) struct WindowSums {
     /// The work of drawn windows by path, and of the process.
     paths: Vec<InWindows>,
     all: InWindows,
-    /// Windows that were dropped at the bound.
-    pub(crate) dropped: u64,
+    /// Windows that were left out at the bound.
+    left_out: u64,
     /// The windows in the estimates, with or without work.
     settled: u64,
 }
@@ -105,6 +105,8 @@ pub(crate) struct Estimates {
     pub(crate) submissions: u64,
     /// Drawn windows whose records have all arrived.
     pub(crate) windows: u64,
+    /// Windows that were left out, because too many waited for their records.
+    pub(crate) left_out: u64,
 }
 
 impl WindowSums {
@@ -136,7 +138,7 @@ impl WindowSums {
         while self.windows.len() > MOST_WINDOWS {
             self.windows.pop_front();
             self.first += 1;
-            self.dropped += 1;
+            self.left_out += 1;
         }
     }
 
@@ -252,6 +254,7 @@ impl WindowSums {
             path_submissions: totals.iter().map(|total| total.size() as u64).collect(),
             submissions: all.size() as u64,
             windows: self.settled,
+            left_out: self.left_out,
         }
     }
 }
@@ -285,4 +288,20 @@ impl Amounts {
 pub(crate) fn submits_work(class: CallClass) -> bool {
     use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset};
     matches!(class, KernelLaunch | GraphLaunch | Memcpy | Memset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_beyond_the_bound_are_counted() {
+        let bounds = Arc::new(WindowBounds::default());
+        for _ in 0..MOST_WINDOWS + 76 {
+            bounds.begin();
+        }
+        let mut sums = WindowSums::new(bounds);
+        sums.see_bounds();
+        assert_eq!(sums.estimates(&SumTables::default()).left_out, 76);
+    }
 }

@@ -96,7 +96,7 @@ fn recorded_units_are_exact_and_all_calls_count() {
     for part in ["GPU time by range", "95 % intervals", "request/decode", "budget 100.0 %"] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
-    assert!(!fake.is_subscribed());
+    assert!(!fake.is_recording());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn graphs_as_intervals_are_a_mode_of_a_whole_run() {
     let profiler = builder(&fake).config(config).build().unwrap();
     let error = profiler.always_on(&AlwaysOn::new()).unwrap_err().to_string();
     assert!(error.contains("GRAPH_TRACE") && error.contains("whole_graphs"), "{error}");
-    assert!(!fake.is_subscribed(), "nothing is left on");
+    assert!(!fake.is_recording(), "nothing is left on");
 
     let service = start(&fake, &AlwaysOn::new().whole_graphs());
     assert!(fake.enabled_kinds().contains(&ActivityKind::GRAPH_TRACE));

@@ -170,7 +170,7 @@ fn flight_recorder_requires_a_bound_and_a_folder() {
     let profiler = builder.keep_last_operations(100).build().unwrap();
     let missing = FlightRecorder::new(folder.0.join("missing"));
     let error = profiler.flight_recorder(&missing).unwrap_err().to_string();
-    assert!(error.contains("missing") && !fake.is_subscribed(), "{error}");
+    assert!(error.contains("missing") && !fake.is_recording(), "{error}");
 }
 
 /// The time without files is that of each kind: a slow range hides no error.
@@ -225,5 +225,5 @@ fn pauses_and_files_of_the_callers_choice() {
     let profile = Profile::load(&path).unwrap();
     profile.health().assert_complete();
     assert_eq!(profile.totals().kernels, 3);
-    assert!(folder.0.read_dir().unwrap().count() == 1 && !fake.is_subscribed());
+    assert!(folder.0.read_dir().unwrap().count() == 1 && !fake.is_recording());
 }

@@ -343,7 +343,7 @@ fn guard_snapshots_pauses_and_ends() {
     info_span!("last").in_scope(|| kernel(&fake));
     drop(guard);
     assert_eq!(keeps.kernels(), paths(&[("last", 1)]));
-    assert!(!fake.is_subscribed());
+    assert!(!fake.is_recording());
     info_span!("after").in_scope(|| kernel(&fake));
     assert_eq!(keeps.take(), []);
 }

@@ -301,7 +301,7 @@ fn file_that_cannot_be_created_is_an_error_that_names_it() {
     assert!(error_of(profiler.record_to(&run.folder.0)).contains("it is a directory"));
     let device = error_of(profiler.record_to("/dev/null"));
     assert!(device.contains("could not write /dev/null: it is a pipe, a device"), "{device}");
-    assert!(!run.fake.is_subscribed());
+    assert!(!run.fake.is_recording());
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn dropped_file_is_truncated_and_its_session_ends() {
     file.flush().unwrap();
     run.step();
     drop(file);
-    assert!(!run.fake.is_subscribed());
+    assert!(!run.fake.is_recording());
     let read = Profile::load(&run.path).unwrap();
     assert_eq!((read.kernels().count(), read.health().losses.truncated), (1, 1));
 }
@@ -461,7 +461,7 @@ fn refused_stop_is_the_error_of_finish_and_the_file_is_readable() {
     assert!(error.to_string().contains("cuptiActivityFlushAll"), "{error}");
     let read = Profile::load(&run.path).unwrap();
     assert_eq!((read.kernels().count(), read.health().losses.truncated), (1, 1));
-    assert!(!run.fake.is_subscribed());
+    assert!(!run.fake.is_recording());
 }
 
 /// The thread writes by itself.

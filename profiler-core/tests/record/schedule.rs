@@ -46,7 +46,7 @@ fn run(fake: &Fake, steps: &mut Scheduled, count: u64) -> Vec<(u64, Vec<u64>)> {
     for _ in 0..count {
         let number = steps.number();
         let expected = matches!(steps.action(), StepAction::WarmUp | StepAction::Active);
-        assert_eq!(fake.is_subscribed(), expected, "in step {number}");
+        assert_eq!(fake.is_recording(), expected, "in step {number}");
         let ((), profile) = steps.run(|| work(fake, number)).unwrap();
         out.extend(profile.map(|profile| (number, steps_in(&profile))));
     }
@@ -62,14 +62,14 @@ fn a_profile_has_the_active_steps_of_its_cycle() {
     let out = run(&fake, &mut steps, 14);
     assert_eq!(out, [(4, vec![2, 3, 4]), (9, vec![7, 8, 9])]);
     assert_eq!((steps.number(), steps.action()), (14, StepAction::Over));
-    assert!(!fake.is_subscribed() && steps.finish().unwrap().is_none());
+    assert!(!fake.is_recording() && steps.finish().unwrap().is_none());
 
     let schedule = Schedule::new().skip_first(2).active(2);
     let mut steps = profiler.schedule(schedule).unwrap();
     assert_eq!(run(&fake, &mut steps, 7), [(3, vec![2, 3]), (5, vec![4, 5])]);
     // It ends in the middle: what was active so far, and nothing is left on.
     assert_eq!(steps_in(&steps.finish().unwrap().unwrap()), [6]);
-    assert!(!fake.is_subscribed());
+    assert!(!fake.is_recording());
 
     let mut steps = profiler.schedule(Schedule::default().warmup(2)).unwrap();
     assert_eq!(run(&fake, &mut steps, 6), [(2, vec![2]), (5, vec![5])]);
@@ -124,7 +124,7 @@ fn a_panic_or_a_drop_leaves_nothing_on() {
             run(&fake, &mut of_run, steps);
             let _ = of_run.run(|| panic!("planted"));
         }));
-        assert!(result.is_err() && !fake.is_subscribed());
+        assert!(result.is_err() && !fake.is_recording());
     }
     let ((), profile) = profiler.record(|| work(&fake, 0)).unwrap();
     assert_eq!(profile.totals().kernels, 1);
@@ -133,14 +133,14 @@ fn a_panic_or_a_drop_leaves_nothing_on() {
     let _ = catch_unwind(AssertUnwindSafe(|| steps.run(|| panic!("planted"))));
     assert_eq!(steps.number(), 0);
     drop(steps);
-    assert!(!fake.is_subscribed());
+    assert!(!fake.is_recording());
 }
 
 #[test]
 fn failed_start_is_reported_once_and_retried_next_cycle() {
     let (_turn, fake) = (turn(), Fake::new());
     let profiler = profiler(&fake);
-    let refuse = || fake.fail("cuptiSubscribe", CuptiResult(999), When::Once);
+    let refuse = || fake.fail("cuptiActivityEnable", CuptiResult(999), When::Once);
     // At once.
     refuse();
     assert!(profiler.schedule(Schedule::new().active(2)).is_err());
@@ -148,7 +148,7 @@ fn failed_start_is_reported_once_and_retried_next_cycle() {
     let mut steps = profiler.schedule(Schedule::new().wait(1).active(2)).unwrap();
     refuse();
     assert!(steps.step().is_err());
-    assert!(!fake.is_subscribed());
+    assert!(!fake.is_recording());
     let rest = (1..6).map(|_| steps.run(|| work(&fake, steps_number())).unwrap().1.is_some());
     let rest: Vec<bool> = rest.collect();
     assert_eq!(rest, [false, false, false, false, true]);
@@ -173,7 +173,7 @@ fn a_wait_without_end_is_waited_for() {
     for _ in 0..3 {
         assert!(steps.step().unwrap().is_none());
     }
-    assert!(!fake.is_subscribed() && steps.finish().unwrap().is_none());
+    assert!(!fake.is_recording() && steps.finish().unwrap().is_none());
 }
 
 fn steps_number() -> u64 {

@@ -254,7 +254,7 @@ fn a_panic_while_recording_ends_the_session() {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _ = profiler.record(|| std::panic::resume_unwind(Box::new("step failed")));
     }));
-    assert!(caught.is_err() && !profiler.is_running() && !fake.is_subscribed());
+    assert!(caught.is_err() && !profiler.is_running() && !fake.is_recording());
     profiler.record(|| ()).unwrap();
 }
 
@@ -387,7 +387,7 @@ fn dropping_a_running_profiler_frees_the_place() {
     let open = range("open while dropped");
     drop(lost);
     drop(open);
-    assert!(!fake.is_subscribed());
+    assert!(!fake.is_recording());
     let profile = record(&fake, || batch(&fake));
     profile.health().assert_complete();
     assert!(profile.range("open while dropped").is_none());

@@ -485,6 +485,16 @@ impl Fake {
     /// The functions of CUPTI that this crate calls; each can be made to fail.
     pub const FUNCTIONS: [&str; 29] = functions::SYMBOLS;
 
+    /// True if a collection is running and not paused: an activity kind is enabled.
+    pub fn is_recording(&self) -> bool {
+        !STATE.lock().kinds.is_empty()
+    }
+
+    /// The number of flushes while a recorded launch had passed its callback and had not returned.
+    pub fn flushes_beside_launches(&self) -> u64 {
+        STATE.lock().flushes_beside_launches
+    }
+
     /// True if a subscriber is registered.
     pub fn is_subscribed(&self) -> bool {
         STATE.lock().subscribed

@@ -28,6 +28,8 @@ const ATTRIBUTES: [(u32, usize, u64, (u32, u32)); 7] = [
 /// Replaces the library. Returns the old one's buffers first: their owner could not free them
 /// otherwise.
 pub(super) fn reset(version: u32, state: State) {
+    // The subscription of the library before.
+    let _ = cupti::unsubscribe();
     buffers::return_all();
     VERSION.store(version, Ordering::Relaxed);
     buffers::clear();
@@ -367,6 +369,9 @@ impl Api for Fake {
     }
 
     unsafe fn flush_all(flags: u32) -> Outcome {
+        let mut state = STATE.lock();
+        state.flushes_beside_launches += u64::from(state.launching > 0);
+        drop(state);
         buffers::flush_all(flags);
         Ok(())
     }

@@ -207,6 +207,7 @@ impl DisplayOptions for AlwaysOnReport {
             (counts.while_closing, "units could not be drawn while a window opened or closed"),
             (counts.while_graphs_were_made, "units could not be drawn while graphs were made"),
             (counts.refused, "windows could not be opened or closed"),
+            (self.estimates.left_out, "windows were left out: too many waited for their records"),
             (self.failed_calls(), "calls returned an error"),
         ] {
             if count != 0 {
