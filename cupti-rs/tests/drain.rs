@@ -697,7 +697,7 @@ fn memory_remains_small() {
     let fake = Fake::new();
     let collector = start(&fake, &full_config());
     let mut most = 0;
-    fake.launch_around(&Work::kernel(c"all the while"), || {
+    fake.call_around("cuMemAlloc_v2", || {
         for _ in 0..200 {
             for _ in 0..count {
                 fake.launch(Work::kernel(c"k"));
