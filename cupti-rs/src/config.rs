@@ -284,7 +284,7 @@ impl Config {
         /// they do not suffice, more are allocated inside a CUDA call of the program and counted.
         buffers(count: usize) buffers = count.min(256);
         /// Makes CUPTI's worker deliver full buffers at this interval instead of its own; at least
-        /// 1 ms. Restored at the end.
+        /// 1 ms. Launches do not wait for it. Restored at the end.
         flush_period(period: Duration) flush_period = Some(period);
         /// Calls the [stack source](crate::calls::set_stack_source) at the start of a driver call
         /// that submits work, if its thread submitted none for this long; never by default. Adds 4

@@ -1,7 +1,7 @@
 //! Holds launches back while a collection disables its kinds, and while CUPTI is flushed.
 //!
 //! A flush returns the buffers that CUPTI keeps for each thread. CUPTI 13.0.1 may free one that a
-//! launch is about to write to, which crashes the program (seen on an H200; decision 021). 12.8 and
+//! launch is about to write to, which crashes the program (seen on an H200; decision 013). 12.8 and
 //! 12.9 can deadlock if one thread flushes while others launch graphs: the flush waits for a driver
 //! lock that a launch holds, and that launch waits for a CUPTI lock that the flush holds.
 //!

@@ -295,7 +295,8 @@ impl Collector {
     /// Waits until the GPU has finished the launched work, as [`wait_idle`](Self::wait_idle) does,
     /// and at most 1 s for a last flush. If other threads launch meanwhile,
     /// [`Collected::window_ns`] ends at the time up to which all records have arrived. Their
-    /// launches wait while the kinds are disabled: until the GPU is idle, at most 100 ms.
+    /// launches wait during each flush, and while the kinds are disabled: until the GPU is idle, at
+    /// most 100 ms. CUPTI's subscriber slot stays taken until [`unsubscribe`].
     ///
     /// # Errors
     ///

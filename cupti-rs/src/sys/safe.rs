@@ -22,7 +22,7 @@ use crate::record::UnifiedMemoryKind;
 const NAME: &CStr = c"cupti-rs";
 
 /// The process's subscription, which stays for the next collection. CUPTI 13.0.1 frees a subscriber
-/// although threads may be about to call it (seen on an H200: decision 021).
+/// although threads may be about to call it (seen on an H200: decision 013).
 static KEPT: Mutex<Option<Subscription>> = Mutex::new(None);
 /// True once the subscription has a callback.
 static HAS_CALLBACKS: AtomicBool = AtomicBool::new(false);

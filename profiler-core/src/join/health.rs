@@ -201,7 +201,7 @@ counts! {
     /// Facts about a recording and its program. None is a loss.
     Facts {
         /// GPU operations that appear to start before their call: CUPTI maps the GPU's clock to the
-        /// host's with an error that grows to tens of microseconds in the first seconds of a
+        /// host's with an error that grows to some 10 us in the first seconds of a
         /// process. Attribution and durations do not depend on it.
         before_their_call: sum "",
         /// The largest difference of [`before_their_call`](Self::before_their_call).
