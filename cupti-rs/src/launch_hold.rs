@@ -28,7 +28,7 @@ const FLUSH_WAITS: Duration = Duration::from_millis(20);
 /// The maximum wait of a flush for another one.
 const ONE_FLUSH: Duration = Duration::from_millis(50);
 /// The maximum wait of a launch: longer than a hold, unless a call into CUPTI does not return.
-const LAUNCH_WAITS: Duration = Duration::from_millis(500);
+const LAUNCH_WAITS: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// Waits in the callback of a launch until the hold ends. A hold that outlasts the wait, because a

@@ -845,6 +845,7 @@ fn beside_launches<R>(fake: &Fake, work: impl FnOnce() -> R) -> R {
 fn no_flush_runs_beside_a_launch() {
     let fake = Fake::new();
     stopped_clock::stop();
+    fake.flush_takes(Duration::from_millis(1));
     let mut collector = start(&fake, &Config::new());
     beside_launches(&fake, || {
         for _ in 0..20 {

@@ -490,7 +490,8 @@ impl Fake {
         !STATE.lock().kinds.is_empty()
     }
 
-    /// The number of flushes while a recorded launch had passed its callback and had not returned.
+    /// The number of flushes at whose begin or end a recorded launch had passed its callback and had
+    /// not returned.
     pub fn flushes_beside_launches(&self) -> u64 {
         STATE.lock().flushes_beside_launches
     }

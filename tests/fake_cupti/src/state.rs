@@ -81,7 +81,7 @@ pub(super) struct State {
     pub(super) kernels_disabled: u64,
     /// Recorded launches that have passed their callback and have not returned.
     pub(super) launching: usize,
-    /// Flushes while `launching` was not 0.
+    /// Flushes at whose begin or end `launching` was not 0.
     pub(super) flushes_beside_launches: u64,
     /// True if the next kernels lose their records when the kind is disabled within a launch.
     pub(super) forgets: bool,

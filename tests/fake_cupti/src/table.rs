@@ -369,10 +369,12 @@ impl Api for Fake {
     }
 
     unsafe fn flush_all(flags: u32) -> Outcome {
-        let mut state = STATE.lock();
-        state.flushes_beside_launches += u64::from(state.launching > 0);
-        drop(state);
+        let is_beside_launch = || STATE.lock().launching > 0;
+        let before = is_beside_launch();
         buffers::flush_all(flags);
+        if before || is_beside_launch() {
+            STATE.lock().flushes_beside_launches += 1;
+        }
         Ok(())
     }
 
