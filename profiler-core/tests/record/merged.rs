@@ -297,7 +297,7 @@ fn thousand_recordings_take_time_in_proportion() {
         }
     });
     let time = |count: u32| {
-        let recordings: Vec<_> = (0..count).map(|_| small.clone()).collect();
+        let recordings: Vec<_> = (1..=count).map(|id| as_process(&small, id)).collect();
         let begun = Instant::now();
         let profile = Profile::from_recordings(recordings).unwrap();
         let took = begun.elapsed();
