@@ -223,6 +223,7 @@ impl Logs {
 }
 
 static LOGS: Mutex<Vec<Logs>> = Mutex::new(Vec::new());
+/// The start of the current [segment](begin_segment).
 static SEGMENT_FROM_NS: AtomicU64 = AtomicU64::new(0);
 /// Calls and graph events that could not be logged.
 static UNLOGGED: AtomicU64 = AtomicU64::new(0);
@@ -444,12 +445,15 @@ pub(crate) fn read_until(until_ns: u64, part: Part) -> Read {
     read
 }
 
-/// Starts a segment of the collection now, and returns when. Calls that began before it count as
-/// over: their returns may have been missed.
-pub(crate) fn begin_segment() -> u64 {
-    let now_ns = os::monotonic_ns();
-    SEGMENT_FROM_NS.store(now_ns, Ordering::Release);
-    now_ns
+/// Starts a segment of the collection now. Calls that began before it count as over: their returns
+/// may have been missed.
+pub(crate) fn begin_segment() {
+    SEGMENT_FROM_NS.store(os::monotonic_ns(), Ordering::Release);
+}
+
+/// Returns the start of the current [segment](begin_segment).
+pub(crate) fn segment_from_ns() -> u64 {
+    SEGMENT_FROM_NS.load(Ordering::Acquire)
 }
 
 /// Returns when a driver call was last seen to begin or to return; 0 before the first.
@@ -461,7 +465,7 @@ pub(crate) fn begin_segment() -> u64 {
 /// The class of a launch of the [segment](begin_segment) that is in progress and not
 /// [waiting](set_waiting); of a graph's launch if there is one.
 pub(crate) fn quiet_since() -> Result<u64, CallClass> {
-    let from_ns = SEGMENT_FROM_NS.load(Ordering::Acquire);
+    let from_ns = segment_from_ns();
     let logs = LOGS.lock().clone();
     let (mut last_ns, mut in_progress) = (0, None);
     for words in logs.iter().filter_map(|logs| logs.calls.lock().last()) {

@@ -322,8 +322,8 @@ impl Flusher {
     ///
     /// Returns the number of buffers with unfinished work that CUPTI still held at the end: 0
     /// unless the time was up, and at least 1 if no flush returned in time. That happens with CUPTI
-    /// before 13.0 if launches of graphs never let a flush run. After a 0, [`settled_ns`](Self::settled_ns) is not before
-    /// the call.
+    /// before 13.0 if launches of graphs never let a flush run. After a 0,
+    /// [`settled_ns`](Self::settled_ns) is not before the call.
     ///
     /// # Errors
     ///

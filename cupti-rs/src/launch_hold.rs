@@ -174,7 +174,7 @@ fn wait_until(longest: Duration, is_ready: impl Fn(Duration) -> Option<bool>) ->
     }
 }
 
-/// What is left of a wait that began at this time and lasts at most `longest`.
+/// The remaining time of a wait that began at this time and lasts at most `longest`.
 fn remaining(begun_ns: u64, longest: Duration) -> Duration {
     longest.saturating_sub(Duration::from_nanos(os::monotonic_ns().saturating_sub(begun_ns)))
 }

@@ -864,6 +864,37 @@ fn no_flush_runs_beside_a_launch() {
     assert!(fake.flushes() >= 80 && losses == Losses::default(), "{losses:?}");
 }
 
+/// A launch waits for the flush, and is not in progress until then.
+#[test]
+#[ignore = "needs the clock: bash .ci/run thorough"]
+fn launches_wait_for_a_flush() {
+    const FLUSH: Duration = Duration::from_millis(150);
+    for version in [26, 28, 130_001] {
+        let fake = Fake::builder().version(version).build();
+        let collector = start(&fake, &Config::new());
+        fake.flush_takes(FLUSH);
+        let flushed = fake.flushes();
+        let (id, took) = std::thread::scope(|scope| {
+            let flush = scope.spawn(|| collector.flush().unwrap());
+            while fake.flushes() == flushed {
+                std::thread::yield_now();
+            }
+            let begin = Instant::now();
+            let id = fake.launch_graph(&[Work::kernel(c"node")]);
+            let took = begin.elapsed();
+            flush.join().unwrap();
+            (id, took)
+        });
+        assert!(took >= FLUSH / 2, "{version}: {took:?}");
+        fake.flush_takes(Duration::ZERO);
+        let collected = collector.stop().unwrap();
+        let mut calls = collected.calls.iter().flat_map(|thread| &thread.calls);
+        let call = calls.find(|call| call.correlation_id == id).unwrap();
+        assert!(call.end_ns.unwrap() - call.start_ns < FLUSH.as_nanos() as u64 / 2);
+        assert!(kernels(&collected).contains(&id));
+    }
+}
+
 /// CUPTI 13.0.1 crashes where a call is about to call a subscriber that ends.
 #[test]
 fn the_subscription_outlives_collections_until_it_is_given_back() {

@@ -203,7 +203,7 @@ impl Collector {
 
     /// Logs calls and graph events from now on. Callbacks are enabled once.
     pub(super) fn log_calls_and_events(&mut self) -> Result<(), Error> {
-        self.logged_from_ns = call_log::begin_segment();
+        call_log::begin_segment();
         collection_state::resume();
         if self.callbacks_on {
             return Ok(());

@@ -59,10 +59,8 @@ pub struct Collector {
     /// The windows in which the collection was on before the last pause.
     windows: Vec<(u64, u64)>,
     on_since_ns: Option<u64>,
-    /// The begin of the last start's or resume's enabling of kinds, and the time from which calls
-    /// are logged.
+    /// The begin of the last start's or resume's enabling of kinds.
     turned_on_ns: u64,
-    logged_from_ns: u64,
     /// The times when kinds were enabled before the last pause.
     enabled: Vec<(u64, u64)>,
     unfinished: u64,
@@ -150,7 +148,6 @@ impl Collector {
             windows: Vec::new(),
             on_since_ns: None,
             turned_on_ns: 0,
-            logged_from_ns: 0,
             enabled: Vec::new(),
             unfinished: 0,
             dropped: AtomicU64::new(0),
@@ -200,7 +197,7 @@ impl Collector {
     ///
     /// Any thread may flush. Launches, copies and fills that other threads begin meanwhile wait in
     /// their calls (docs/decisions/013). With CUPTI 13.0 a flush takes longer during a collection:
-    /// 0.3 to 3 ms at first, 30 ms after 150 million launches by 4 threads on an H200. To wait with
+    /// 0.3 to 3 ms at first, 35 ms after 150 million launches by 4 threads on an H200. To wait with
     /// a limit, [request](Flusher::request) a flush and use
     /// [`drain_delivered`](Self::drain_delivered).
     ///
@@ -453,7 +450,7 @@ impl Collector {
         // moment later.
         let part = if at_ns <= cursor.until_ns { Part::Left } else { Part::UnderWay };
         let read = call_log::read_until(at_ns, part);
-        let seen_from_ns = if self.logs_calls() { self.logged_from_ns } else { u64::MAX };
+        let seen_from_ns = if self.logs_calls() { call_log::segment_from_ns() } else { u64::MAX };
         UnfinishedCalls { calls: read.calls, runtime_calls: read.runtime_calls, seen_from_ns }
     }
 
