@@ -561,7 +561,7 @@ fn random_program(drainers: usize, seed: u64) {
     let done = AtomicBool::new(false);
     let got = Mutex::new(Account::default());
     let drains = AtomicU64::new(0);
-    let rounds = if std::env::var_os("THOROUGH_TESTS").is_some() { 40 } else { 20 };
+    let rounds = if std::env::var_os("THOROUGH_TESTS").is_some() { 40 } else { 8 };
     std::thread::scope(|scope| {
         let launchers: Vec<_> = (0..4)
             .map(|thread| {
@@ -693,7 +693,7 @@ fn several_may_drain() {
 /// `DRAINED_CALLS` says how many calls are made from one drain to the next.
 #[test]
 fn memory_remains_small() {
-    let count = std::env::var("DRAINED_CALLS").map_or(500, |count| count.parse().unwrap());
+    let count = std::env::var("DRAINED_CALLS").map_or(200, |count| count.parse().unwrap());
     let fake = Fake::new();
     let collector = start(&fake, &full_config());
     let mut most = 0;

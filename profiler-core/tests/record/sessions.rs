@@ -304,7 +304,7 @@ fn a_range_of_a_graph_is_not_done_before_its_records_have_come() {
     let summing = profiler.summarize().unwrap();
     wait_for_flushes(&fake, 2);
     // A flush that does not return while the work is done.
-    fake.flush_takes(Duration::from_secs(1));
+    fake.flush_takes(Duration::from_millis(400));
     wait_for_flushes(&fake, fake.flushes() + 1);
     fake.stop_clock();
     {
@@ -710,7 +710,7 @@ fn late_records_of_the_last_operations_are_kept() {
     let last = builder(&fake).config(config).period(Duration::from_millis(1));
     let last = last.keep_last_operations(COUNT).build().unwrap();
     // Stopped at different times after a buffer was full.
-    for parts in [50, 52, 54, 56, 58] {
+    for parts in [50, 54, 58] {
         fake.flush_takes(Duration::from_millis(150));
         last.start().unwrap();
         for _ in 0..parts {

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -17,19 +17,18 @@ use crate::manifest::State;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A folder for sockets; one server at a time, as a process has one identity.
+/// A folder for sockets.
 struct Sandbox {
     path: PathBuf,
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl Sandbox {
     fn new() -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let path = std::env::temp_dir().join(format!("gpuprof-sockets-{}", std::process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("gpuprof-sockets-{pid}-{number}"));
         DirBuilder::new().mode(0o700).create(&path).unwrap();
-        Self { path, _turn: turn }
+        Self { path }
     }
 
     fn folder(&self) -> Folder {
