@@ -181,11 +181,12 @@ fn signals_end_the_calibration_and_leave_nothing() {
         );
         let mut command = command(&folder, &[], &["sh", "-c", &script]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        wait_until("the second run of a round", || folder.path("started").exists());
+        let started = || fs::read_to_string(folder.path("started")).unwrap_or_default();
+        wait_until("the second run of a round", || started() == "\n");
         kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
         let ran = Ran::from(child.wait_with_output().unwrap());
         assert_eq!(ran.failure(status), "round 1 of 9, dormant: interrupted\n");
-        assert_eq!(fs::read_to_string(folder.path("started")).unwrap(), "\n");
+        assert_eq!(started(), "\n");
         is_cleaned_up(&folder);
     }
 }
