@@ -225,7 +225,7 @@ impl<'a> Reports<'a> {
     pub(crate) fn cuda_api_gpu_sum(self) -> Report<CudaApiGpuSum> {
         let (mut groups, mut texts) = self.grouped(OperationCategory::from_kind);
         let functions: Vec<u32> =
-            functions(self).iter().map(|name| texts.texts.intern(name)).collect();
+            functions(self).iter().map(|name| texts.texts.text(name)).collect();
         for call in self.calls() {
             let has_returned = self.store().call_kind(call).has_returned;
             let key = || (OperationCategory::CudaApi, functions[call.kind.at()]);
