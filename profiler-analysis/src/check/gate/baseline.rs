@@ -7,8 +7,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use profiler_base::hodges_lehmann::median;
 use profiler_base::replace::{Replacement, Target};
+use profiler_base::statistics::{median_and_deviation, median_of};
 use serde::{Deserialize, Serialize};
 
 use super::run::{EVERYTHING, OUTSIDE, Part, Run};
@@ -147,15 +147,7 @@ pub(crate) struct Times(pub(crate) Vec<f64>);
 
 impl Times {
     pub(crate) fn median(&self) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        median(&sorted).unwrap_or(0.0)
-    }
-
-    /// The median of the distances from the median.
-    pub(crate) fn deviation(&self) -> f64 {
-        let median = self.median();
-        Self(self.0.iter().map(|ns| (ns - median).abs()).collect()).median()
+        median_of(self.0.iter().copied()).unwrap_or(0.0)
     }
 }
 
@@ -169,7 +161,8 @@ struct WrittenTimes {
 impl From<Times> for WrittenTimes {
     fn from(times: Times) -> Self {
         let texts: Vec<String> = times.0.iter().map(|ns| tenths(*ns).to_string()).collect();
-        let (median_ns, deviation_ns) = (tenths(times.median()), tenths(times.deviation()));
+        let (median_ns, deviation_ns) = median_and_deviation(&times.0).unwrap_or_default();
+        let [median_ns, deviation_ns] = [median_ns, deviation_ns].map(tenths);
         Self { median_ns, deviation_ns, runs_ns: texts.join(" ") }
     }
 }
