@@ -146,14 +146,9 @@ fn fleet_operations(
 ) -> Result<(), ParquetError> {
     let (mut names, mut paths) = (FxHashMap::default(), FxHashMap::default());
     for operation in profile.operations() {
-        let (kind, name) = match (operation.as_kernel(), operation.as_copy()) {
-            (Some(kernel), _) => {
-                let name = names.entry(kernel.name()).or_insert_with(|| kernel.demangled_name());
-                ("kernel", &**name)
-            }
-            (None, Some(copy)) => ("copy", places::copy_name(copy.kind())),
-            (None, None) if operation.as_graph().is_some() => ("graph", places::GRAPH_NAME),
-            (None, None) => ("memset", places::MEMSET_NAME),
+        let name: &str = match operation.as_kernel() {
+            Some(kernel) => names.entry(kernel.name()).or_insert_with(|| kernel.demangled_name()),
+            None => places::other_name(&operation),
         };
         let path = operation.range().map(|range| {
             let node = range.node();
@@ -165,12 +160,12 @@ fn fleet_operations(
             Cell::from(profile.process_id(operation.process_id())),
             Cell::from(operation.device()),
             Cell::from(operation.stream()),
-            Cell::Text(kind),
+            Cell::Text(operation.kind().name()),
             Cell::Text(name),
             path.map_or(Cell::Null, |path| Cell::Text(path)),
             at.map_or(Cell::Null, signed),
             signed(operation.gpu_time().map_or(0, nanoseconds)),
-            signed(bytes(&operation)),
+            signed(places::bytes(&operation)),
         ])?;
     }
     Ok(())
@@ -228,11 +223,6 @@ fn fleet_recording(
 /// Converts to a signed number, since SQL has no unsigned ones.
 fn signed(value: u64) -> Cell<'static> {
     Cell::Integer(i64::try_from(value).unwrap_or(i64::MAX))
-}
-
-fn bytes(operation: &GpuOperation<'_>) -> u64 {
-    let copied = operation.as_copy().map(|copy| copy.bytes());
-    copied.or_else(|| operation.as_memset().map(|memset| memset.bytes())).unwrap_or(0)
 }
 
 /// Joins the files of each partition of a fleet into one: many small files cost engines time.

@@ -17,7 +17,7 @@ use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 
 use super::places::{self, Place, StreamNames};
-use profiler_core::profile::{GpuOperation, HostState, Process, Profile, RangeNode};
+use profiler_core::profile::{GpuOperation, HostState, OperationKind, Process, Profile, RangeNode};
 use profiler_core::query::GapPart;
 use profiler_core::tables::range_tree::NodeId;
 
@@ -103,10 +103,8 @@ impl StackWeights {
     }
 
     fn from_operation(operation: &GpuOperation<'_>) -> Self {
-        let copied = operation.as_copy().map(|copy| copy.bytes());
-        let bytes = copied.or_else(|| operation.as_memset().map(|memset| memset.bytes()));
         let gpu_time = operation.gpu_time().unwrap_or_default();
-        Self { gpu_time, operations: 1, bytes: bytes.unwrap_or(0), ..Self::default() }
+        Self { gpu_time, operations: 1, bytes: places::bytes(operation), ..Self::default() }
     }
 }
 
@@ -456,11 +454,11 @@ impl<'a> OperationNames<'a> {
             self.kernels.insert(kernel.name(), index);
             return index;
         }
-        let (kind, name) = match operation.as_copy() {
-            Some(copy) => (FrameKind::Copy, places::copy_name(copy.kind())),
-            None if operation.as_graph().is_some() => (FrameKind::Graph, places::GRAPH_NAME),
-            None => (FrameKind::Memset, places::MEMSET_NAME),
+        let kind = match operation.kind() {
+            OperationKind::Copy => FrameKind::Copy,
+            OperationKind::Graph => FrameKind::Graph,
+            _ => FrameKind::Memset,
         };
-        self.frames.row(Frame { kind, name: name.into() })
+        self.frames.row(Frame { kind, name: places::other_name(operation).into() })
     }
 }
