@@ -15,7 +15,7 @@ use profiler_base::text::percent_encoded;
 use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 
-use super::parquet::{Column, Table, io_error, properties, schema_of, tables_of, unwritable};
+use super::parquet::{Column, Table, properties, schema_of, tables_of, unwritable};
 use super::{epoch_ns, places};
 use crate::error::Error;
 use crate::formats::nsys::destination::Cell;
@@ -92,9 +92,7 @@ pub(crate) fn add_to_fleet(
     let path = part.folder(&day);
     let id = fleet_id(profile, part, start);
     let joined = folder.join(RECORDINGS).join(&path);
-    if joined.exists()
-        && is_joined(&joined, &id).map_err(|error| unwritable(&joined, io_error(error)))?
-    {
+    if joined.exists() && is_joined(&joined, &id).map_err(|error| unwritable(&joined, error))? {
         return Ok(());
     }
     let mut new = NewFolders::default();
@@ -103,8 +101,8 @@ pub(crate) fn add_to_fleet(
         let folder = folder.join(name).join(&path);
         new.create(&folder).map_err(|source| unwritable(&folder, source))?;
         let file = folder.join(format!("{id}.parquet"));
-        let table = Table::create(name, &columns, &file)
-            .map_err(|error| unwritable(&file, io_error(error)))?;
+        let table =
+            Table::create(name, &columns, &file).map_err(|error| unwritable(&file, error))?;
         tables.push((table, file));
     }
     // In the order of `TABLES`.
@@ -112,11 +110,11 @@ pub(crate) fn add_to_fleet(
         let written = fleet_operations(profile, operations, &id, start)
             .and_then(|()| fleet_ranges(profile, ranges, &id, start))
             .and_then(|()| fleet_recording(profile, recordings, &id, (part, &day), start));
-        written.map_err(|error| unwritable(folder, io_error(error)))?;
+        written.map_err(|error| unwritable(folder, error))?;
     }
     let mut whole: Vec<(Replacement, PathBuf)> = Vec::new();
     for (table, path) in tables {
-        let file = table.finish().map_err(|error| unwritable(&path, io_error(error)))?;
+        let file = table.finish().map_err(|error| unwritable(&path, error))?;
         whole.push((file, path));
     }
     whole
@@ -255,7 +253,7 @@ pub fn compact_fleet(folder: impl AsRef<Path>) -> Result<u64, Error> {
             }
             files.sort();
             joined += compact(name, &columns, &folder, files)
-                .map_err(|error| unwritable(&folder, io_error(error)))?;
+                .map_err(|error| unwritable(&folder, error))?;
         }
     }
     Ok(joined)

@@ -5,7 +5,6 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 
 use profiler_base::replace::{Replacement, Target};
 use profiler_base::statistics::{median_and_deviation, median_of};
@@ -384,7 +383,7 @@ impl File {
         let text = match profiler_base::text::read_file(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stored::Missing),
-            Err(error) => return Err(io_error("read", path, error)),
+            Err(error) => return Err(Error::io("read", path, error)),
         };
         let bad = |what: String| {
             Error::new(Kind::Baseline(format!(
@@ -432,7 +431,7 @@ impl File {
 
     /// Replaces the file atomically when the new content is complete; creates its folder.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
-        let failed = |error| io_error("write", path, error);
+        let failed = |error| Error::io("write", path, error);
         let mut text =
             profiler_base::text::json_pretty(self).map_err(|error| failed(error.into()))?;
         text.push('\n');
@@ -449,8 +448,4 @@ impl File {
         let new = Replacement::begin(to).map_err(failed)?;
         new.file().write_all(text.as_bytes()).and_then(|()| new.commit()).map_err(failed)
     }
-}
-
-fn io_error(what: &'static str, path: &Path, source: io::Error) -> Error {
-    Error::new(Kind::Io { what, path: path.to_owned(), source: Arc::new(source) })
 }
