@@ -19,7 +19,7 @@ use super::parquet::{Column, Table, properties, schema_of, tables_of, unwritable
 use super::{epoch_ns, places};
 use crate::error::Error;
 use crate::formats::nsys::destination::Cell;
-use profiler_core::profile::{GpuOperation, Profile, Range};
+use profiler_core::profile::{Profile, Range};
 
 /// The version of the tables. Later versions add columns that may be NULL, and change none.
 const SCHEMA: i64 = 1;

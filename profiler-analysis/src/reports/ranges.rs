@@ -12,10 +12,7 @@ const NO_THREAD_RANGES: &str = "no range of a thread was recorded";
 
 impl Cell for Style {
     fn value(&self) -> Value<'_> {
-        Value::Text(match self {
-            Self::PushPop => "PushPop",
-            Self::StartEnd => "StartEnd",
-        })
+        Value::Text(self.text())
     }
 }
 
