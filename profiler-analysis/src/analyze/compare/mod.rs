@@ -24,7 +24,7 @@ use crate::speed::Speed;
 pub(crate) use clocks::ClockFactors;
 pub use clocks::{ClockWarning, Side};
 pub use comparable::Undecidable;
-pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries};
+pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries, span};
 use leaders::{Leader, LeaderChange};
 use phases::PhaseChange;
 use profiler_core::Health;
