@@ -109,18 +109,22 @@ fn copy_text(number: u8, kind: CopyKind) -> &'static str {
     }
 }
 
-/// nsys's label for a kind of memory (`ENUM_CUDA_MEM_KIND`).
+/// The kinds of memory by their numbers in nsys's `ENUM_CUDA_MEM_KIND`, with nsys's labels; 7 is an
+/// unknown kind.
+pub(crate) const MEMORY_KINDS: [(MemoryKind, &str); 7] = [
+    (MemoryKind::PAGEABLE, "Pageable"),
+    (MemoryKind::PINNED, "Pinned"),
+    (MemoryKind::DEVICE, "Device"),
+    (MemoryKind::ARRAY, "Array"),
+    (MemoryKind::MANAGED, "Managed"),
+    (MemoryKind::DEVICE_STATIC, "Device Static"),
+    (MemoryKind::MANAGED_STATIC, "Managed Static"),
+];
+
+/// nsys's label for a kind of memory.
 pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
-    match kind {
-        MemoryKind::PAGEABLE => "Pageable",
-        MemoryKind::PINNED => "Pinned",
-        MemoryKind::DEVICE => "Device",
-        MemoryKind::ARRAY => "Array",
-        MemoryKind::MANAGED => "Managed",
-        MemoryKind::DEVICE_STATIC => "Device Static",
-        MemoryKind::MANAGED_STATIC => "Managed Static",
-        _ => "Unknown",
-    }
+    let known = MEMORY_KINDS.iter().find(|(known, _)| *known == kind);
+    known.map_or("Unknown", |(_, text)| text)
 }
 
 /// A function's name without a version of four digits, like in nsys: `cudaMemcpyAsync_v3020`.
