@@ -9,7 +9,6 @@ use profiler_analysis::diagnosis::{
 };
 use profiler_analysis::prelude::*;
 use profiler_base::units::nanoseconds as ns;
-use profiler_core::profile::OperationKind;
 use profiler_core::{Profile, Range};
 use serde::Serialize;
 
@@ -122,12 +121,7 @@ impl<'d, T> Written<'d, T> {
             if let (Some(number), Some(operation)) = (moment.operation, moment.operation(profile)) {
                 let kernel = operation.as_kernel().map(|kernel| kernel.demangled_name());
                 let copy = || operation.as_copy().map(|copy| copy.kind().to_string());
-                let kind = match operation.kind() {
-                    OperationKind::Kernel => "kernel",
-                    OperationKind::Copy => "copy",
-                    OperationKind::Memset => "memset",
-                    _ => "graph",
-                };
+                let kind = operation.kind().name();
                 let row = OperationRow {
                     name: kernel.or_else(copy).unwrap_or_else(|| kind.to_owned()),
                     kind,

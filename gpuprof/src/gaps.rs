@@ -7,9 +7,7 @@ use std::time::Duration;
 use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::text::printable;
 use profiler_base::units::nanoseconds as ns;
-use profiler_core::profile::{
-    GpuOperation, HostSampleCounts, HostStack, HostStackCounts, OperationKind,
-};
+use profiler_core::profile::{GpuOperation, HostSampleCounts, HostStack, HostStackCounts};
 use profiler_core::query::{Gap, GapSample, GapWait, Gaps, Groups, IdleCause};
 use serde::Serialize;
 
@@ -52,12 +50,7 @@ struct Part {
 /// The name of a kernel, or the kind of another operation.
 fn name(operation: GpuOperation<'_>) -> String {
     let kernel = operation.as_kernel().map(|kernel| kernel.demangled_name());
-    kernel.unwrap_or_else(|| match operation.kind() {
-        OperationKind::Copy => "copy".to_owned(),
-        OperationKind::Memset => "memset".to_owned(),
-        OperationKind::Graph => "graph".to_owned(),
-        _ => "operation".to_owned(),
-    })
+    kernel.unwrap_or_else(|| operation.kind().to_string())
 }
 
 fn functions(stack: Option<HostStack<'_>>) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use profiler_base::units::{MESSAGE_WIDTH, shortened};
@@ -46,6 +46,12 @@ impl Error {
     #[cold]
     pub(crate) fn new(kind: Kind) -> Self {
         Self(Box::new(kind))
+    }
+
+    /// A file that could not be read or written.
+    #[cold]
+    pub(crate) fn io(what: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::new(Kind::Io { what, path: path.to_owned(), source: Arc::new(source) })
     }
 
     /// The error of `profiler_core`, if it is one.

@@ -1,15 +1,17 @@
 //! Baselines: written, compared with, and what a gate says that fails, cannot decide, or has nothing to compare with.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
+#[path = "../../profiler-core/tests/support/folder.rs"]
+mod folder;
 #[path = "../../profiler-core/tests/support/own_process.rs"]
 mod own_process;
 
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use fake_cupti::{Fake, Work};
+use folder::Folder;
 use nvtx::range;
 use own_process::of_its_own;
 use profiler_analysis::Speed;
@@ -21,26 +23,9 @@ use profiler_core::GpuTest;
 use profiler_core::{Error, Profile, Profiler};
 use serde_json::Value;
 
-/// An empty folder that goes away.
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("gate-tests-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
     fn file(&self) -> PathBuf {
         self.0.join("in a folder/step.json")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -11,6 +11,7 @@ pub mod aggregate;
 pub mod background;
 pub mod collectives;
 pub mod display;
+pub mod distinct;
 pub mod distribution;
 pub mod hodges_lehmann;
 pub mod kept;

@@ -82,6 +82,19 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
     Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
 }
 
+/// The median of unsorted values.
+pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_unstable_by(f64::total_cmp);
+    median(&values)
+}
+
+/// The median of unsorted values, and the median of their distances from it.
+pub fn median_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
+    let middle = median_of(values.iter().copied())?;
+    Some((middle, median_of(values.iter().map(|value| (value - middle).abs()))?))
+}
+
 /// Scales the median absolute deviation of normally distributed values to their standard deviation.
 const NORMAL: f64 = 1.4826;
 /// The number of standard deviations by which a warm-up step exceeds the others.

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::display::{LONGEST_NAME, Layout, Tone};
+use super::distinct::Distinct;
 use super::text::{cells, printable, shortened};
 use super::units::NAME_WIDTH;
 pub use super::units::time;
@@ -25,8 +26,7 @@ pub struct Table {
     /// The maximum length of a text if the layout has no width.
     name_width: usize,
     /// Names, each stored once: traces have few of them in many rows.
-    names: Vec<Box<str>>,
-    ids: FxHashMap<Box<str>, usize>,
+    names: Distinct<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Row {
 
 #[derive(Debug)]
 enum Cell {
-    Name(usize),
+    Name(u32),
     Number(String),
 }
 
@@ -65,8 +65,7 @@ impl Table {
             leaves_at: None,
         };
         let columns = header.into_iter().enumerate().map(column).collect();
-        let (rows, names, ids) = (Vec::new(), Vec::new(), FxHashMap::default());
-        Self { columns, rows, name_width: NAME_WIDTH, names, ids }
+        Self { columns, rows: Vec::new(), name_width: NAME_WIDTH, names: Distinct::default() }
     }
 
     /// Sets the maximum length of a text for a layout without a width, instead of 60.
@@ -121,15 +120,7 @@ impl Table {
             let cell = cell.into();
             row.cells.push(match column.is_text {
                 false => Cell::Number(cell),
-                true => Cell::Name(match self.ids.get(&*cell) {
-                    Some(id) => *id,
-                    None => {
-                        let (id, name) = (self.names.len(), cell.into_boxed_str());
-                        self.names.push(name.clone());
-                        self.ids.insert(name, id);
-                        id
-                    }
-                }),
+                true => Cell::Name(self.names.row(cell.into_boxed_str())),
             });
         }
         self.rows.push(row);
@@ -225,14 +216,14 @@ impl Table {
     fn natural_widths(&self, layout: Layout) -> Vec<usize> {
         let most = layout.width.map_or(self.name_width, |_| LONGEST_NAME);
         let names: Vec<usize> =
-            self.names.iter().map(|name| cells(&printable(name)).min(most)).collect();
+            self.names.values().iter().map(|name| cells(&printable(name)).min(most)).collect();
         let mut widths: Vec<usize> =
             self.columns.iter().map(|column| cells(&column.head)).collect();
         for row in &self.rows {
             for (place, (cell, width)) in row.cells.iter().zip(&mut widths).enumerate() {
                 let lead = if place == 0 { cells(&row.lead) } else { 0 };
                 let own = match cell {
-                    Cell::Name(id) => names[*id],
+                    Cell::Name(id) => names[*id as usize],
                     Cell::Number(text) => cells(text),
                 };
                 *width = (*width).max(lead + own);
@@ -285,7 +276,7 @@ impl Table {
         let is_empty = |place: &usize| {
             self.rows.iter().all(|row| match row.cells.get(kept[*place]) {
                 None => true,
-                Some(Cell::Name(id)) => self.names[*id].is_empty(),
+                Some(Cell::Name(id)) => self.names.get(*id).is_empty(),
                 Some(Cell::Number(text)) => text.is_empty(),
             })
         };
@@ -300,8 +291,7 @@ impl Table {
 
     /// The texts of a column, within a width, different for different names.
     fn column_texts(&self, column: usize, width: usize, layout: Layout) -> Vec<String> {
-        let mut wanted: Vec<(usize, usize)> = Vec::new();
-        let mut places: FxHashMap<(usize, usize), usize> = FxHashMap::default();
+        let mut wanted = Distinct::default();
         let mut of_rows = Vec::with_capacity(self.rows.len());
         for row in &self.rows {
             of_rows.push(match row.cells.get(column) {
@@ -313,22 +303,18 @@ impl Table {
                         None => self.name_width,
                         Some(_) => width - lead.min(width / 2),
                     };
-                    let next = wanted.len();
-                    Ok(*places.entry((*id, room)).or_insert_with(|| {
-                        wanted.push((*id, room));
-                        next
-                    }))
+                    Ok(wanted.row((*id, room)))
                 }
             });
         }
         let wanted: Vec<(&str, usize)> =
-            wanted.into_iter().map(|(id, room)| (&*self.names[id], room)).collect();
+            wanted.values().iter().map(|(id, room)| (&**self.names.get(*id), *room)).collect();
         let short = match self.columns[column].is_prose {
             true => wanted.iter().map(|(text, width)| in_lines(text, *width)).collect(),
             false => distinct(&wanted),
         };
-        let text = |of: Result<usize, &str>| match of {
-            Ok(place) => short[place].clone(),
+        let text = |of: Result<u32, &str>| match of {
+            Ok(place) => short[place as usize].clone(),
             Err(text) => shortened(text, width.max(cells(text).min(width))),
         };
         of_rows.into_iter().map(text).collect()

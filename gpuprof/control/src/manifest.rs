@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
+use profiler_base::named_variants;
 use profiler_core::session::FileTotals;
 use serde::{Deserialize, Serialize};
 
@@ -98,45 +99,33 @@ impl Run {
     }
 }
 
-/// The activity of a process, or its outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum State {
-    /// Recording has not started: the condition of [`Start`](crate::Start) is not met.
-    Waiting,
-    /// Recording is on.
-    Recording,
-    /// Recording was on and has been switched off.
-    Paused,
-    /// The recording is complete.
-    Finished,
-    /// The process did not use the GPU; there is no recording.
-    Idle,
-    /// The program records itself with profiler-core. A recording of the time before may exist.
-    Yielded,
-    /// Recording failed; [`Process::reason`] states why. A recording of the time before may exist.
-    Failed,
-    /// A state of a newer version.
-    #[serde(other)]
-    Unknown,
+named_variants! {
+    /// The activity of a process, or its outcome.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    #[non_exhaustive]
+    pub enum State with name {
+        /// Recording has not started: the condition of [`Start`](crate::Start) is not met.
+        Waiting = "waiting",
+        /// Recording is on.
+        Recording = "recording",
+        /// Recording was on and has been switched off.
+        Paused = "paused",
+        /// The recording is complete.
+        Finished = "finished",
+        /// The process did not use the GPU; there is no recording.
+        Idle = "idle",
+        /// The program records itself with profiler-core. A recording of the time before may exist.
+        Yielded = "yielded",
+        /// Recording failed; [`Process::reason`] states why. A recording of the time before may exist.
+        Failed = "failed",
+        /// A state of a newer version.
+        #[serde(other)]
+        Unknown = "unknown",
+    }
 }
 
 impl State {
-    /// The name of the state in manifests.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Recording => "recording",
-            Self::Paused => "paused",
-            Self::Finished => "finished",
-            Self::Idle => "idle",
-            Self::Yielded => "yielded",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// True if the process still records or may start recording.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Waiting | Self::Recording | Self::Paused | Self::Unknown)

@@ -1,10 +1,11 @@
 //! Options of a run, as values and as environment variables.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use profiler_base::named_variants;
 
 use crate::error::{Error, Kind};
 use crate::modes::{AlwaysOn, KeepLast, Triggers};
@@ -82,16 +83,18 @@ pub struct Options {
     pub log_to_stderr: bool,
 }
 
-/// The method that samples threads. As text: `perf`, `timers`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HostSamples {
-    /// Samples with `perf_event_open` where permitted. Elsewhere records the system calls in which
-    /// threads wait.
-    Perf,
-    /// Like `Perf`, but where `perf_event_open` is not permitted, samples running threads with
-    /// timers and signals.
-    Timers,
+named_variants! {
+    /// The method that samples threads. As text: `perf`, `timers`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum HostSamples {
+        /// Samples with `perf_event_open` where permitted. Elsewhere records the system calls in which
+        /// threads wait.
+        Perf = "perf",
+        /// Like `Perf`, but where `perf_event_open` is not permitted, samples running threads with
+        /// timers and signals.
+        Timers = "timers",
+    }
 }
 
 impl Options {
@@ -365,15 +368,6 @@ impl FromStr for HostSamples {
             "timers" => Ok(Self::Timers),
             _ => Err("give perf or timers".to_owned()),
         }
-    }
-}
-
-impl fmt::Display for HostSamples {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Perf => "perf",
-            Self::Timers => "timers",
-        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use profiler_base::distinct::Distinct;
 use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -104,7 +105,7 @@ impl Matches {
         order::sort_by_key(&mut keyed, |keyed| *keyed);
         let mut matches = Self::default();
         let sums = KernelSums::new(rows);
-        let mut participants: FxHashMap<Participant, usize> = FxHashMap::default();
+        let mut participants = Distinct::default();
         let mut kernels: FxHashSet<OperationId> = FxHashSet::default();
         let mut matched = 0;
         for group in keyed.chunk_by(|a, b| a.0 == b.0) {
@@ -113,13 +114,8 @@ impl Matches {
                 let Some(operation) = rows[*at].operation else { continue };
                 let operation = profile.operation(operation);
                 let Some(time) = operation.interval() else { continue };
-                let participant =
-                    Participant { process: operation.process_id(), device: operation.device() };
-                let next = participants.len();
-                let participant = *participants.entry(participant).or_insert_with(|| {
-                    matches.participants.push(participant);
-                    next
-                });
+                let (process, device) = (operation.process_id(), operation.device());
+                let participant = participants.row(Participant { process, device }) as usize;
                 // A repeated key means a communicator with the hash of an earlier one.
                 if members.iter().all(|member| member.participant != participant) {
                     members.push(Member { participant, row: *at, time, added_wait_ns: 0 });
@@ -134,6 +130,7 @@ impl Matches {
                 matches.all.push(sums.matched(group[0].0, members, rows));
             }
         }
+        matches.participants = participants.into_values();
         matches.unmatched = (rows.len() - matched) as u64;
         order::sort_by_number(&mut matches.all, |matched| matched.latest_ns);
         matches.add_waits(&Covered::kernels_by_device(profile));

@@ -15,11 +15,11 @@ use profiler_base::text::percent_encoded;
 use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 
-use super::parquet::{Column, Table, io_error, properties, schema_of, tables_of, unwritable};
+use super::parquet::{Column, Table, properties, schema_of, tables_of, unwritable};
 use super::{epoch_ns, places};
 use crate::error::Error;
 use crate::formats::nsys::destination::Cell;
-use profiler_core::profile::{GpuOperation, Profile, Range};
+use profiler_core::profile::{Profile, Range};
 
 /// The version of the tables. Later versions add columns that may be NULL, and change none.
 const SCHEMA: i64 = 1;
@@ -92,9 +92,7 @@ pub(crate) fn add_to_fleet(
     let path = part.folder(&day);
     let id = fleet_id(profile, part, start);
     let joined = folder.join(RECORDINGS).join(&path);
-    if joined.exists()
-        && is_joined(&joined, &id).map_err(|error| unwritable(&joined, io_error(error)))?
-    {
+    if joined.exists() && is_joined(&joined, &id).map_err(|error| unwritable(&joined, error))? {
         return Ok(());
     }
     let mut new = NewFolders::default();
@@ -103,8 +101,8 @@ pub(crate) fn add_to_fleet(
         let folder = folder.join(name).join(&path);
         new.create(&folder).map_err(|source| unwritable(&folder, source))?;
         let file = folder.join(format!("{id}.parquet"));
-        let table = Table::create(name, &columns, &file)
-            .map_err(|error| unwritable(&file, io_error(error)))?;
+        let table =
+            Table::create(name, &columns, &file).map_err(|error| unwritable(&file, error))?;
         tables.push((table, file));
     }
     // In the order of `TABLES`.
@@ -112,11 +110,11 @@ pub(crate) fn add_to_fleet(
         let written = fleet_operations(profile, operations, &id, start)
             .and_then(|()| fleet_ranges(profile, ranges, &id, start))
             .and_then(|()| fleet_recording(profile, recordings, &id, (part, &day), start));
-        written.map_err(|error| unwritable(folder, io_error(error)))?;
+        written.map_err(|error| unwritable(folder, error))?;
     }
     let mut whole: Vec<(Replacement, PathBuf)> = Vec::new();
     for (table, path) in tables {
-        let file = table.finish().map_err(|error| unwritable(&path, io_error(error)))?;
+        let file = table.finish().map_err(|error| unwritable(&path, error))?;
         whole.push((file, path));
     }
     whole
@@ -146,14 +144,9 @@ fn fleet_operations(
 ) -> Result<(), ParquetError> {
     let (mut names, mut paths) = (FxHashMap::default(), FxHashMap::default());
     for operation in profile.operations() {
-        let (kind, name) = match (operation.as_kernel(), operation.as_copy()) {
-            (Some(kernel), _) => {
-                let name = names.entry(kernel.name()).or_insert_with(|| kernel.demangled_name());
-                ("kernel", &**name)
-            }
-            (None, Some(copy)) => ("copy", places::copy_name(copy.kind())),
-            (None, None) if operation.as_graph().is_some() => ("graph", places::GRAPH_NAME),
-            (None, None) => ("memset", places::MEMSET_NAME),
+        let name: &str = match operation.as_kernel() {
+            Some(kernel) => names.entry(kernel.name()).or_insert_with(|| kernel.demangled_name()),
+            None => places::other_name(&operation),
         };
         let path = operation.range().map(|range| {
             let node = range.node();
@@ -165,12 +158,12 @@ fn fleet_operations(
             Cell::from(profile.process_id(operation.process_id())),
             Cell::from(operation.device()),
             Cell::from(operation.stream()),
-            Cell::Text(kind),
+            Cell::Text(operation.kind().name()),
             Cell::Text(name),
             path.map_or(Cell::Null, |path| Cell::Text(path)),
             at.map_or(Cell::Null, signed),
             signed(operation.gpu_time().map_or(0, nanoseconds)),
-            signed(bytes(&operation)),
+            signed(places::bytes(&operation)),
         ])?;
     }
     Ok(())
@@ -230,11 +223,6 @@ fn signed(value: u64) -> Cell<'static> {
     Cell::Integer(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-fn bytes(operation: &GpuOperation<'_>) -> u64 {
-    let copied = operation.as_copy().map(|copy| copy.bytes());
-    copied.or_else(|| operation.as_memset().map(|memset| memset.bytes())).unwrap_or(0)
-}
-
 /// Joins the files of each partition of a fleet into one: many small files cost engines time.
 /// Returns the number of joined files.
 ///
@@ -265,7 +253,7 @@ pub fn compact_fleet(folder: impl AsRef<Path>) -> Result<u64, Error> {
             }
             files.sort();
             joined += compact(name, &columns, &folder, files)
-                .map_err(|error| unwritable(&folder, io_error(error)))?;
+                .map_err(|error| unwritable(&folder, error))?;
         }
     }
     Ok(joined)

@@ -18,7 +18,7 @@ use profiler_base::setters;
 use profiler_base::text::percent_encoded;
 use rustc_hash::FxHashMap;
 
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::formats::nsys::destination::{Cell, Destination, Rows};
 use crate::formats::nsys::schema;
 use crate::formats::nsys::write::Writer;
@@ -88,8 +88,15 @@ pub(crate) fn write_parquet(
     Ok(())
 }
 
-pub(super) fn unwritable(path: &Path, source: io::Error) -> Error {
-    Error::new(Kind::Io { what: "write", path: path.to_owned(), source: Arc::new(source) })
+pub(super) fn unwritable(path: &Path, error: impl Into<ParquetError>) -> Error {
+    let source = match error.into() {
+        ParquetError::External(error) => match error.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(error) => io::Error::other(error),
+        },
+        error => io::Error::other(error),
+    };
+    Error::io("write", path, source)
 }
 
 /// The tables of a data set by name.
@@ -109,23 +116,13 @@ impl Folder {
         for table in self.tables.take().into_values().filter_map(Rc::into_inner) {
             let table = table.into_inner();
             let path = table.path.clone();
-            let file = table.finish().map_err(|error| unwritable(&path, io_error(error)))?;
+            let file = table.finish().map_err(|error| unwritable(&path, error))?;
             whole.push((file, path));
         }
         let commit = |(file, path): (Replacement, PathBuf)| {
             file.commit().map_err(|source| unwritable(&path, source))
         };
         whole.into_iter().try_for_each(commit)
-    }
-}
-
-pub(super) fn io_error(error: ParquetError) -> io::Error {
-    match error {
-        ParquetError::External(error) => match error.downcast::<io::Error>() {
-            Ok(error) => *error,
-            Err(error) => io::Error::other(error),
-        },
-        error => io::Error::other(error),
     }
 }
 
@@ -151,8 +148,8 @@ impl Destination for &Folder {
             let created = self.new.borrow_mut().create(&folder);
             created.map_err(|source| unwritable(&folder, source))?;
             let path = folder.join("data.parquet");
-            let table = Table::create(name, &columns, &path)
-                .map_err(|error| unwritable(&path, io_error(error)))?;
+            let table =
+                Table::create(name, &columns, &path).map_err(|error| unwritable(&path, error))?;
             self.tables.borrow_mut().insert(name.to_owned(), Rc::new(RefCell::new(table)));
         }
         Ok(())
@@ -162,7 +159,7 @@ impl Destination for &Folder {
         // Rows of tables without an `Insert`.
         for table in self.tables.borrow().values().filter(|table| Rc::strong_count(table) == 1) {
             let mut table = table.borrow_mut();
-            table.write_group().map_err(|error| unwritable(&table.path, io_error(error)))?;
+            table.write_group().map_err(|error| unwritable(&table.path, error))?;
         }
         let Some(found) = self.tables.borrow().get(table).cloned() else {
             let why = format!("there is no table {table}");
@@ -227,7 +224,7 @@ impl Rows for Insert {
         if table.rows < ROWS_A_GROUP {
             return Ok(());
         }
-        table.write_group().map_err(|error| unwritable(&table.path, io_error(error)))
+        table.write_group().map_err(|error| unwritable(&table.path, error))
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use profiler_core::profile::{GpuOperation, Profile};
+use profiler_core::tables::What;
 
 /// A stream of a context of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,7 +78,7 @@ pub(crate) fn thread_title(id: u32, name: Option<&str>) -> String {
 }
 
 /// The name of a copy by its direction.
-pub(crate) fn copy_name(kind: cupti::CopyKind) -> &'static str {
+fn copy_name(kind: cupti::CopyKind) -> &'static str {
     match kind {
         cupti::CopyKind::HostToDevice => "copy host to device",
         cupti::CopyKind::DeviceToHost => "copy device to host",
@@ -87,5 +88,21 @@ pub(crate) fn copy_name(kind: cupti::CopyKind) -> &'static str {
         _ => "copy",
     }
 }
-pub(crate) const MEMSET_NAME: &str = "memset";
-pub(crate) const GRAPH_NAME: &str = "CUDA graph";
+
+/// The name of an operation other than a kernel.
+pub(crate) fn other_name(operation: &GpuOperation<'_>) -> &'static str {
+    match &operation.work().what {
+        What::Copy(copy) => copy_name(copy.kind),
+        What::Graph(_) => "CUDA graph",
+        What::Kernel { .. } | What::Memset(_) => operation.kind().name(),
+    }
+}
+
+/// The bytes that a copy moved or a memset wrote.
+pub(crate) fn bytes(operation: &GpuOperation<'_>) -> u64 {
+    match &operation.work().what {
+        What::Copy(copy) => copy.bytes,
+        What::Memset(memset) => memset.bytes,
+        What::Kernel { .. } | What::Graph(_) => 0,
+    }
+}

@@ -10,13 +10,14 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use profiler_base::distinct::Distinct;
 use profiler_base::named_variants;
 use profiler_base::text::printable;
 use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 
 use super::places::{self, Place, StreamNames};
-use profiler_core::profile::{GpuOperation, HostState, Process, Profile, RangeNode};
+use profiler_core::profile::{GpuOperation, HostState, OperationKind, Process, Profile, RangeNode};
 use profiler_core::query::GapPart;
 use profiler_core::tables::range_tree::NodeId;
 
@@ -102,10 +103,8 @@ impl StackWeights {
     }
 
     fn from_operation(operation: &GpuOperation<'_>) -> Self {
-        let copied = operation.as_copy().map(|copy| copy.bytes());
-        let bytes = copied.or_else(|| operation.as_memset().map(|memset| memset.bytes()));
         let gpu_time = operation.gpu_time().unwrap_or_default();
-        Self { gpu_time, operations: 1, bytes: bytes.unwrap_or(0), ..Self::default() }
+        Self { gpu_time, operations: 1, bytes: places::bytes(operation), ..Self::default() }
     }
 }
 
@@ -191,7 +190,7 @@ struct Row {
     root: usize,
     path: StackPath,
     /// An index in [`Stacks::tails`].
-    tail: usize,
+    tail: u32,
     weights: StackWeights,
 }
 
@@ -199,7 +198,7 @@ struct Row {
 type StackPath = (Option<NodeId>, Option<Vec<NodeId>>);
 
 /// Sums by root, path and tail.
-type Sums = FxHashMap<(Root, StackPath, usize), StackWeights>;
+type Sums = FxHashMap<(Root, StackPath, u32), StackWeights>;
 
 /// The maximum number of names in unshortened paths of all stacks: the paths of a recursion have
 /// quadratic length.
@@ -219,7 +218,7 @@ pub(crate) fn stacks(profile: &Profile, root: StackRoot) -> Stacks<'_> {
         let key = (root_of.key(&operation), (node, late), names.index(&operation));
         sums.entry(key).or_default().add(weights);
     }
-    let tails = names.all.into_iter().map(|frame| vec![frame]).collect();
+    let tails = names.frames.into_values().into_iter().map(|frame| vec![frame]).collect();
     Stacks::new(profile, &StackWeight::OF_WORK, &root_of, sums, tails)
 }
 
@@ -227,8 +226,7 @@ pub(crate) fn stacks(profile: &Profile, root: StackRoot) -> Stacks<'_> {
 pub(crate) fn idle_stacks(profile: &Profile, root: StackRoot, shortest: Duration) -> Stacks<'_> {
     let mut sums = Sums::default();
     let root_of = Roots::new(profile, root);
-    let mut tails = Vec::new();
-    let mut known: FxHashMap<Vec<Frame<'_>>, usize> = FxHashMap::default();
+    let mut tails = Distinct::default();
     profile.query().gaps(shortest).for_each_part(|gap, part| {
         let GapPart { cause, ns, stack, state, .. } = part;
         let functions = stack.map(|stack| stack.frames()).unwrap_or_default();
@@ -239,24 +237,16 @@ pub(crate) fn idle_stacks(profile: &Profile, root: StackRoot, shortest: Duration
             tail.push(Frame { kind: FrameKind::State, name: state.to_string().into() });
         }
         tail.push(Frame { kind: FrameKind::Cause, name: cause.reason.to_string().into() });
-        let tail = match known.get(&tail) {
-            Some(tail) => *tail,
-            None => {
-                tails.push(tail.clone());
-                known.insert(tail, tails.len() - 1);
-                tails.len() - 1
-            }
-        };
         let node = cause.range.node().map(|node| node.id());
         let weights = StackWeights {
             idle_time: Duration::from_nanos(ns),
             gaps: 1,
             ..StackWeights::default()
         };
-        let key = (root_of.key(&gap.after()), (node, None), tail);
+        let key = (root_of.key(&gap.after()), (node, None), tails.row(tail));
         sums.entry(key).or_default().add(weights);
     });
-    Stacks::new(profile, &StackWeight::OF_IDLE_TIME, &root_of, sums, tails)
+    Stacks::new(profile, &StackWeight::OF_IDLE_TIME, &root_of, sums, tails.into_values())
 }
 
 impl<'a> Stacks<'a> {
@@ -268,7 +258,7 @@ impl<'a> Stacks<'a> {
         tails: Vec<Vec<Frame<'a>>>,
     ) -> Self {
         let mut sums: Vec<_> = sums.into_iter().collect();
-        let names = |at: usize| tails[at].iter().map(|frame| (&frame.name, frame.kind));
+        let names = |at: u32| tails[at as usize].iter().map(|frame| (&frame.name, frame.kind));
         sums.sort_unstable_by(|((root, path, at), _), ((other, other_path, other_at), _)| {
             (root, path).cmp(&(other, other_path)).then_with(|| names(*at).cmp(names(*other_at)))
         });
@@ -334,7 +324,7 @@ impl Stacks<'_> {
                 let range = |name| Frame { kind: FrameKind::Range, name };
                 frames.extend(names.into_iter().map(range));
             }
-            frames.extend_from_slice(&self.tails[row.tail]);
+            frames.extend_from_slice(&self.tails[row.tail as usize]);
             Stack { frames, weights: row.weights }
         })
     }
@@ -448,37 +438,27 @@ impl<'a> Roots<'a> {
 /// The names of operations, each once.
 #[derive(Default)]
 struct OperationNames<'a> {
-    all: Vec<Frame<'a>>,
-    by_frame: FxHashMap<Frame<'a>, usize>,
+    frames: Distinct<Frame<'a>>,
     /// Kernels by their mangled names, since demangling costs microseconds.
-    kernels: FxHashMap<&'a str, usize>,
+    kernels: FxHashMap<&'a str, u32>,
 }
 
 impl<'a> OperationNames<'a> {
-    fn index(&mut self, operation: &GpuOperation<'a>) -> usize {
+    fn index(&mut self, operation: &GpuOperation<'a>) -> u32 {
         if let Some(kernel) = operation.as_kernel() {
             if let Some(known) = self.kernels.get(kernel.name()) {
                 return *known;
             }
             let name = kernel.demangled_name().into();
-            let index = self.add(Frame { kind: FrameKind::Kernel, name });
+            let index = self.frames.row(Frame { kind: FrameKind::Kernel, name });
             self.kernels.insert(kernel.name(), index);
             return index;
         }
-        let (kind, name) = match operation.as_copy() {
-            Some(copy) => (FrameKind::Copy, places::copy_name(copy.kind())),
-            None if operation.as_graph().is_some() => (FrameKind::Graph, places::GRAPH_NAME),
-            None => (FrameKind::Memset, places::MEMSET_NAME),
+        let kind = match operation.kind() {
+            OperationKind::Copy => FrameKind::Copy,
+            OperationKind::Graph => FrameKind::Graph,
+            _ => FrameKind::Memset,
         };
-        self.add(Frame { kind, name: name.into() })
-    }
-
-    fn add(&mut self, frame: Frame<'a>) -> usize {
-        let next = self.all.len();
-        let index = *self.by_frame.entry(frame.clone()).or_insert(next);
-        if index == next {
-            self.all.push(frame);
-        }
-        index
+        self.frames.row(Frame { kind, name: places::other_name(operation).into() })
     }
 }

@@ -3,6 +3,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use profiler_base::named_variants;
 use serde::Serialize;
 
 use super::groups::{Groups, sum_row};
@@ -15,17 +16,18 @@ use profiler_core::tables::What;
 const NO_KERNELS: &str = "no kernel was recorded";
 const NO_COPIES: &str = "no copy or memset was recorded";
 
-/// The kind of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[non_exhaustive]
-pub(crate) enum OperationCategory {
-    /// A function of CUDA.
-    CudaApi,
-    /// A kernel.
-    CudaKernel,
-    /// A copy or a memset.
-    MemoryOper,
+named_variants! {
+    /// The kind of a row.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub(crate) enum OperationCategory with text {
+        /// A function of CUDA.
+        CudaApi = "CUDA_API",
+        /// A kernel.
+        CudaKernel = "CUDA_KERNEL",
+        /// A copy or a memset.
+        MemoryOper = "MEMORY_OPER",
+    }
 }
 
 impl OperationCategory {
@@ -41,11 +43,7 @@ impl OperationCategory {
 
 impl Cell for OperationCategory {
     fn value(&self) -> Value<'_> {
-        Value::Text(match self {
-            Self::CudaApi => "CUDA_API",
-            Self::CudaKernel => "CUDA_KERNEL",
-            Self::MemoryOper => "MEMORY_OPER",
-        })
+        Value::Text(self.text())
     }
 }
 
@@ -225,7 +223,7 @@ impl<'a> Reports<'a> {
     pub(crate) fn cuda_api_gpu_sum(self) -> Report<CudaApiGpuSum> {
         let (mut groups, mut texts) = self.grouped(OperationCategory::from_kind);
         let functions: Vec<u32> =
-            functions(self).iter().map(|name| texts.texts.intern(name)).collect();
+            functions(self).iter().map(|name| texts.texts.text(name)).collect();
         for call in self.calls() {
             let has_returned = self.store().call_kind(call).has_returned;
             let key = || (OperationCategory::CudaApi, functions[call.kind.at()]);

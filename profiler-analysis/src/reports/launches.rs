@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::sums::TimeSummary;
 use super::table::{computed_row, row};
-use super::texts::{OperationTexts, Texts, functions, kernel_details};
+use super::texts::{OperationTexts, functions, kernel_details};
 use super::{Report, Reports};
+use profiler_base::distinct::Texts;
 use profiler_core::tables::{Call, Interval, Operation};
 use rustc_hash::FxHashMap;
 
@@ -139,7 +140,7 @@ impl<'a> Reports<'a> {
         let mut texts = OperationTexts::new(self);
         let mut function_texts = Texts::default();
         let functions: Vec<u32> =
-            functions(self).iter().map(|name| function_texts.intern(name)).collect();
+            functions(self).iter().map(|name| function_texts.text(name)).collect();
         let mut groups: FxHashMap<_, Times> = FxHashMap::default();
         let (launches, left_out) = self.launches();
         for launch in launches {

@@ -31,7 +31,7 @@ pub(crate) mod rules;
 mod spans;
 mod sums;
 mod table;
-mod texts;
+pub(crate) mod texts;
 mod traces;
 pub(crate) mod tracks;
 mod unified;

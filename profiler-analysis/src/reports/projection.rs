@@ -9,8 +9,9 @@ use super::spans::Style;
 use super::spans::{Prefixes, RangeStack, Span, Spans};
 use super::sums::TimeSummary;
 use super::table::{Unit, computed_row, row};
-use super::texts::{OperationTexts, Texts, kernel_details};
+use super::texts::{OperationTexts, kernel_details};
 use super::{Report, Reports};
+use profiler_base::distinct::Texts;
 use profiler_core::tables::range_tree::Tree;
 use profiler_core::tables::{Call, CallId, Interval, RangeId, Tables, ThreadId};
 
@@ -277,7 +278,7 @@ impl Reports<'_> {
         }
         let spans = Spans::new(self, true);
         let mut texts = Texts::default();
-        let names: Vec<u32> = spans.names.iter().map(|name| texts.intern(name)).collect();
+        let names: Vec<u32> = spans.names.iter().map(|name| texts.text(name)).collect();
         let mut sums: FxHashMap<(u32, Style), Sum> = FxHashMap::default();
         for ProjectedSpan { id, work, children } in self.projected(&spans) {
             let span = &spans.all[id as usize];
@@ -392,7 +393,7 @@ impl Reports<'_> {
         let store = self.store();
         let spans = Spans::new(self, true);
         let mut texts = Texts::default();
-        let names: Vec<u32> = spans.names.iter().map(|name| texts.intern(name)).collect();
+        let names: Vec<u32> = spans.names.iter().map(|name| texts.text(name)).collect();
         let mut kernels = OperationTexts::new(Self { with_range: false, ..self });
         let KernelsInRanges { sums, placed, left_out } =
             self.kernels_in_ranges(&spans, &names, &mut kernels);

@@ -5,17 +5,14 @@ use std::sync::Arc;
 use super::groups::{Groups, sum_row};
 use super::spans::{NameTree, RangeStack, Span, Spans, Style, range_texts};
 use super::table::{Cell, Value, computed_row};
-use super::texts::Texts;
 use super::{Ends, EndsWith, Report, Reports};
+use profiler_base::distinct::Texts;
 
 const NO_THREAD_RANGES: &str = "no range of a thread was recorded";
 
 impl Cell for Style {
     fn value(&self) -> Value<'_> {
-        Value::Text(match self {
-            Self::PushPop => "PushPop",
-            Self::StartEnd => "StartEnd",
-        })
+        Value::Text(self.text())
     }
 }
 
@@ -108,7 +105,7 @@ impl Reports<'_> {
     fn grouped_ranges(self, styles: &[Style]) -> (Groups<(u32, Style)>, Texts) {
         let (store, ends) = (self.store(), Ends::new(self.store(), EndsWith::Annotations));
         let mut texts = Texts::default();
-        let names: Vec<u32> = range_texts(store).iter().map(|name| texts.intern(name)).collect();
+        let names: Vec<u32> = range_texts(store).iter().map(|name| texts.text(name)).collect();
         let mut groups = Groups::new();
         if styles.contains(&Style::PushPop) {
             for range in &store.ranges {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::table::{computed_row, row};
-use super::texts::{Texts, memory_text, recorded_function};
+use super::texts::{memory_text, recorded_function};
 use super::{AnyReport, GapThreshold, Report, Reports, is_imported, named};
+use profiler_base::distinct::Texts;
 use profiler_base::kernel_names::Pattern;
 use profiler_base::setters;
 use profiler_core::profile::Profile;
@@ -332,7 +333,7 @@ impl<'a> Rules<'a> {
             })
             .flatten()
             .map(|(operation, time, call)| {
-                let name = texts.intern(recorded_function(store, call));
+                let name = texts.text(recorded_function(store, call));
                 Found { operation, time, function: texts.get(name).clone() }
             })
             .collect();
@@ -426,7 +427,7 @@ impl<'a> Rules<'a> {
                     return None;
                 }
                 scopes.scope(call)?;
-                let name = texts.intern(recorded_function(store, call));
+                let name = texts.text(recorded_function(store, call));
                 self.is_between(call.time)
                     .then(|| CudaApiSync::new(self.reports(), call, texts.get(name).clone()))
             })

@@ -5,21 +5,22 @@ use std::fmt;
 use std::sync::Arc;
 
 use profiler_base::kernel_names::{KEPT, Level};
-use profiler_base::serialize_as_text;
+use profiler_base::{named_variants, serialize_as_text};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::{Ends, EndsWith, Reports, is_imported};
 use profiler_core::tables::{Call, Interval, Label, RangeId, Tables, ThreadId};
 
-/// The NVTX style of a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[non_exhaustive]
-pub(crate) enum Style {
-    /// A range of a thread.
-    PushPop,
-    /// A range of the process.
-    StartEnd,
+named_variants! {
+    /// The NVTX style of a range.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    pub(crate) enum Style with text {
+        /// A range of a thread.
+        PushPop = "PushPop",
+        /// A range of the process.
+        StartEnd = "StartEnd",
+    }
 }
 
 /// The text of every label of the store: `domain:name`, or `:name` in the default domain.

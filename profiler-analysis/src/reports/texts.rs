@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cupti::record::MemoryKind;
 use cupti::{CopyKind, Kernel};
+use profiler_base::distinct::Texts;
 use profiler_base::kernel_names;
 use rustc_hash::FxHashMap;
 
@@ -22,30 +23,6 @@ pub(crate) enum KernelNaming {
     Base,
     /// The mangled name; without one in the capture, the name of [`Demangled`](Self::Demangled).
     Mangled,
-}
-
-/// Interned texts.
-#[derive(Debug, Default)]
-pub(super) struct Texts {
-    all: Vec<Arc<str>>,
-    ids: FxHashMap<Arc<str>, u32>,
-}
-
-impl Texts {
-    pub(super) fn intern(&mut self, text: &str) -> u32 {
-        if let Some(&id) = self.ids.get(text) {
-            return id;
-        }
-        let text: Arc<str> = text.into();
-        let id = self.all.len() as u32;
-        self.all.push(text.clone());
-        self.ids.insert(text, id);
-        id
-    }
-
-    pub(super) fn get(&self, id: u32) -> &Arc<str> {
-        &self.all[id as usize]
-    }
 }
 
 /// The texts of GPU operations. Kernels with the same text are grouped as one.
@@ -67,10 +44,10 @@ impl<'a> OperationTexts<'a> {
         let text = |work: &Work| match &work.what {
             What::Kernel { names, .. } => *named
                 .entry((names.name, names.demangled))
-                .or_insert_with(|| texts.intern(&kernel_text(reports, names))),
-            What::Copy(copy) => texts.intern(copy_text(work.copy_kind, copy.kind)),
-            What::Memset(_) => texts.intern("[CUDA memset]"),
-            What::Graph(_) => texts.intern("[CUDA graph]"),
+                .or_insert_with(|| texts.text(&kernel_text(reports, names))),
+            What::Copy(copy) => texts.text(copy_text(work.copy_kind, copy.kind)),
+            What::Memset(_) => texts.text("[CUDA memset]"),
+            What::Graph(_) => texts.text("[CUDA graph]"),
         };
         let ids = store.works.rows().iter().map(text).collect();
         let spans = reports.with_range.then(|| Spans::new(reports, true));
@@ -89,7 +66,7 @@ impl<'a> OperationTexts<'a> {
         *self.in_ranges.entry((id, span.label)).or_insert_with(|| {
             let range = store.names.get(store.labels[span.label as usize].name);
             let text = format!("{range}/{}", texts.get(id));
-            texts.intern(&text)
+            texts.text(&text)
         })
     }
 
@@ -132,18 +109,22 @@ fn copy_text(number: u8, kind: CopyKind) -> &'static str {
     }
 }
 
-/// nsys's label for a kind of memory (`ENUM_CUDA_MEM_KIND`).
+/// The kinds of memory by their numbers in nsys's `ENUM_CUDA_MEM_KIND`, with nsys's labels; 7 is an
+/// unknown kind.
+pub(crate) const MEMORY_KINDS: [(MemoryKind, &str); 7] = [
+    (MemoryKind::PAGEABLE, "Pageable"),
+    (MemoryKind::PINNED, "Pinned"),
+    (MemoryKind::DEVICE, "Device"),
+    (MemoryKind::ARRAY, "Array"),
+    (MemoryKind::MANAGED, "Managed"),
+    (MemoryKind::DEVICE_STATIC, "Device Static"),
+    (MemoryKind::MANAGED_STATIC, "Managed Static"),
+];
+
+/// nsys's label for a kind of memory.
 pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
-    match kind {
-        MemoryKind::PAGEABLE => "Pageable",
-        MemoryKind::PINNED => "Pinned",
-        MemoryKind::DEVICE => "Device",
-        MemoryKind::ARRAY => "Array",
-        MemoryKind::MANAGED => "Managed",
-        MemoryKind::DEVICE_STATIC => "Device Static",
-        MemoryKind::MANAGED_STATIC => "Managed Static",
-        _ => "Unknown",
-    }
+    let known = MEMORY_KINDS.iter().find(|(known, _)| *known == kind);
+    known.map_or("Unknown", |(_, text)| text)
 }
 
 /// A function's name without a version of four digits, like in nsys: `cudaMemcpyAsync_v3020`.
@@ -155,11 +136,8 @@ pub(super) fn function(name: &str) -> &str {
 /// The functions' names by kind of call.
 pub(super) fn functions(reports: Reports<'_>) -> Vec<Arc<str>> {
     let store = reports.store();
-    let mut texts = Texts::default();
     let kinds = store.call_kinds.rows().iter();
-    let ids: Vec<u32> =
-        kinds.map(|kind| texts.intern(function(store.names.get(kind.name)))).collect();
-    ids.into_iter().map(|id| texts.get(id).clone()).collect()
+    kinds.map(|kind| function(store.names.get(kind.name)).into()).collect()
 }
 
 /// The recorded name of a call's function.

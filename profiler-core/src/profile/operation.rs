@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profiler_base::getters;
+use profiler_base::{getters, named_variants};
 
 use super::{ApiCall, Profile, Range};
 use crate::join::tables::{
@@ -35,18 +35,20 @@ pub enum Attribution {
     None,
 }
 
-/// The kind of a GPU operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
-pub enum OperationKind {
-    /// A kernel.
-    Kernel,
-    /// A copy.
-    Copy,
-    /// A memset.
-    Memset,
-    /// A CUDA graph traced as one interval. The operations in it have no records.
-    Graph,
+named_variants! {
+    /// The kind of a GPU operation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
+    pub enum OperationKind with name {
+        /// A kernel.
+        Kernel = "kernel",
+        /// A copy.
+        Copy = "copy",
+        /// A memset.
+        Memset = "memset",
+        /// A CUDA graph traced as one interval. The operations in it have no records.
+        Graph = "graph",
+    }
 }
 
 /// A kernel, copy, memset, or CUDA graph traced as one interval.

@@ -150,7 +150,8 @@ impl fmt::Display for Undecidable {
 /// The advice for an intended difference.
 const ON_PURPOSE: &str = "or allow it with `any_work` (`--any-work`) if it is on purpose";
 
-fn span((least, most): (u64, u64)) -> String {
+/// The minimum and maximum of counts as a text.
+pub(crate) fn span((least, most): (u64, u64)) -> String {
     if least == most { least.to_string() } else { format!("{least} to {most}") }
 }
 

@@ -13,7 +13,8 @@ pub(crate) mod wall;
 use std::rc::Rc;
 use std::time::Duration;
 
-use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, blocks, median, midmean};
+use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, blocks, midmean};
+use profiler_base::statistics::median_and_deviation;
 use profiler_base::units::duration;
 use profiler_base::{getters, named_variants, setters};
 use serde::Serialize;
@@ -23,7 +24,7 @@ use crate::speed::Speed;
 pub(crate) use clocks::ClockFactors;
 pub use clocks::{ClockWarning, Side};
 pub use comparable::Undecidable;
-pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries};
+pub(crate) use comparable::{DeviceCounts, RangeWork, Work, active_entries, span};
 use leaders::{Leader, LeaderChange};
 use phases::PhaseChange;
 use profiler_core::Health;
@@ -232,11 +233,9 @@ impl Compare {
             factor = factor.widened_by(1.0 + self.run_variation.unwrap_or(HOST_VARIATION));
         }
         let single = sides.map(|runs| {
-            let mut times: Vec<f64> = runs.iter().flatten().map(|&ns| ns as f64).collect();
-            let middle = middle(&mut times);
-            times.iter_mut().for_each(|ns| *ns = (*ns - middle).abs());
-            let deviation = self::middle(&mut times);
-            SingleTimes { count: times.len() as u64, median_ns: middle, deviation_ns: deviation }
+            let times: Vec<f64> = runs.iter().flatten().map(|&ns| ns as f64).collect();
+            let (median_ns, deviation_ns) = median_and_deviation(&times).unwrap_or_default();
+            SingleTimes { count: times.len() as u64, median_ns, deviation_ns }
         });
         let Factor { ratio, low, high } = factor;
         let is_clear = Speed::from_factor(&factor, self.margin, None) != Speed::Undecided;
@@ -262,11 +261,6 @@ struct Machine {
     clocks: Option<ClockFactors>,
     /// The runs of each process of each side.
     processes: [Vec<Vec<usize>>; 2],
-}
-
-fn middle(times: &mut [f64]) -> f64 {
-    times.sort_unstable_by(f64::total_cmp);
-    median(times).unwrap_or(0.0)
 }
 
 /// The result of [`compare`]. `{}` is text tables with at most 40 rows each.

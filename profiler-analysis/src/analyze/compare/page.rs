@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use profiler_base::text::{html, markdown};
 use profiler_base::units::{change, percent};
 
-use super::text::{CAUSE_HEAD, Only, cause_cells, side};
+use super::text::{CAUSE_HEAD, Only, cause_cells, side, signed_time};
 use super::wall::{place, signed, time};
 use super::{
     CauseChange, Change, ChangeKind, Compared, Comparison, Contribution, Presence, Quantity, Speed,
@@ -231,10 +231,8 @@ fn explained(wall: &WallChange) -> Option<Table> {
     let changed = || wall.contributions.iter().filter(|of| of.change_ns != 0.0);
     let row = |of: &Contribution| {
         let place = place(of.domain.as_deref(), of.path.as_deref());
-        let values =
-            [of.before_ns, of.after_ns].map(|ns| if ns < 0.0 { signed(ns) } else { time(ns) });
         let mut cells = vec![format!("{} {place}", of.cause)];
-        cells.extend(values);
+        cells.extend([of.before_ns, of.after_ns].map(signed_time));
         cells.extend([signed(of.change_ns), share(of.change_ns)]);
         (tone(of.change_ns, wall), cells)
     };

@@ -293,18 +293,11 @@ impl Comparison {
             writeln!(out, "  {trade}")?;
         }
         writeln!(out, "\nWall time by cause:\n")?;
-        let (head, rows) = self.by_cause();
-        write_rows(out, (&head, 1), &rows, Layout { rows: RowLimit::All, ..layout }, Clone::clone)?;
+        let all = Layout { rows: RowLimit::All, ..layout };
+        write_rows(out, (&CAUSE_HEAD, 1), &self.wall.by_cause(), all, cause_cells)?;
         if !self.phases.is_empty() {
             writeln!(out, "\nTime of phases:\n")?;
-            let rows: Vec<_> = self.phases.iter().map(PhaseChange::cells).collect();
-            write_rows(
-                out,
-                (&PhaseChange::HEAD, 1),
-                &rows,
-                Layout { rows: RowLimit::All, ..layout },
-                Clone::clone,
-            )?;
+            write_rows(out, (&PhaseChange::HEAD, 1), &self.phases, all, PhaseChange::cells)?;
         }
         let times = self.differing_times(false);
         if !times.is_empty() {
@@ -360,12 +353,6 @@ impl Comparison {
         }
         Ok(())
     }
-
-    /// The header and the rows of the table of causes.
-    pub(super) fn by_cause(&self) -> ([&'static str; 4], Vec<Vec<String>>) {
-        let rows = self.wall.by_cause();
-        (CAUSE_HEAD, rows.iter().map(cause_cells).collect())
-    }
 }
 
 pub(super) const CAUSE_HEAD: [&str; 4] = ["cause", "before", "after", "change"];
@@ -376,7 +363,7 @@ pub(super) fn cause_cells(of: &CauseChange) -> Vec<String> {
 }
 
 /// A signed time: concurrency makes it negative.
-fn signed_time(ns: f64) -> String {
+pub(super) fn signed_time(ns: f64) -> String {
     if ns < 0.0 { signed(ns) } else { time(ns) }
 }
 

@@ -2,7 +2,7 @@
 
 use profiler_base::hodges_lehmann::{MOST, Ranks, blocks, median};
 use profiler_base::named_variants;
-use profiler_base::statistics::{Statistics, as_ns};
+use profiler_base::statistics::{Statistics, as_ns, upper_median};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::time::Duration;
@@ -217,8 +217,7 @@ impl Dependencies<'_> {
         let (measured, low, high) = slope(&sides)?;
         // The model: the same delay in the steps without one.
         let after = self.lengths_with(places, is_on_gpu, delay_ns, windows);
-        let mut predicted = of(false, &|step| after[step].saturating_sub(before[step]));
-        predicted.sort_unstable();
+        let predicted = of(false, &|step| after[step].saturating_sub(before[step]));
         let around = self.profile.range_tree().nodes[node.at()].parent;
         let path = around.map(|id| self.profile.node(id).cut_path());
         Some(Response {
@@ -230,8 +229,7 @@ impl Dependencies<'_> {
             measured,
             low,
             high,
-            predicted: predicted.get(predicted.len() / 2).copied().unwrap_or_default() as f64
-                / delay_ns as f64,
+            predicted: upper_median(predicted).unwrap_or_default() as f64 / delay_ns as f64,
         })
     }
 

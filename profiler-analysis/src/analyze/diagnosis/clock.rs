@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::Thresholds;
+use crate::analyze::phases::uncovered;
 use profiler_core::profile::{GpuOperation, OperationKind, Profile};
 use profiler_core::tables::HostTimeline;
 use profiler_core::tables::Maybe;
@@ -114,10 +115,15 @@ impl Clock {
         self.total_ns / self.devices()
     }
 
+    /// The pieces of each device.
+    fn by_device(&self) -> impl Iterator<Item = (u32, &[Piece])> {
+        let pieces = self.devices.iter().map(|pieces| &self.pieces[pieces.clone()]);
+        pieces.map(|pieces| (pieces[0].device, pieces))
+    }
+
     /// True if it contains the device.
     pub(super) fn has(&self, device: u32) -> bool {
-        let mut devices = self.devices.iter().map(|pieces| &self.pieces[pieces.clone()]);
-        devices.any(|pieces| pieces.first().is_some_and(|piece| piece.device == device))
+        self.by_device().any(|(id, _)| id == device)
     }
 
     /// The sum over devices, at least 1, as the divisor of shares.
@@ -141,34 +147,6 @@ fn union(operations: impl Iterator<Item = OperationTime>) -> Vec<OperationTime> 
         }
     }
     union
-}
-
-/// The pieces of `below` that nothing in `above` covers.
-fn uncovered(
-    below: Vec<OperationTime>,
-    above: &[(Interval, OperationId, Part)],
-) -> Vec<OperationTime> {
-    let mut uncovered = Vec::with_capacity(below.len());
-    let mut first = 0;
-    for (time, id) in below {
-        let mut at = time.start_ns;
-        while above.get(first).is_some_and(|(over, ..)| over.end_ns <= at) {
-            first += 1;
-        }
-        for (over, ..) in &above[first..] {
-            if over.start_ns >= time.end_ns {
-                break;
-            }
-            if over.start_ns > at {
-                uncovered.push((Interval { start_ns: at, end_ns: over.start_ns }, id));
-            }
-            at = at.max(over.end_ns);
-        }
-        if at < time.end_ns {
-            uncovered.push((Interval { start_ns: at, end_ns: time.end_ns }, id));
-        }
-    }
-    uncovered
 }
 
 /// Attributes the idle time of a device.
@@ -346,22 +324,14 @@ impl Clock {
 
     /// The time of the clock of one device.
     pub(crate) fn ns_of(&self, device: u32) -> u64 {
-        let pieces = self.devices.iter().map(|device| &self.pieces[device.clone()]);
-        let is_of = |pieces: &&[Piece]| pieces.first().is_some_and(|of| of.device == device);
-        pieces.filter(is_of).flatten().map(|piece| piece.time.ns()).sum()
+        let pieces = self.by_device().filter(|(id, _)| *id == device);
+        pieces.flat_map(|(_, pieces)| pieces).map(|piece| piece.time.ns()).sum()
     }
 
     /// The number of pieces in these disjoint, ordered times.
     pub(super) fn count_within(&self, times: &[Interval]) -> u64 {
-        let count = |pieces: &[Piece], time: &Interval| {
-            let first = pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
-            let end = pieces.partition_point(|piece| piece.time.start_ns < time.end_ns);
-            end.saturating_sub(first) as u64
-        };
-        let of_device = |device: &std::ops::Range<usize>| -> u64 {
-            times.iter().map(|time| count(&self.pieces[device.clone()], time)).sum()
-        };
-        self.devices.iter().map(of_device).sum()
+        let overlaps = self.overlaps(times, &BTreeSet::new());
+        overlaps.iter().map(|(_, pieces)| pieces.len() as u64).sum()
     }
 
     /// The pieces of these devices (all if empty) that overlap each of these disjoint, ordered
@@ -371,10 +341,9 @@ impl Clock {
         times: &'c [Interval],
         devices: &BTreeSet<u32>,
     ) -> Vec<(&'c Interval, &'c [Piece])> {
-        let of_devices = self.devices.iter().map(|device| &self.pieces[device.clone()]);
-        let is_used = |piece: &Piece| devices.is_empty() || devices.contains(&piece.device);
-        let used = of_devices.filter(|pieces| pieces.first().is_some_and(is_used));
-        let overlaps = used.flat_map(|pieces| {
+        let is_used = |id: u32| devices.is_empty() || devices.contains(&id);
+        let used = self.by_device().filter(|(id, _)| is_used(*id));
+        let overlaps = used.flat_map(|(_, pieces)| {
             times.iter().map(move |time| {
                 let first = pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
                 let rest = &pieces[first..];
@@ -431,7 +400,8 @@ fn busy(profile: &Profile, operations: &[OperationId]) -> Vec<(Interval, Operati
     for part in [Part::Kernels, Part::Copies, Part::Communication] {
         let of_part = operations.iter().copied().filter(|id| kind(*id) == part);
         let times = union(of_part.filter_map(|id| Some((profile.operation(id).interval()?, id))));
-        let more = uncovered(times, &busy);
+        let above: Vec<Interval> = busy.iter().map(|(time, ..)| *time).collect();
+        let more = uncovered(times, &above);
         busy.extend(more.into_iter().map(|(time, id)| (time, id, part)));
         busy.sort_unstable_by_key(|(time, ..)| time.start_ns);
     }

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use profiler_base::hodges_lehmann::median;
 use profiler_base::kernel_names;
-use profiler_base::statistics::as_ns;
+use profiler_base::statistics::{as_ns, median_and_deviation, median_of};
 use profiler_base::text::shortened;
 use profiler_base::units::{NAME_WIDTH, PATH_WIDTH};
 use rustc_hash::FxHashMap;
@@ -194,12 +193,8 @@ fn late_of(communicator: u64, all: &[&Match]) -> Option<Late> {
     let mut members: Vec<usize> = margins.keys().copied().collect();
     members.sort_unstable();
     let found = members.iter().filter_map(|participant| {
-        let mut sums = margins[participant].clone();
-        sums.sort_by(f64::total_cmp);
-        let middle = median(&sums)?;
-        let mut apart: Vec<f64> = sums.iter().map(|sum| (sum - middle).abs()).collect();
-        apart.sort_by(f64::total_cmp);
-        let deviation = DEVIATION * median(&apart)?;
+        let (middle, deviation) = median_and_deviation(&margins[participant])?;
+        let deviation = DEVIATION * deviation;
         let is_late = middle >= least && middle >= LEAST_DEVIATIONS * deviation;
         is_late.then(|| (*participant, middle, middle / deviation.max(1.0)))
     });
@@ -310,9 +305,7 @@ impl<K: Copy + Eq + std::hash::Hash> Excess<K> {
     /// The excess of the own device over the median of the others.
     fn excess(&self, of: &[u64]) -> f64 {
         let others = (0..self.devices).filter(|at| *at != self.own);
-        let mut others: Vec<f64> = others.map(|at| of[at] as f64).collect();
-        others.sort_by(f64::total_cmp);
-        of[self.own] as f64 - median(&others).unwrap_or(0.0)
+        of[self.own] as f64 - median_of(others.map(|at| of[at] as f64)).unwrap_or(0.0)
     }
 
     fn excesses(&self) -> impl Iterator<Item = (K, f64)> {
@@ -343,10 +336,9 @@ impl Stragglers<'_> {
         let clocks = self.device_clocks.get_or_init(|| self.profile.device_clocks());
         let of = |device: u32| clocks.iter().find(|clocks| clocks.device == device);
         let others = devices.iter().filter(|device| **device != own);
-        let mut others: Vec<f64> = others.filter_map(|device| of(*device)?.sm_hz).collect();
-        others.sort_by(f64::total_cmp);
+        let usual = median_of(others.filter_map(|device| of(*device)?.sm_hz));
         let own_clocks = of(own)?;
-        let is_slower = own_clocks.sm_hz? < SLOWER_CLOCK * median(&others)?;
+        let is_slower = own_clocks.sm_hz? < SLOWER_CLOCK * usual?;
         let by = own_clocks.slowed_by().next().map(|(by, _)| by);
         is_slower.then_some(LateCause::SlowerClock { device: own, by })
     }

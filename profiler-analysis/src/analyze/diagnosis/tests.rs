@@ -88,17 +88,7 @@ impl Program {
     }
 
     pub(crate) fn call(&mut self, name: &str, class: CallClass, until: u64) -> CallId {
-        let kind = CallKind {
-            name: self.store.names.intern(name),
-            api: Api::Driver,
-            class,
-            result: 0,
-            captured: false,
-            empty: false,
-            has_returned: true,
-            share: None,
-            range_is_unknown: false,
-        };
+        let kind = CallKind::new(self.store.names.intern(name), Api::Driver, class);
         let kind = self.store.intern_call_kind(kind);
         let id = CallId(self.store.calls.len() as u32);
         self.store.calls.push(tables::Call {

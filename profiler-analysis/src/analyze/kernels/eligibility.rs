@@ -24,41 +24,23 @@ named_variants! {
     }
 }
 
-/// The change that makes an operation use tensor cores, or use them well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum TcRemedy {
-    /// For f32 on a device with tf32.
-    AllowTf32,
-    /// For f32 without tf32.
-    MixedPrecision,
-    /// Matrix sizes are not multiples of 16 bytes.
-    PadShape,
-    /// Type and sizes are right, but other kernels were chosen.
-    CheckAlgorithm,
-}
-
-impl TcRemedy {
-    /// The advice as a text.
-    pub const fn advice(self) -> &'static str {
-        match self {
-            Self::AllowTf32 => {
-                "allow tf32 (CUBLAS_COMPUTE_32F_FAST_TF32; cuDNN's tf32 math type; torch.backends.cuda.matmul.allow_tf32), \
-                 or use bf16 or f16 (mixed precision)"
-            }
-            Self::MixedPrecision => {
-                "use f16 with a scaled loss (mixed precision), or bf16 where the device has it"
-            }
-            Self::PadShape => {
-                "make sizes multiples of 16 bytes (8 numbers of 16 bits): pad vocabularies, channels and batches"
-            }
-            Self::CheckAlgorithm => {
-                "see why other kernels were chosen: the compute type, strides and alignment of \
-                 pointers, a transposed layout, a workspace that is too small, or a requested \
-                 algorithm"
-            }
-        }
+named_variants! {
+    /// The change that makes an operation use tensor cores, or use them well.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum TcRemedy with advice {
+        /// For f32 on a device with tf32.
+        AllowTf32 = "allow tf32 (CUBLAS_COMPUTE_32F_FAST_TF32; cuDNN's tf32 math type; torch.backends.cuda.matmul.allow_tf32), \
+                     or use bf16 or f16 (mixed precision)",
+        /// For f32 without tf32.
+        MixedPrecision = "use f16 with a scaled loss (mixed precision), or bf16 where the device has it",
+        /// Matrix sizes are not multiples of 16 bytes.
+        PadShape = "make sizes multiples of 16 bytes (8 numbers of 16 bits): pad vocabularies, channels and batches",
+        /// Type and sizes are right, but other kernels were chosen.
+        CheckAlgorithm = "see why other kernels were chosen: the compute type, strides and alignment of \
+                     pointers, a transposed layout, a workspace that is too small, or a requested \
+                     algorithm",
     }
 }
 

@@ -191,11 +191,6 @@ pub struct TcSummary {
 }
 
 impl TcSummary {
-    /// Share of GPU time in kernels with tensor cores, from 0 to 1.
-    pub fn tc_share(&self) -> f64 {
-        share(self.tc_time, self.gpu_time)
-    }
-
     /// Eligible share of GPU time, from 0 to 1.
     pub fn eligible_share(&self) -> f64 {
         share(self.eligible_time, self.gpu_time)

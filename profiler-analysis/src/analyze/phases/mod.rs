@@ -240,21 +240,33 @@ impl Steady {
 
 /// The parts of `times` that `other` does not cover. Both are in order and disjoint.
 fn without(times: &[Interval], other: &[Interval]) -> Vec<Interval> {
-    let mut left = Vec::with_capacity(times.len());
-    let mut next = 0;
-    for time in times {
-        let mut start_ns = time.start_ns;
-        while other.get(next).is_some_and(|other| other.end_ns <= start_ns) {
-            next += 1;
+    let parts = uncovered(times.iter().map(|time| (*time, ())), other);
+    parts.into_iter().map(|(time, ())| time).collect()
+}
+
+/// The parts of `below` that nothing in `above` covers. Both are in order and disjoint.
+pub(crate) fn uncovered<T: Copy>(
+    below: impl IntoIterator<Item = (Interval, T)>,
+    above: &[Interval],
+) -> Vec<(Interval, T)> {
+    let mut uncovered = Vec::new();
+    let mut first = 0;
+    for (time, what) in below {
+        let mut at = time.start_ns;
+        while above.get(first).is_some_and(|over| over.end_ns <= at) {
+            first += 1;
         }
-        for other in other[next..].iter().take_while(|other| other.start_ns < time.end_ns) {
-            left.push(Interval { start_ns, end_ns: other.start_ns.max(start_ns) });
-            start_ns = start_ns.max(other.end_ns);
+        for over in above[first..].iter().take_while(|over| over.start_ns < time.end_ns) {
+            if over.start_ns > at {
+                uncovered.push((Interval { start_ns: at, end_ns: over.start_ns }, what));
+            }
+            at = at.max(over.end_ns);
         }
-        left.push(Interval { start_ns, end_ns: time.end_ns.max(start_ns) });
+        if at < time.end_ns {
+            uncovered.push((Interval { start_ns: at, end_ns: time.end_ns }, what));
+        }
     }
-    left.retain(|time| time.ns() != 0);
-    left
+    uncovered
 }
 
 /// Groups candidates of one name into one phase. They must be disjoint and in start order.

@@ -94,17 +94,7 @@ impl Writer<'_> {
         start_ns: u64,
         end_ns: u64,
     ) {
-        let kind = CallKind {
-            name: self.store.names.intern(name),
-            api: Api::Driver,
-            class,
-            result: 0,
-            captured: false,
-            empty: false,
-            has_returned: true,
-            share: None,
-            range_is_unknown: false,
-        };
+        let kind = CallKind::new(self.store.names.intern(name), Api::Driver, class);
         let kind = self.store.intern_call_kind(kind);
         self.next_id += 1;
         self.store.calls.push(tables::Call {

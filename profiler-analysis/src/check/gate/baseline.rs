@@ -5,10 +5,9 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 
-use profiler_base::hodges_lehmann::median;
 use profiler_base::replace::{Replacement, Target};
+use profiler_base::statistics::{median_and_deviation, median_of};
 use serde::{Deserialize, Serialize};
 
 use super::run::{EVERYTHING, OUTSIDE, Part, Run};
@@ -147,15 +146,7 @@ pub(crate) struct Times(pub(crate) Vec<f64>);
 
 impl Times {
     pub(crate) fn median(&self) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        median(&sorted).unwrap_or(0.0)
-    }
-
-    /// The median of the distances from the median.
-    pub(crate) fn deviation(&self) -> f64 {
-        let median = self.median();
-        Self(self.0.iter().map(|ns| (ns - median).abs()).collect()).median()
+        median_of(self.0.iter().copied()).unwrap_or(0.0)
     }
 }
 
@@ -169,7 +160,8 @@ struct WrittenTimes {
 impl From<Times> for WrittenTimes {
     fn from(times: Times) -> Self {
         let texts: Vec<String> = times.0.iter().map(|ns| tenths(*ns).to_string()).collect();
-        let (median_ns, deviation_ns) = (tenths(times.median()), tenths(times.deviation()));
+        let (median_ns, deviation_ns) = median_and_deviation(&times.0).unwrap_or_default();
+        let [median_ns, deviation_ns] = [median_ns, deviation_ns].map(tenths);
         Self { median_ns, deviation_ns, runs_ns: texts.join(" ") }
     }
 }
@@ -391,7 +383,7 @@ impl File {
         let text = match profiler_base::text::read_file(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stored::Missing),
-            Err(error) => return Err(io_error("read", path, error)),
+            Err(error) => return Err(Error::io("read", path, error)),
         };
         let bad = |what: String| {
             Error::new(Kind::Baseline(format!(
@@ -439,7 +431,7 @@ impl File {
 
     /// Replaces the file atomically when the new content is complete; creates its folder.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
-        let failed = |error| io_error("write", path, error);
+        let failed = |error| Error::io("write", path, error);
         let mut text =
             profiler_base::text::json_pretty(self).map_err(|error| failed(error.into()))?;
         text.push('\n');
@@ -456,8 +448,4 @@ impl File {
         let new = Replacement::begin(to).map_err(failed)?;
         new.file().write_all(text.as_bytes()).and_then(|()| new.commit()).map_err(failed)
     }
-}
-
-fn io_error(what: &'static str, path: &Path, source: io::Error) -> Error {
-    Error::new(Kind::Io { what, path: path.to_owned(), source: Arc::new(source) })
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use profiler_base::hodges_lehmann::{Factor, MOST, Ranks, median};
+use profiler_base::hodges_lehmann::{Factor, MOST, Ranks};
 use profiler_base::kernel_names::Pattern;
+use profiler_base::statistics::median_of;
 
 use super::baseline::{Count, Entry, KernelEntry, RangeEntry, Times};
 use super::run::EVERYTHING;
@@ -104,11 +105,9 @@ impl Found {
         }
         // Lowered clocks change all times by one factor; changes of a program rarely do.
         let on_gpu = |time: &&TimeChange| !matches!(time.of, TimeKind::Wall | TimeKind::Host);
-        let mut ratios: Vec<f64> =
-            self.times.iter().filter(on_gpu).map(|time| time.ratio).collect();
-        ratios.sort_unstable_by(f64::total_cmp);
+        let ratios: Vec<f64> = self.times.iter().filter(on_gpu).map(|time| time.ratio).collect();
         let near = |ratio: f64| ratios.iter().filter(|other| (*other - ratio).abs() < 0.01).count();
-        if let Some(ratio) = median(&ratios)
+        if let Some(ratio) = median_of(ratios.iter().copied())
             && ratios.len() >= 4
             && ratio > 1.01
             && near(ratio) * 10 >= ratios.len() * 9

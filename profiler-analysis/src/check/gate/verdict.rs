@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::baseline::UPDATE;
 use super::run::{EVERYTHING, OUTSIDE};
-use crate::analyze::compare::{Undecidable, WallChange};
+use crate::analyze::compare::{Undecidable, WallChange, span};
 
 /// The maximum changes of each outcome in a text.
 const NAMED: usize = 20;
@@ -94,17 +94,13 @@ pub struct CountChange {
 
 impl fmt::Display for CountChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |(least, most): (u64, u64)| match least == most {
-            true => least.to_string(),
-            false => format!("{least} to {most}"),
-        };
         let how = match (self.before, self.after) {
             ((0, 0), _) => "new: ",
             (_, (0, 0)) => "gone: ",
             _ => "",
         };
         let (range, what) = (shortened(&self.range, NAME_WIDTH), shortened(&self.what, NAME_WIDTH));
-        write!(f, "{how}{what} in {range}: {} -> {}", count(self.before), count(self.after))
+        write!(f, "{how}{what} in {range}: {} -> {}", span(self.before), span(self.after))
     }
 }
 

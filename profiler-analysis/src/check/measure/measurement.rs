@@ -5,27 +5,29 @@ use std::time::Duration;
 
 use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::display_by_default_layout;
-use profiler_base::getters;
 use profiler_base::table::Table;
 use profiler_base::units::{nanoseconds, time};
+use profiler_base::{getters, named_variants};
 
 use super::TICK_NS;
 use super::round::Sample;
 use super::timing::Timing;
 use super::{L2, Measure};
 
-/// The reason why a measurement stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Stop {
-    /// The bounds reached the [precision](Measure::precision) or a tick of the GPU's clock, and the
-    /// last three sessions agreed.
-    Precise,
-    /// [`Measure::max_time`] was exceeded.
-    MaxTime,
-    /// [`Measure::max_samples`] were made.
-    MaxSamples,
+named_variants! {
+    /// The reason why a measurement stopped.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Stop {
+        /// The bounds reached the [precision](Measure::precision) or a tick of the GPU's clock, and the
+        /// last three sessions agreed.
+        Precise = "at the requested precision",
+        /// [`Measure::max_time`] was exceeded.
+        MaxTime = "at the maximum time",
+        /// [`Measure::max_samples`] were made.
+        MaxSamples = "at the maximum of samples",
+    }
 }
 
 /// Samples that are excluded from all timings.
@@ -293,13 +295,8 @@ impl DisplayOptions for Measurement {
         writeln!(f, "{}", rows.render(layout))?;
         let WarmUp { samples, time: warm_up, is_steady } = self.warm_up;
         let state = if is_steady { "steady" } else { "not steady" };
-        let stop = match self.stop {
-            Stop::Precise => "at the requested precision",
-            Stop::MaxTime => "at the maximum time",
-            Stop::MaxSamples => "at the maximum of samples",
-        };
         write!(f, "warm-up: {samples} samples in {}, then {state}; ", time(warm_up))?;
-        write!(f, "stopped {stop}\nclocks: ")?;
+        write!(f, "stopped {}\nclocks: ", self.stop)?;
         match self.clocks.sm_mhz {
             Some((low, high)) if low == high => write!(f, "SM {low} MHz")?,
             Some((low, high)) => write!(f, "SM {low} to {high} MHz")?,

@@ -36,10 +36,9 @@ mod round;
 mod steady;
 mod timing;
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
-use profiler_base::setters;
+use profiler_base::{named_variants, setters};
 
 use crate::error::Error;
 use measurement::Circumstances;
@@ -61,25 +60,18 @@ const MOST: usize = 1000;
 /// The minimum samples before precision is judged.
 const MIN_SAMPLES: usize = 30;
 
-/// The state of the L2 cache before a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum L2 {
-    /// As the previous sample left it: data that fit are still cached.
-    #[default]
-    Warm,
-    /// Without data of the work. A buffer of twice the cache's size is filled before each sample,
-    /// and the fill is waited for ([`cupti::L2Flush`]). Needs device memory, and 50 us per sample.
-    Cold,
-}
-
-impl fmt::Display for L2 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Warm => "warm, as the sample before left it",
-            Self::Cold => "cold, overwritten before each sample",
-        })
+named_variants! {
+    /// The state of the L2 cache before a sample.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    #[non_exhaustive]
+    pub enum L2 {
+        /// As the previous sample left it: data that fit are still cached.
+        #[default]
+        Warm = "warm, as the sample before left it",
+        /// Without data of the work. A buffer of twice the cache's size is filled before each sample,
+        /// and the fill is waited for ([`cupti::L2Flush`]). Needs device memory, and 50 us per sample.
+        Cold = "cold, overwritten before each sample",
     }
 }
 

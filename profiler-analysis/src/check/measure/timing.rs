@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use profiler_base::hodges_lehmann::{median, median_bounds};
+use profiler_base::hodges_lehmann::median_bounds;
+use profiler_base::statistics::median_and_deviation;
 use profiler_base::units::{duration, time};
 
 /// A time over samples, of each call of the work. The JSON has fractions of nanoseconds.
@@ -21,20 +22,18 @@ impl Timing {
     /// The distribution of times in nanoseconds; all 0 if there are none.
     pub(super) fn from_times(mut times: Vec<f64>, confidence: f64) -> Self {
         times.sort_unstable_by(f64::total_cmp);
-        let middle = median(&times).unwrap_or_default();
-        let mut deviations: Vec<f64> = times.iter().map(|ns| (ns - middle).abs()).collect();
-        deviations.sort_unstable_by(f64::total_cmp);
+        let (median_ns, mad_ns) = median_and_deviation(&times).unwrap_or_default();
         let nearest_rank = |part: f64| {
             let rank = (part * times.len() as f64).ceil() as usize;
             times.get(rank.max(1) - 1).copied().unwrap_or_default()
         };
         Self {
-            median_ns: middle,
+            median_ns,
             bounds_ns: median_bounds(&times, confidence),
             min_ns: times.first().copied().unwrap_or_default(),
             p10_ns: nearest_rank(0.1),
             p90_ns: nearest_rank(0.9),
-            mad_ns: median(&deviations).unwrap_or_default(),
+            mad_ns,
         }
     }
 

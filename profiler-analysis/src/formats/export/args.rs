@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::timeline::{CallRow, OperationRow, RangeRow, Timeline, Work, ns};
+use super::timeline::{CallRow, OperationRow, RangeRow, Timeline, ns};
 use profiler_core::profile::Mark;
 use profiler_core::profile::ProcessRange;
 use profiler_core::profile::Range;
+use profiler_core::tables::What;
 
 #[derive(Debug, Clone)]
 pub(super) enum Value<'a> {
@@ -210,9 +211,8 @@ pub(super) fn of_operation<'a>(
     let inferred = operation.operation.inferred_range();
     args.add_some("inferred path", inferred.map(|range| timeline.path(range.id().at())));
     args.add("context", operation.place.context);
-    match &operation.work {
-        Work::Kernel(kernel, _) => {
-            let details = kernel.details();
+    match operation.what() {
+        What::Kernel { details, .. } => {
             args.add("grid", details.grid);
             args.add("block", details.block);
             if details.cluster != [0; 3] {
@@ -223,7 +223,7 @@ pub(super) fn of_operation<'a>(
             args.add("dynamic shared memory [B]", details.dynamic_shared_bytes);
             args.add("local memory a thread [B]", details.local_bytes_per_thread);
         }
-        Work::Copy(copy) => {
+        What::Copy(copy) => {
             args.add("bytes", copy.bytes);
             args.add("from", copy.source.to_string());
             args.add("to", copy.destination.to_string());
@@ -231,14 +231,14 @@ pub(super) fn of_operation<'a>(
             args.add_some("from device", copy.peers.map(|peers| peers.source_device));
             args.add_some("to device", copy.peers.map(|peers| peers.destination_device));
         }
-        Work::Memset(record) => {
-            args.add_some("bytes", record.map(|record| record.bytes));
-            args.add_some("value", record.map(|record| record.value));
-            args.add_some("memory", record.map(|record| record.memory.to_string()));
+        What::Memset(memset) => {
+            args.add("bytes", memset.bytes);
+            args.add("value", memset.value);
+            args.add("memory", memset.memory.to_string());
         }
-        Work::Graph(graph) => {
-            args.add("executable graph", graph.executable_id());
-            args.add_some("graph", graph.template_id());
+        What::Graph(graph) => {
+            args.add("executable graph", graph.executable);
+            args.add_some("graph", graph.template);
         }
     }
     if let Some(captured) = operation.operation.captured_in() {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::timeline::{Place, Timeline, Work, ns};
+use super::timeline::{Place, Timeline, ns};
 use crate::counter_track;
 use profiler_core::series::Unit;
+use profiler_core::tables::What;
 
 /// Values, each valid from its time.
 pub(super) type Samples = Vec<(u64, i64)>;
@@ -30,7 +31,7 @@ pub(super) fn queued(timeline: &Timeline<'_>) -> BTreeMap<Place, Samples> {
 pub(super) fn copy_bandwidth(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> {
     let mut changes: BTreeMap<u32, Samples> = BTreeMap::new();
     for operation in &timeline.operations {
-        let (Work::Copy(copy), Some(span)) = (&operation.work, operation.span) else { continue };
+        let (What::Copy(copy), Some(span)) = (operation.what(), operation.span) else { continue };
         // A copy of no duration has no rate.
         if let Some(rate) = (u128::from(copy.bytes) * 1_000_000_000).checked_div(span.ns().into()) {
             let rate = i64::try_from(rate).unwrap_or(i64::MAX >> 16);

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::Serialize;
+use profiler_base::statistics::ratio;
 use profiler_base::text;
 
 use crate::formats::epoch_ns;
@@ -14,9 +15,10 @@ use super::args::{self, Args};
 use super::json::{Events, TrackIds};
 use super::lanes::NESTED;
 use super::format::Export;
-use super::timeline::{OperationRow, Timeline, Work};
+use super::timeline::{OperationRow, Timeline};
 use super::trace_events::{self, Dialect, SliceText};
 use crate::reports::memory_text;
+use profiler_core::tables::What;
 
 struct Kineto<'a> {
     timeline: &'a Timeline<'a>,
@@ -34,9 +36,9 @@ struct Device<'a> {
 }
 
 fn name<'a>(timeline: &'a Timeline<'_>, operation: &OperationRow<'_>) -> Cow<'a, str> {
-    match &operation.work {
-        Work::Kernel(..) => timeline.name(operation).into(),
-        Work::Copy(copy) => {
+    match operation.what() {
+        What::Kernel { .. } | What::Graph(_) => timeline.name(operation).into(),
+        What::Copy(copy) => {
             let kind = match copy.kind {
                 cupti::CopyKind::HostToDevice => "HtoD",
                 cupti::CopyKind::DeviceToHost => "DtoH",
@@ -52,9 +54,7 @@ fn name<'a>(timeline: &'a Timeline<'_>, operation: &OperationRow<'_>) -> Cow<'a,
             )
             .into()
         }
-        Work::Memset(Some(memset)) => format!("Memset ({})", memory_text(memset.memory)).into(),
-        Work::Memset(None) => "Memset (Unknown)".into(),
-        Work::Graph(_) => timeline.name(operation).into(),
+        What::Memset(memset) => format!("Memset ({})", memory_text(memset.memory)).into(),
     }
 }
 
@@ -107,13 +107,12 @@ impl Dialect for Kineto<'_> {
         args.add("context", place.context);
         args.add("stream", place.stream);
         args.add("correlation", operation.operation.correlation_id());
-        if let Some(node) = operation.graph_node() {
+        if let Some(node) = operation.operation.graph_node() {
             args.add("graph id", node.graph);
             args.add("graph node id", node.node);
         }
-        let bytes = match &operation.work {
-            Work::Kernel(kernel, _) => {
-                let details = kernel.details();
+        let (bytes, category) = match operation.what() {
+            What::Kernel { details, .. } => {
                 let blocks = details.grid.map(f64::from).iter().product::<f64>();
                 let threads = details.block.map(f64::from).iter().product::<f64>();
                 args.add("queued", 0u32);
@@ -131,23 +130,18 @@ impl Dialect for Kineto<'_> {
                 args.add("block", details.block);
                 return SliceText { name, category: "kernel", args };
             }
-            Work::Copy(copy) => Some(copy.bytes),
-            Work::Memset(record) => record.map(|record| record.bytes),
-            Work::Graph(graph) => {
-                args.add("graph id", graph.executable_id());
+            What::Copy(copy) => (copy.bytes, "gpu_memcpy"),
+            What::Memset(memset) => (memset.bytes, "gpu_memset"),
+            What::Graph(graph) => {
+                args.add("graph id", graph.executable);
                 // Kineto has no such category; readers treat anything with a stream as GPU work.
                 return SliceText { name, category: "gpu_graph", args };
             }
         };
-        if let Some(bytes) = bytes {
-            args.add("bytes", bytes);
-            // Bytes per nanosecond.
-            let ns = operation.span.map_or(0, |span| span.ns());
-            let rate = if ns == 0 { 0.0 } else { bytes as f64 / ns as f64 };
-            args.add("memory bandwidth (GB/s)", rate);
-        }
-        let is_copy = matches!(operation.work, Work::Copy(_));
-        let category = if is_copy { "gpu_memcpy" } else { "gpu_memset" };
+        args.add("bytes", bytes);
+        // Bytes per nanosecond.
+        let ns = operation.span.map_or(0, |span| span.ns());
+        args.add("memory bandwidth (GB/s)", ratio(bytes, ns));
         SliceText { name, category, args }
     }
 

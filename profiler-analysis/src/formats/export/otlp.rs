@@ -6,6 +6,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::profiles::v1development as otlp;
 use opentelemetry_proto::tonic::resource::v1::Resource;
+use profiler_base::distinct::Texts;
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
@@ -58,7 +59,7 @@ pub(super) fn write(
             scope_profiles: vec![scope_profiles],
             ..otlp::ResourceProfiles::default()
         }],
-        dictionary: Some(dictionary.tables),
+        dictionary: Some(dictionary.into_tables()),
     };
     out.write_all(&data.encode_to_vec())
 }
@@ -85,7 +86,7 @@ fn resource(profile: &Profile) -> Resource {
 /// The tables that profiles refer to by index. The first entry of each is its default value.
 struct Dictionary {
     tables: otlp::ProfilesDictionary,
-    texts: FxHashMap<Box<str>, i32>,
+    texts: Texts,
     locations: FxHashMap<(FrameKind, i32), i32>,
     /// Attributes with a kind.
     kinds: FxHashMap<FrameKind, i32>,
@@ -103,22 +104,23 @@ impl Dictionary {
             location_table: vec![otlp::Location::default()],
             function_table: vec![otlp::Function::default()],
             link_table: vec![otlp::Link::default()],
-            string_table: vec![String::new()],
             attribute_table: vec![otlp::KeyValueAndUnit::default()],
             stack_table: vec![otlp::Stack::default()],
+            ..otlp::ProfilesDictionary::default()
         };
-        let texts = FxHashMap::from_iter([("".into(), 0)]);
+        let mut texts = Texts::default();
+        texts.text("");
         Self { tables, texts, locations: FxHashMap::default(), kinds: FxHashMap::default() }
     }
 
     fn text(&mut self, text: &str) -> i32 {
-        if let Some(index) = self.texts.get(text) {
-            return *index;
-        }
-        let index = next(&self.tables.string_table);
-        self.tables.string_table.push(text.to_owned());
-        self.texts.insert(text.into(), index);
-        index
+        i32::try_from(self.texts.text(text)).unwrap_or(i32::MAX)
+    }
+
+    fn into_tables(self) -> otlp::ProfilesDictionary {
+        let texts = self.texts.values().iter();
+        let string_table = texts.map(|text| text.to_string()).collect();
+        otlp::ProfilesDictionary { string_table, ..self.tables }
     }
 
     fn value_type(&mut self, weight: StackWeight) -> otlp::ValueType {

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use profiler_base::distinct::Texts;
 use rustc_hash::FxHashMap;
 
 use crate::formats::epoch_ns;
@@ -55,7 +56,9 @@ pub(super) fn write(
     file.body.number(14, default); // default_sample_type
     let mut out = GzEncoder::new(out, Compression::default());
     out.write_all(file.body.as_bytes())?;
-    out.write_all(file.strings.as_bytes())?;
+    let mut strings = Message::default();
+    file.texts.values().iter().for_each(|text| strings.text(6, text)); // string_table
+    out.write_all(strings.as_bytes())?;
     out.finish().map(drop)
 }
 
@@ -79,8 +82,7 @@ fn comments(timeline: &Timeline<'_>) -> Vec<String> {
 #[derive(Default)]
 struct File {
     body: Message,
-    strings: Message,
-    texts: FxHashMap<Box<str>, u64>,
+    texts: Texts,
     /// A function and a location of one number for each frame.
     locations: FxHashMap<(FrameKind, u64), u64>,
 }
@@ -88,13 +90,7 @@ struct File {
 impl File {
     /// The index of a string.
     fn text(&mut self, text: &str) -> u64 {
-        if let Some(index) = self.texts.get(text) {
-            return *index;
-        }
-        let index = self.texts.len() as u64;
-        self.texts.insert(text.into(), index);
-        self.strings.text(6, text); // string_table
-        index
+        self.texts.text(text).into()
     }
 
     fn value_type(&mut self, weight: StackWeight) -> Message {

@@ -13,7 +13,7 @@ pub(super) use profiler_base::units::nanoseconds as ns;
 use profiler_core::profile::Mark;
 use profiler_core::profile::ProcessRange;
 use profiler_core::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
-use profiler_core::tables::CallId;
+use profiler_core::tables::{CallId, What};
 
 /// Nanoseconds since the session's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,8 @@ pub(super) struct CallRow<'a> {
 #[derive(Debug)]
 pub(super) struct OperationRow<'a> {
     pub(super) operation: GpuOperation<'a>,
-    pub(super) work: Work<'a>,
+    /// A kernel's index in [`Timeline::kernel_names`].
+    pub(super) kernel_name: Option<usize>,
     /// `None` without timestamps.
     pub(super) span: Option<Span>,
     pub(super) place: Place,
@@ -65,37 +66,15 @@ pub(super) struct OperationRow<'a> {
     pub(super) range: Option<usize>,
 }
 
-impl OperationRow<'_> {
+impl<'a> OperationRow<'a> {
     /// The kind in one word.
     pub(super) fn category(&self) -> &'static str {
-        match self.work {
-            Work::Kernel(..) => "kernel",
-            Work::Copy(_) => "copy",
-            Work::Memset(_) => "memset",
-            Work::Graph(_) => "graph",
-        }
+        self.operation.kind().name()
     }
 
-    /// The CUDA graph node, if it is one.
-    pub(super) fn graph_node(&self) -> Option<cupti::GraphNode> {
-        match &self.work {
-            Work::Kernel(kernel, _) => kernel.details().graph_node,
-            Work::Copy(copy) => copy.graph_node,
-            Work::Memset(record) => record.and_then(|record| record.graph_node),
-            Work::Graph(_) => None,
-        }
+    pub(super) fn what(&self) -> &'a What {
+        &self.operation.work().what
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Work<'a> {
-    /// A kernel and its index in [`Timeline::kernel_names`].
-    Kernel(profiler_core::profile::Kernel<'a>, usize),
-    Copy(cupti::Memcpy),
-    /// A memset, and its record if known.
-    Memset(Option<cupti::Memset>),
-    /// A graph traced as one interval.
-    Graph(profiler_core::profile::Graph<'a>),
 }
 
 #[derive(Debug, Default)]
@@ -230,19 +209,12 @@ impl<'a> Timeline<'a> {
                 .start()
                 .zip(operation.gpu_time())
                 .map(|(start, length)| Span::new(start, length));
-            let work = if let Some(kernel) = operation.as_kernel() {
-                let name = *names.entry(kernel.name()).or_insert_with(|| {
+            let kernel_name = operation.as_kernel().map(|kernel| {
+                *names.entry(kernel.name()).or_insert_with(|| {
                     self.kernel_names.push(kernel.demangled_name());
                     self.kernel_names.len() - 1
-                });
-                Work::Kernel(kernel, name)
-            } else if let Some(copy) = operation.as_copy() {
-                Work::Copy(*copy.details())
-            } else if let Some(graph) = operation.as_graph() {
-                Work::Graph(graph)
-            } else {
-                Work::Memset(operation.as_memset().map(|memset| *memset.details()))
-            };
+                })
+            });
             let call = operation.call_id().map(CallId::at);
             if let Some(call) = call
                 && span.is_some()
@@ -255,7 +227,7 @@ impl<'a> Timeline<'a> {
             }
             self.operations.push(OperationRow {
                 operation,
-                work,
+                kernel_name,
                 span,
                 place,
                 call,
@@ -270,11 +242,9 @@ impl<'a> Timeline<'a> {
 
     /// The name of an operation.
     pub(super) fn name(&self, operation: &OperationRow<'_>) -> &str {
-        match operation.work {
-            Work::Kernel(_, name) => &self.kernel_names[name],
-            Work::Copy(copy) => places::copy_name(copy.kind),
-            Work::Memset(_) => places::MEMSET_NAME,
-            Work::Graph(_) => places::GRAPH_NAME,
+        match operation.kernel_name {
+            Some(name) => &self.kernel_names[name],
+            None => places::other_name(&operation.operation),
         }
     }
 

@@ -7,7 +7,6 @@ use std::fs::DirBuilder;
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use profiler_base::text::percent_encoded;
 use rusqlite::limits::Limit;
@@ -66,7 +65,7 @@ const OF_A_CAPTURE: [&str; 3] = ["META_DATA_EXPORT", "EXPORT_META_DATA", "NVTX_E
 impl File {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         // SQLite's error does not contain the reason.
-        let header = Header::read(path).map_err(|source| io_error("open", path, source))?;
+        let header = Header::read(path).map_err(|source| Error::io("open", path, source))?;
         let bytes = header.bytes;
         let connection = connect(path, &header)?;
         let mut file = Self {
@@ -107,7 +106,7 @@ impl File {
     /// The file with a separate connection, for another thread.
     pub(super) fn reopened(&self) -> Result<Self, Error> {
         let path = &self.path;
-        let header = Header::read(path).map_err(|source| io_error("open", path, source))?;
+        let header = Header::read(path).map_err(|source| Error::io("open", path, source))?;
         let mut file = Self {
             connection: connect(path, &header)?,
             path: path.clone(),
@@ -258,10 +257,6 @@ impl File {
     fn error(&self, error: &rusqlite::Error) -> Error {
         unreadable(&self.path, error)
     }
-}
-
-pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> Error {
-    Error::new(Kind::Io { what, path: path.to_owned(), source: Arc::new(source) })
 }
 
 /// The facts from the first bytes of an SQLite file.

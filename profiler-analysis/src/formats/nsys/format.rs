@@ -4,6 +4,7 @@ use cupti::MemoryKind;
 #[cfg(feature = "nsys")]
 use cupti::{CallClass, DriverFunction, RuntimeFunction};
 
+use crate::reports::texts::MEMORY_KINDS;
 use profiler_core::series::{Kind, Unit};
 #[cfg(feature = "nsys")]
 use profiler_core::tables::Api;
@@ -59,27 +60,17 @@ pub(super) fn metric_name(label: &str, unit: Unit, kind: Kind) -> String {
 /// CUPTI's id for the absence of a stream.
 pub(super) const NO_STREAM: u32 = u32::MAX;
 
-/// The kinds of memory by their numbers in `ENUM_CUDA_MEM_KIND`; 7 is an unknown kind.
-const MEMORY_KINDS: [MemoryKind; 7] = [
-    MemoryKind::PAGEABLE,
-    MemoryKind::PINNED,
-    MemoryKind::DEVICE,
-    MemoryKind::ARRAY,
-    MemoryKind::MANAGED,
-    MemoryKind::DEVICE_STATIC,
-    MemoryKind::MANAGED_STATIC,
-];
-
 /// The kind of memory by its number.
 #[cfg(feature = "nsys")]
 pub(super) fn memory_kind(number: Option<u32>) -> MemoryKind {
     let known = number.and_then(|number| MEMORY_KINDS.get(number as usize));
-    known.copied().unwrap_or(MemoryKind::UNKNOWN)
+    known.map_or(MemoryKind::UNKNOWN, |(kind, _)| *kind)
 }
 
 /// The number of a kind of memory.
 pub(super) fn memory_number(kind: MemoryKind) -> u32 {
-    MEMORY_KINDS.iter().position(|known| *known == kind).unwrap_or(MEMORY_KINDS.len()) as u32
+    let known = MEMORY_KINDS.iter().position(|(known, _)| *known == kind);
+    known.unwrap_or(MEMORY_KINDS.len()) as u32
 }
 
 /// The thread of a `globalTid`: hardware, machine, process and thread in 8, 8, 24 and 24 bits.

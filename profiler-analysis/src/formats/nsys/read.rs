@@ -324,17 +324,7 @@ impl Reader<'_> {
         let (api, class) = format::call_class(text, event_class);
         let is_transfer = matches!(class, CallClass::Memcpy | CallClass::Memset);
         let is_asynchronous = is_transfer && text.contains("Async");
-        let kind = CallKind {
-            name: id,
-            api,
-            class,
-            result,
-            captured: false,
-            empty: false,
-            has_returned: true,
-            share: None,
-            range_is_unknown: false,
-        };
+        let kind = CallKind { result, ..CallKind::new(id, api, class) };
         (self.store.intern_call_kind(kind), is_asynchronous)
     }
 

@@ -8,7 +8,6 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Statement, ToSql};
 
 use super::destination::{Cell, Destination, Rows};
-use super::file::io_error;
 use super::write::Writer;
 use crate::error::{Error, Kind};
 use profiler_core::profile::Profile;
@@ -19,7 +18,7 @@ pub(super) fn write(
     path: &Path,
     progress: impl FnMut(u64, u64),
 ) -> Result<(), Error> {
-    let failed = |source| io_error("write", path, source);
+    let failed = |source| Error::io("write", path, source);
     let to = match Target::from_path(path).map_err(failed)? {
         Target::File(to) => to,
         Target::Stream(_) => {

@@ -7,6 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use cupti::record::{KernelDetails, LaunchType};
 use cupti::{CopyKind, Kernel, Record, SynchronizationKind};
+use profiler_base::distinct::Texts;
 use profiler_base::kernel_names;
 use profiler_base::units::nanoseconds;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -57,19 +58,14 @@ impl<P: FnMut(u64, u64)> Counter<P> {
 /// Texts by id, counted from 0 as in nsys.
 #[derive(Default)]
 struct Strings {
-    ids: FxHashMap<Box<str>, i64>,
+    texts: Texts,
     names: FxHashMap<NameId, i64>,
     kernels: FxHashMap<KernelNames, [i64; 3]>,
 }
 
 impl Strings {
     fn id(&mut self, text: &str) -> i64 {
-        if let Some(&id) = self.ids.get(text) {
-            return id;
-        }
-        let id = self.ids.len() as i64;
-        self.ids.insert(text.into(), id);
-        id
+        self.texts.text(text).into()
     }
 
     fn name(&mut self, store: &Tables, name: NameId) -> i64 {
@@ -573,10 +569,8 @@ impl<'a, T: Destination, P: FnMut(u64, u64)> Writer<'a, T, P> {
     }
 
     fn write_strings(&self) -> Result_<T> {
-        let mut texts: Vec<_> = self.strings.ids.iter().collect();
-        texts.sort_unstable_by_key(|(_, id)| **id);
         let mut insert = self.insert(schema::STRINGS)?;
-        for (text, &id) in texts {
+        for (id, text) in (0i64..).zip(self.strings.texts.values()) {
             insert.set(id)?.set(&**text)?.row()?;
         }
         Ok(())

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use cupti::{CallClass, CopyKind};
+use profiler_base::distinct::{Distinct, Texts};
 use profiler_base::units::nanoseconds as ns;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::findings::Finding;
-use super::names::{Distinct, NameRow, Names};
+use super::names::{NameRow, strings};
 use super::pauses::pauses;
 use super::ranks::Collectives;
 use super::statistics::{Busy, ByName, Row};
@@ -344,9 +345,9 @@ impl<'a> Data<'a> {
             api: builder.api_rows.finish(),
             processes: processes(profile),
             threads: builder.threads,
-            streams: builder.streams.values,
-            call_kinds: builder.call_kinds.values,
-            works: builder.works.values,
+            streams: builder.streams.into_values(),
+            call_kinds: builder.call_kinds.into_values(),
+            works: builder.works.into_values(),
             ranges,
             calls,
             operations,
@@ -356,7 +357,7 @@ impl<'a> Data<'a> {
             samplers: tracks.samplers,
             tracks: tracks.tracks,
             track_times: tracks.times,
-            names: builder.names.into_strings(),
+            names: strings(&builder.names),
         }
     }
 }
@@ -431,7 +432,7 @@ fn key_of(call: &ApiCall<'_>) -> CallKey {
 
 #[derive(Default)]
 struct Builder {
-    names: Names,
+    names: Texts,
     threads: Vec<Thread>,
     /// By process and thread id.
     thread_rows: FxHashMap<(u32, u32), u32>,
@@ -472,8 +473,8 @@ impl Builder {
     ) -> Node {
         let parent = node.ancestors().next().and_then(|parent| rows.get(&parent.id()).copied());
         Node {
-            name: self.names.row(node.name()),
-            domain: node.domain().map(|domain| self.names.row(domain)),
+            name: self.names.text(node.name()),
+            domain: node.domain().map(|domain| self.names.text(domain)),
             parent: parent.unwrap_or(0),
             instances: node.instances(),
             host_ns: ns(node.host_time()),
@@ -493,7 +494,7 @@ impl Builder {
             let row = row as u32;
             let thread = self.thread(range.process_id(), range.thread_id());
             if let Some(name) = range.thread_name() {
-                self.threads[thread as usize].name = Some(self.names.row(name));
+                self.threads[thread as usize].name = Some(self.names.text(name));
             }
             table.node.push(range.node().id().0);
             table.thread.push(thread);
@@ -518,7 +519,7 @@ impl Builder {
     fn details(&mut self, range: &Range<'_>) -> Vec<(NameRow, NameRow)> {
         let mut details = Vec::new();
         let mut add = |name: &str, value: &str| {
-            details.push((self.names.row(name), self.names.row(value)));
+            details.push((self.names.text(name), self.names.text(value)));
         };
         if let Some(category) = range.category() {
             add("category", category);
@@ -536,7 +537,7 @@ impl Builder {
     fn process_ranges(&mut self, profile: &Profile) -> ProcessRanges {
         let mut table = ProcessRanges::default();
         for (row, range) in profile.process_ranges().enumerate() {
-            table.name.push(self.names.row(range.name()));
+            table.name.push(self.names.text(range.name()));
             table.start_ns.push(ns(range.start()));
             table.ns.push(ns(range.host_time()));
             table.thread.push(self.thread(range.process_id(), range.thread_id()));
@@ -553,7 +554,7 @@ impl Builder {
     fn marks(&mut self, profile: &Profile) -> Marks {
         let mut table = Marks::default();
         for mark in profile.marks() {
-            table.name.push(self.names.row(mark.name()));
+            table.name.push(self.names.text(mark.name()));
             table.thread.push(self.thread(mark.process_id(), mark.thread_id()));
             table.at_ns.push(ns(mark.at()));
         }
@@ -566,7 +567,7 @@ impl Builder {
         table.driver = profile.calls().count() as u32;
         for (row, call) in profile.calls().chain(profile.runtime_calls()).enumerate() {
             let row = row as u32;
-            let what = (self.names.row(call.name()), class_of(&call));
+            let what = (self.names.text(call.name()), class_of(&call));
             let kind = self.call_kinds.row(what);
             // Calls of the runtime API around driver calls are in no sum.
             if row < table.driver {
@@ -602,7 +603,7 @@ impl Builder {
         for (row, operation) in profile.operations().enumerate() {
             let (work, bytes) = self.work(&operation);
             let took = operation.gpu_time().map(ns);
-            let [kind, name, ..] = self.works.values[work as usize][..] else { continue };
+            let [kind, name, ..] = self.works.get(work)[..] else { continue };
             match kind {
                 0 => self.kernel_rows.add(name as NameRow, work, took, bytes, false),
                 WHOLE_GRAPH => {}
@@ -636,11 +637,11 @@ impl Builder {
     /// - A whole graph's row: [`WHOLE_GRAPH`], name, id of the executable graph.
     fn work(&mut self, operation: &GpuOperation<'_>) -> (u32, u64) {
         let (work, bytes) = if let Some(kernel) = operation.as_kernel() {
-            let raw = self.names.row(kernel.name());
+            let raw = self.names.text(kernel.name());
             let name = match self.demangled.get(kernel.name()) {
                 Some(&name) => name,
                 None => {
-                    let name = self.names.row(&kernel.demangled_name());
+                    let name = self.names.text(&kernel.demangled_name());
                     self.demangled.insert(kernel.name().to_owned(), name);
                     name
                 }
@@ -654,15 +655,15 @@ impl Builder {
             (work, 0)
         } else if let Some(copy) = operation.as_copy() {
             let details = copy.details();
-            let name = self.names.row(&format!("copy {}", copy.kind()));
+            let name = self.names.text(&format!("copy {}", copy.kind()));
             let full = format!("{} to {}", details.source, details.destination);
-            let full = self.names.row(&full);
+            let full = self.names.text(&full);
             (vec![code_of(copy.kind()), u64::from(name), u64::from(full)], copy.bytes())
         } else if let Some(graph) = operation.as_graph() {
-            let name = u64::from(self.names.row("CUDA graph"));
+            let name = u64::from(self.names.text("CUDA graph"));
             (vec![WHOLE_GRAPH, name, u64::from(graph.executable_id())], 0)
         } else {
-            let name = u64::from(self.names.row("memset"));
+            let name = u64::from(self.names.text("memset"));
             (vec![6, name, name], operation.as_memset().map_or(0, |memset| memset.bytes()))
         };
         (self.works.row(work), bytes)

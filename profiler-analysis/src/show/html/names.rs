@@ -1,8 +1,6 @@
 //! The names on the page, each stored once.
 
-use std::hash::Hash;
-
-use rustc_hash::FxHashMap;
+use profiler_base::distinct::Texts;
 
 /// The index of a name.
 pub(super) type NameRow = u32;
@@ -10,44 +8,9 @@ pub(super) type NameRow = u32;
 /// The longest name on the page, in characters; a longer name states its length.
 const LONGEST: usize = 4_096;
 
-/// Values, each stored once.
-#[derive(Default)]
-pub(super) struct Distinct<T> {
-    pub(super) values: Vec<T>,
-    rows: FxHashMap<T, u32>,
-}
-
-impl<T: Clone + Eq + Hash> Distinct<T> {
-    /// Returns the index of a value, and stores a new value.
-    pub(super) fn row(&mut self, value: T) -> u32 {
-        *self.rows.entry(value).or_insert_with_key(|value| {
-            self.values.push(value.clone());
-            self.values.len() as u32 - 1
-        })
-    }
-}
-
-#[derive(Default)]
-pub(super) struct Names {
-    strings: Vec<String>,
-    /// By the full name, so that names with equal shortened texts stay distinct.
-    rows: FxHashMap<String, NameRow>,
-}
-
-impl Names {
-    pub(super) fn row(&mut self, name: &str) -> NameRow {
-        if let Some(&row) = self.rows.get(name) {
-            return row;
-        }
-        let row = self.strings.len() as NameRow;
-        self.strings.push(shortened(name));
-        self.rows.insert(name.to_owned(), row);
-        row
-    }
-
-    pub(super) fn into_strings(self) -> Vec<String> {
-        self.strings
-    }
+/// The names as on the page. Names with equal shortened texts stay distinct.
+pub(super) fn strings(names: &Texts) -> Vec<String> {
+    names.values().iter().map(|name| shortened(name)).collect()
 }
 
 /// A name, without its middle if it is too long.
@@ -72,11 +35,11 @@ mod tests {
 
     #[test]
     fn name_is_stored_once_and_long_ones_are_marked() {
-        let mut names = Names::default();
-        assert_eq!([names.row("a"), names.row("b"), names.row("a")], [0, 1, 0]);
+        let mut names = Texts::default();
+        assert_eq!([names.text("a"), names.text("b"), names.text("a")], [0, 1, 0]);
         let long = |middle: &str| format!("{}{middle}{}", "ä".repeat(5_000), "z".repeat(5_000));
-        assert_eq!([names.row(&long("1")), names.row(&long("2"))], [2, 3], "distinct");
-        let strings = names.into_strings();
+        assert_eq!([names.text(&long("1")), names.text(&long("2"))], [2, 3], "distinct");
+        let strings = strings(&names);
         assert_eq!(strings[..2], ["a", "b"]);
         assert!(strings[2].contains("[… 5905 of 10001 characters left out …]"), "{}", strings[2]);
         assert!(strings[2].starts_with("ää") && strings[2].ends_with("zz"));

@@ -1,10 +1,10 @@
 //! Sampled tracks for the page: each time once, values in columns, long tracks downsampled.
 
+use profiler_base::distinct::Distinct;
 use profiler_base::units::nanoseconds;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::names::Distinct;
 use crate::counter_track::{self, TrackSegment};
 use crate::reports::{NodeTimes, TrackSum};
 use profiler_core::profile::{Profile, Sampled, Track};
@@ -129,7 +129,7 @@ impl<'a> Tracks<'a> {
             });
         }
         Self {
-            times: times.values,
+            times: times.into_values(),
             tracks,
             samplers: samplers(profile),
             means: means(profile, &shown),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use profiler_base::hodges_lehmann::median;
+use profiler_base::statistics::median_of;
 
 use super::WallCause;
 use crate::analyze::diagnosis::{Clock, Part, Thresholds};
@@ -72,12 +72,8 @@ impl ProcessKey {
 
 /// One value for each process: the median of its runs.
 pub(crate) fn by_process(groups: &[Vec<usize>], of_runs: &[f64]) -> Vec<f64> {
-    let middle = |runs: &Vec<usize>| {
-        let mut values: Vec<f64> = runs.iter().map(|run| of_runs[*run]).collect();
-        values.sort_unstable_by(f64::total_cmp);
-        median(&values).unwrap_or(0.0)
-    };
-    groups.iter().map(middle).collect()
+    let middle = |runs: &Vec<usize>| median_of(runs.iter().map(|run| of_runs[*run]));
+    groups.iter().map(|runs| middle(runs).unwrap_or(0.0)).collect()
 }
 
 impl WallRun {

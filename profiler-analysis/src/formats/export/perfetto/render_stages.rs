@@ -9,7 +9,8 @@ use rustc_hash::FxHashMap;
 
 use super::{Interned, Trace};
 use crate::formats::export::protobuf::Message;
-use crate::formats::export::timeline::{OperationRow, Place, Span, Timeline, Work};
+use crate::formats::export::timeline::{OperationRow, Place, Span, Timeline};
+use profiler_core::tables::What;
 
 /// `InternedGraphicsContext.Api` and `GpuApi`.
 const CUDA: u64 = 4;
@@ -94,15 +95,16 @@ impl Trace<'_> {
         event.number(11, operation.place.device.into()); // gpu_id
         event.number(5, self.context(timeline, operation.place)); // context
         event.number(13, self.queue(operation.place, queue)); // hw_queue_iid
-        event.number(14, stage(operation)); // stage_iid
+        let stage = STAGES.iter().position(|(name, _)| *name == operation.category());
+        event.number(14, stage.map_or(0, |at| at as u64 + 1)); // stage_iid
         let name = self.names.id(timeline.name(operation), EVENT_NAMES, &mut self.interned);
         event.number(20, name); // name_iid
-        if let Work::Kernel(_, name) = operation.work {
+        if let (What::Kernel { details, .. }, Some(name)) = (operation.what(), operation.kernel_name) {
             event.number(19, self.kernel(timeline, operation, name)); // kernel_iid
-            let launch = self.launch(timeline, operation);
+            let launch = self.launch(timeline, operation, details);
             event.message(21, &launch); // launch
         }
-        if let Work::Copy(copy) = operation.work {
+        if let What::Copy(copy) = operation.what() {
             let mut bytes = Message::default();
             bytes.text(1, "bytes"); // name
             bytes.text(2, &copy.bytes.to_string()); // value
@@ -154,7 +156,7 @@ impl Trace<'_> {
         let next = self.stages.kernels.len() as u64 + 1;
         let id = *self.stages.kernels.entry(at).or_insert(next);
         if id == next
-            && let Work::Kernel(kernel, _) = operation.work
+            && let Some(kernel) = operation.operation.as_kernel()
         {
             let mut interned = Message::default();
             interned.number(1, id); // iid
@@ -169,10 +171,13 @@ impl Trace<'_> {
     }
 
     /// Writes grid, block, and the values of Perfetto's launch statistics.
-    fn launch(&mut self, timeline: &Timeline<'_>, operation: &OperationRow<'_>) -> Message {
+    fn launch(
+        &mut self,
+        timeline: &Timeline<'_>,
+        operation: &OperationRow<'_>,
+        details: &cupti::Kernel,
+    ) -> Message {
         let mut launch = Message::default();
-        let Work::Kernel(kernel, _) = &operation.work else { return launch };
-        let details = kernel.details();
         for (field, sizes) in [(1, details.grid), (2, details.block)] {
             let mut dimensions = Message::default();
             (1..).zip(sizes).for_each(|(axis, size)| dimensions.number(axis, size.into()));
@@ -203,14 +208,5 @@ impl Trace<'_> {
         let name = self.stages.arguments.id(name, ARGUMENTS, &mut self.interned);
         argument.number(1, name); // name_iid
         argument
-    }
-}
-
-fn stage(operation: &OperationRow<'_>) -> u64 {
-    match operation.work {
-        Work::Kernel(..) => 1,
-        Work::Copy(_) => 2,
-        Work::Memset(_) => 3,
-        Work::Graph(_) => 4,
     }
 }
