@@ -108,7 +108,10 @@ fn support_page_without_a_gpu_gives_advice() {
     match (&support.driver, &support.cupti) {
         (Ok(_), Ok(_)) => assert!(page.contains("GPU 0"), "{page}"),
         (Err(error), Err(_)) => {
-            assert!(!support.is_ready() && support.counters == Counters::Unknown);
+            assert!(!support.is_ready());
+            // A container without the driver's libraries still shows the host's kernel module.
+            let has_module = std::path::Path::new("/proc/driver/nvidia/params").exists();
+            assert_eq!(support.counters == Counters::Unknown, !has_module);
             assert!(page.contains("driver     none") && page.contains("ready      no"), "{page}");
             let [advice] = &support.advice()[..] else { panic!("{page}") };
             assert_eq!(advice.to_lowercase(), format!("{}.", error.to_string().to_lowercase()));

@@ -188,6 +188,8 @@ fn threads_beyond_the_sampled_ones_are_counted() {
             builder.spawn_scoped(scope, work).unwrap();
         }
     });
+    // There is room again.
+    train(&fake);
     let profile = profiler.stop().unwrap();
     profile.health().assert_complete();
     let counts = profile.host_samples();
