@@ -441,25 +441,13 @@ impl Moved {
     fn work(&mut self, work: &Work, devices: &mut Devices) -> Work {
         let mut work = *work;
         work.process = self.process;
-        work.place.device = self.device(work.place.device, devices);
-        match &mut work.what {
-            What::Kernel { names, details } => {
-                details.place.device = work.place.device;
-                *names = KernelNames {
-                    name: self.name(names.name),
-                    demangled: names.demangled.map(|name| self.name(name)),
-                    short: names.short.map(|name| self.name(name)),
-                };
-            }
-            What::Copy(copy) => {
-                copy.place.device = work.place.device;
-                if let Some(peers) = &mut copy.peers {
-                    peers.source_device = self.device(peers.source_device, devices);
-                    peers.destination_device = self.device(peers.destination_device, devices);
-                }
-            }
-            What::Memset(memset) => memset.place.device = work.place.device,
-            What::Graph(_) => {}
+        work.for_each_device(|device| *device = self.device(*device, devices));
+        if let What::Kernel { names, .. } = &mut work.what {
+            *names = KernelNames {
+                name: self.name(names.name),
+                demangled: names.demangled.map(|name| self.name(name)),
+                short: names.short.map(|name| self.name(name)),
+            };
         }
         work
     }
@@ -600,21 +588,7 @@ fn renumber(store: &mut Tables, numbers: &[u32]) {
     let number = |device: &mut u32| {
         *device = numbers.get(*device as usize).copied().unwrap_or(*device);
     };
-    store.works.for_each_mut(|work| {
-        number(&mut work.place.device);
-        match &mut work.what {
-            What::Kernel { details, .. } => number(&mut details.place.device),
-            What::Copy(copy) => {
-                number(&mut copy.place.device);
-                if let Some(peers) = &mut copy.peers {
-                    number(&mut peers.source_device);
-                    number(&mut peers.destination_device);
-                }
-            }
-            What::Memset(memset) => number(&mut memset.place.device),
-            What::Graph(_) => {}
-        }
-    });
+    store.works.for_each_mut(|work| work.for_each_device(number));
     store.for_each_side_row(|row| row.device.into_iter().for_each(number));
     for series in &mut store.series {
         number(&mut Arc::make_mut(series).head.device);

@@ -362,6 +362,23 @@ impl Work {
         }
     }
 
+    /// Changes the ordinals of its devices.
+    pub(crate) fn for_each_device(&mut self, mut change: impl FnMut(&mut u32)) {
+        change(&mut self.place.device);
+        match &mut self.what {
+            What::Kernel { details, .. } => change(&mut details.place.device),
+            What::Copy(copy) => {
+                change(&mut copy.place.device);
+                if let Some(peers) = &mut copy.peers {
+                    change(&mut peers.source_device);
+                    change(&mut peers.destination_device);
+                }
+            }
+            What::Memset(memset) => change(&mut memset.place.device),
+            What::Graph(_) => {}
+        }
+    }
+
     /// True for a move of managed memory, which no call requests.
     pub fn is_migration(&self) -> bool {
         matches!(self.what, What::Copy(_)) && (11..=13).contains(&self.copy_kind)
