@@ -18,20 +18,19 @@ def structs():
             out.setdefault(struct, []).extend(variants)
     return out
 
-# Module and the kinds whose records it lays out; the first is the one whose strides were measured.
-FAMILIES = [
-    ("kernel", "CONCURRENT_KERNEL KERNEL"), ("memcpy", "MEMCPY"), ("memcpy2", "MEMCPY2"), ("memset", "MEMSET"),
-    ("api", "DRIVER RUNTIME INTERNAL_LAUNCH_API"), ("marker", "MARKER"), ("marker_data", "MARKER_DATA"),
-    ("external_correlation", "EXTERNAL_CORRELATION"), ("synchronization", "SYNCHRONIZATION"), ("overhead", "OVERHEAD"),
-    ("graph_trace", "GRAPH_TRACE"), ("device_graph_trace", "DEVICE_GRAPH_TRACE"), ("graph_host_node", "GRAPH_HOST_NODE"),
-    ("host_launch", "HOST_LAUNCH"), ("memory", "MEMORY"), ("memory2", "MEMORY2"), ("memory_pool", "MEMORY_POOL"),
-    ("unified_memory_counter", "UNIFIED_MEMORY_COUNTER"), ("cuda_event", "CUDA_EVENT"), ("stream", "STREAM"),
-    ("context", "CONTEXT"), ("green_context", "GREEN_CONTEXT"),
-    ("compute_engine_ctx_switch", "COMPUTE_ENGINE_CTX_SWITCH"), ("device", "DEVICE"),
-    ("environment", "ENVIRONMENT"), ("name", "NAME"),
-    ("function", "FUNCTION"), ("nvlink", "NVLINK"), ("nvlink5", "NVLINK"), ("pcie", "PCIE"), ("jit", "JIT"),
-    ("mem_decompress", "MEM_DECOMPRESS"), ("confidential_compute_rotation", "CONFIDENTIAL_COMPUTE_ROTATION"),
-]
+# The modules that do not have the name of their one kind, and the kinds whose records they lay out; the first is the one
+# whose strides were measured.
+MODULES = {
+    "kernel": "CONCURRENT_KERNEL KERNEL", "api": "DRIVER RUNTIME INTERNAL_LAUNCH_API", "nvlink": "NVLINK",
+    "nvlink5": "NVLINK",
+}
+# Kinds of which cupti-rs/src/record has no type.
+WITHOUT_TYPE = set("""
+    EVENT METRIC SOURCE_LOCATOR GLOBAL_ACCESS BRANCH CDP_KERNEL PREEMPTION EVENT_INSTANCE METRIC_INSTANCE
+    INSTRUCTION_EXECUTION MODULE DEVICE_ATTRIBUTE SHARED_ACCESS PC_SAMPLING PC_SAMPLING_RECORD_INFO INSTRUCTION_CORRELATION
+    OPENACC_DATA OPENACC_LAUNCH OPENACC_OTHER INSTANTANEOUS_EVENT INSTANTANEOUS_EVENT_INSTANCE INSTANTANEOUS_METRIC
+    INSTANTANEOUS_METRIC_INSTANCE OPENMP
+""".split())
 # The one family whose newest struct moves fields: its structs up to 4, and 5 with pointers in place of arrays.
 SPLIT = {"nvlink": ("CUpti_ActivityNvLink4", "nvlink5"), "nvlink5": ("CUpti_ActivityNvLink5", None)}
 # Pointers to memory that the client has to free; and the one that is so from 13.0 on, and CUPTI's own before.
@@ -166,7 +165,9 @@ def main():
     p()
     p("families! {")
     layout, strides = structs(), load("record-strides.json")["kinds"]
-    for module, kinds in FAMILIES:
+    others = set(strides) - WITHOUT_TYPE - set(" ".join(MODULES.values()).split())
+    others = {kind.lower(): kind for kind in sorted(others, key=lambda kind: strides[kind]["kind"])}
+    for module, kinds in (MODULES | others).items():
         family = Family(module, kinds, layout, strides)
         family.check()
         family.print()

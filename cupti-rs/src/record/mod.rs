@@ -33,35 +33,20 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-pub use api_call::{ApiCall, ApiFunction};
-pub use confidential_compute::{KeyRotation, KeyRotationEvent};
-pub use context::{
-    CigMode, ComputeApi, Context, ContextSwitch, ContextSwitchKind, GreenContext, Stream,
-    StreamFlag,
-};
-pub use device::{
-    Device, DeviceLimits, Environment, EnvironmentSample, MigInstance, ThrottleReasons, Uuid,
-};
+pub use api_call::*;
+pub use confidential_compute::*;
+pub use context::*;
+pub use device::*;
 use fields::{Raw, words};
-pub use graph::{DeviceGraphLaunchMode, DeviceGraphTrace, GraphHostNode, GraphTrace, HostLaunch};
-pub use kernel::{
-    CacheConfig, ClusterScheduling, ExecutionModel, Kernel, KernelDetails, KernelRecord,
-    LaunchType, PartitionedCache, SharedMemoryConfig, SharedMemoryLimit, SharedMemorySetting,
-};
-pub use link::{LinkEnd, LinkFlags, NvLink, Pcie, PcieNode};
-pub use marker::{
-    ExternalCorrelation, ExternalCorrelationKind, Marker, MarkerData, MarkerFlags, Name, Payload,
-};
-pub use memory::{
-    Allocation, MemoryAccess, MemoryOperation, MemoryOperationKind, MemoryPool, MemoryPoolKind,
-    MemoryPoolOperationKind, MigrationCause, Pool, RemoteMapCause, UnifiedMemory,
-    UnifiedMemoryCause, UnifiedMemoryKind,
-};
-pub use module::{Function, Jit, JitEntry, JitOperation};
-pub use overhead::{CommandBufferFull, Overhead, OverheadKind};
-pub(crate) use synchronization::NO_ID;
-pub use synchronization::{CudaEvent, Synchronization, SynchronizationKind};
-pub use transfer::{CopyKind, MemDecompress, Memcpy, MemoryKind, Memset, Peers};
+pub use graph::*;
+pub use kernel::*;
+pub use link::*;
+pub use marker::*;
+pub use memory::*;
+pub use module::*;
+pub use overhead::*;
+pub use synchronization::*;
+pub use transfer::*;
 
 use crate::kind::ActivityKind;
 use crate::sys::os;
@@ -262,20 +247,44 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
+/// Defines [`Record`] and the constants of [`ActivityKind`]. A variant has the documentation of its
+/// kinds.
 macro_rules! kinds {
     (
-        frequent {
-            $($(#[$frequent_doc:meta])*
-            $frequent:ident($frequent_type:ty) = $($frequent_kind:ident)|+, $frequent_decode:path;)*
-        }
-        rare { $($(#[$doc:meta])* $variant:ident($type:ty) = $($kind:ident)|+, $decode:path;)* }
+        frequent { $($($(#[$frequent_doc:meta])* $frequent_kind:ident = $frequent_number:literal),+
+            => $frequent:ident($frequent_type:ty);)* }
+        rare { $($($(#[$doc:meta])* $kind:ident = $number:literal),+ => $variant:ident($type:ty);)* }
+        without_type { $($(#[$bare_doc:meta])* $bare_kind:ident = $bare_number:literal;)* }
     ) => {
+        impl ActivityKind {
+            $($($(#[$frequent_doc])* pub const $frequent_kind: Self = Self($frequent_number);)+)*
+            $($($(#[$doc])* pub const $kind: Self = Self($number);)+)*
+            $($(#[$bare_doc])* pub const $bare_kind: Self = Self($bare_number);)*
+
+            /// Every kind with a name.
+            pub const ALL: &'static [Self] = &[
+                $($(Self::$frequent_kind,)+)*
+                $($(Self::$kind,)+)*
+                $(Self::$bare_kind,)*
+            ];
+
+            /// CUPTI's name without its prefix, if the kind has one here.
+            pub fn name(self) -> Option<&'static str> {
+                match self {
+                    $($(Self::$frequent_kind => Some(stringify!($frequent_kind)),)+)*
+                    $($(Self::$kind => Some(stringify!($kind)),)+)*
+                    $(Self::$bare_kind => Some(stringify!($bare_kind)),)*
+                    _ => None,
+                }
+            }
+        }
+
         /// One activity record.
         #[derive(Debug, Clone, Copy, PartialEq)]
         #[non_exhaustive]
         pub enum Record<'a> {
-            $($(#[$frequent_doc])* $frequent($frequent_type),)*
-            $($(#[$doc])* $variant($type),)*
+            $($($(#[$frequent_doc])*)+ $frequent($frequent_type),)*
+            $($($(#[$doc])*)+ $variant($type),)*
             /// A record without a type in this version of the crate, or too short for its kind.
             Unknown {
                 /// Its kind.
@@ -295,7 +304,7 @@ macro_rules! kinds {
             fn decode(kind: ActivityKind, raw: Raw<'a>) -> Self {
                 match kind {
                     $($(ActivityKind::$frequent_kind)|+ => {
-                        if let Some(record) = $frequent_decode(raw) {
+                        if let Some(record) = <$frequent_type>::decode(raw) {
                             return Self::$frequent(record);
                         }
                     })*
@@ -308,7 +317,7 @@ macro_rules! kinds {
             #[inline(never)]
             fn decode_rare(kind: ActivityKind, raw: Raw<'a>) -> Self {
                 let decoded = match kind {
-                    $($(ActivityKind::$kind)|+ => $decode(raw).map(Self::$variant),)*
+                    $($(ActivityKind::$kind)|+ => <$type>::decode(raw).map(Self::$variant),)*
                     _ => None,
                 };
                 decoded.unwrap_or(Self::Unknown { kind, bytes: raw.bytes })
@@ -319,70 +328,101 @@ macro_rules! kinds {
 
 kinds! {
     frequent {
-        /// A kernel.
-        Kernel(KernelRecord<'a>) = CONCURRENT_KERNEL | KERNEL, KernelRecord::decode;
-        /// A copy.
-        Memcpy(Memcpy) = MEMCPY | MEMCPY2, Memcpy::decode;
-        /// A fill.
-        Memset(Memset) = MEMSET, Memset::decode;
-        /// A wait.
-        Synchronization(Synchronization) = SYNCHRONIZATION, Synchronization::decode;
-        /// A call of the driver or the runtime.
-        ApiCall(ApiCall) = DRIVER | RUNTIME | INTERNAL_LAUNCH_API, ApiCall::decode;
+        /// Kernels, including concurrent ones.
+        CONCURRENT_KERNEL = 10,
+        /// Kernels, serialised by CUPTI.
+        KERNEL = 3
+            => Kernel(KernelRecord<'a>);
+        /// Copies within a device, or between it and the host.
+        MEMCPY = 1,
+        /// Copies between devices.
+        MEMCPY2 = 22
+            => Memcpy(Memcpy);
+        /// Memsets.
+        MEMSET = 2 => Memset(Memset);
+        /// Waits for streams, events and contexts.
+        SYNCHRONIZATION = 38 => Synchronization(Synchronization);
+        /// Driver API calls.
+        DRIVER = 4,
+        /// Runtime API calls.
+        RUNTIME = 5,
+        /// Launches that the driver makes on its own.
+        INTERNAL_LAUNCH_API = 48
+            => ApiCall(ApiCall);
     }
     rare {
-        /// An overhead of CUPTI or the driver.
-        Overhead(Overhead) = OVERHEAD, Overhead::decode;
-        /// An NVTX mark, or the start or end of an NVTX range.
-        Marker(Marker) = MARKER, Marker::decode;
-        /// The data of an NVTX mark or range.
-        MarkerData(MarkerData) = MARKER_DATA, MarkerData::decode;
-        /// An external correlation id.
-        ExternalCorrelation(ExternalCorrelation) = EXTERNAL_CORRELATION, ExternalCorrelation::decode;
-        /// A launch of a CUDA graph.
-        GraphTrace(GraphTrace) = GRAPH_TRACE, GraphTrace::decode;
-        /// A launch of a CUDA graph from a device.
-        DeviceGraphTrace(DeviceGraphTrace) = DEVICE_GRAPH_TRACE, DeviceGraphTrace::decode;
-        /// A host function of a CUDA graph.
-        GraphHostNode(GraphHostNode) = GRAPH_HOST_NODE, GraphHostNode::decode;
-        /// A host function of a stream.
-        HostLaunch(HostLaunch) = HOST_LAUNCH, HostLaunch::decode;
-        /// An allocation with its free.
-        Allocation(Allocation) = MEMORY, Allocation::decode;
-        /// An allocation or a free.
-        MemoryOperation(MemoryOperation) = MEMORY2, MemoryOperation::decode;
-        /// An operation of a memory pool.
-        MemoryPool(MemoryPool) = MEMORY_POOL, MemoryPool::decode;
-        /// An event of managed memory.
-        UnifiedMemory(UnifiedMemory) = UNIFIED_MEMORY_COUNTER, UnifiedMemory::decode;
-        /// A recorded event.
-        CudaEvent(CudaEvent) = CUDA_EVENT, CudaEvent::decode;
-        /// A stream.
-        Stream(Stream) = STREAM, Stream::decode;
-        /// A context.
-        Context(Context) = CONTEXT, Context::decode;
-        /// A green context.
-        GreenContext(GreenContext<'a>) = GREEN_CONTEXT, GreenContext::decode;
-        /// A switch between contexts.
-        ContextSwitch(ContextSwitch) = COMPUTE_ENGINE_CTX_SWITCH, ContextSwitch::decode;
-        /// A device.
-        Device(Device<'a>) = DEVICE, Device::decode;
-        /// A sample of clocks, temperature, power or cooling.
-        Environment(Environment) = ENVIRONMENT, Environment::decode;
-        /// A name of an object.
-        Name(Name) = NAME, Name::decode;
-        /// A function of a module.
-        Function(Function) = FUNCTION, Function::decode;
-        /// An NVLink.
-        NvLink(NvLink<'a>) = NVLINK, NvLink::decode;
-        /// A device or bridge on PCI Express.
-        Pcie(Pcie<'a>) = PCIE, Pcie::decode;
+        /// Overhead of CUPTI and the driver.
+        OVERHEAD = 17 => Overhead(Overhead);
+        /// NVTX ranges and marks.
+        MARKER = 12 => Marker(Marker);
+        /// Payload, colour and category of an NVTX range or mark.
+        MARKER_DATA = 13 => MarkerData(MarkerData);
+        /// The caller's own ids, tied to correlation ids
+        /// ([`Library::external_correlation`](crate::Library::external_correlation)).
+        EXTERNAL_CORRELATION = 39 => ExternalCorrelation(ExternalCorrelation);
+        /// Launches of CUDA graphs, each as a whole.
+        GRAPH_TRACE = 51 => GraphTrace(GraphTrace);
+        /// Launches of CUDA graphs from a device.
+        DEVICE_GRAPH_TRACE = 53 => DeviceGraphTrace(DeviceGraphTrace);
+        /// Host functions of CUDA graphs.
+        GRAPH_HOST_NODE = 56 => GraphHostNode(GraphHostNode);
+        /// Host functions of streams.
+        HOST_LAUNCH = 58 => HostLaunch(HostLaunch);
+        /// Allocations with their whole lifetime.
+        MEMORY = 45 => Allocation(Allocation);
+        /// Allocations and frees, one record each.
+        MEMORY2 = 49 => MemoryOperation(MemoryOperation);
+        /// Memory pools.
+        MEMORY_POOL = 50 => MemoryPool(MemoryPool);
+        /// Transfers and page faults of managed memory
+        /// ([`Config::unified_memory_counters`](crate::Config::unified_memory_counters)).
+        UNIFIED_MEMORY_COUNTER = 25 => UnifiedMemory(UnifiedMemory);
+        /// Recorded CUDA events. Libraries before 12.9 write them along with synchronisations.
+        CUDA_EVENT = 36 => CudaEvent(CudaEvent);
+        /// Streams.
+        STREAM = 37 => Stream(Stream);
+        /// Contexts.
+        CONTEXT = 9 => Context(Context);
+        /// Green contexts.
+        GREEN_CONTEXT = 59 => GreenContext(GreenContext<'a>);
+        /// Switches of the compute engine between contexts.
+        COMPUTE_ENGINE_CTX_SWITCH = 57 => ContextSwitch(ContextSwitch);
+        /// Devices.
+        DEVICE = 8 => Device(Device<'a>);
+        /// Clocks, temperature, power and fan of a device.
+        ENVIRONMENT = 20 => Environment(Environment);
+        /// Names given to threads, devices, contexts and streams (NVTX).
+        NAME = 11 => Name(Name);
+        /// Functions of modules.
+        FUNCTION = 26 => Function(Function);
+        /// NVLinks between devices.
+        NVLINK = 40 => NvLink(NvLink<'a>);
+        /// The PCI Express topology.
+        PCIE = 46 => Pcie(Pcie<'a>);
         /// Just-in-time compilation.
-        Jit(Jit) = JIT, Jit::decode;
-        /// A batch of decompression.
-        MemDecompress(MemDecompress) = MEM_DECOMPRESS, MemDecompress::decode;
-        /// A channel while its key is rotated.
-        KeyRotation(KeyRotation) = CONFIDENTIAL_COMPUTE_ROTATION, KeyRotation::decode;
+        JIT = 52 => Jit(Jit);
+        /// Batches of decompression.
+        MEM_DECOMPRESS = 54 => MemDecompress(MemDecompress);
+        /// Key rotations of confidential computing.
+        CONFIDENTIAL_COMPUTE_ROTATION = 55 => KeyRotation(KeyRotation);
+    }
+    without_type {
+        /// Kernels launched by kernels, on devices before sm_70.
+        CDP_KERNEL = 18;
+        /// Preemptions of such kernels.
+        PREEMPTION = 19;
+        /// Loaded modules.
+        MODULE = 27;
+        /// Attributes of devices.
+        DEVICE_ATTRIBUTE = 28;
+        /// OpenACC data events.
+        OPENACC_DATA = 33;
+        /// OpenACC launches.
+        OPENACC_LAUNCH = 34;
+        /// Other OpenACC events.
+        OPENACC_OTHER = 35;
+        /// OpenMP events.
+        OPENMP = 47;
     }
 }
 

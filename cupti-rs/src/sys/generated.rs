@@ -54,6 +54,55 @@ families! {
         SOURCE_GRAPH_ID: u32 = 232..236;
         SOURCE_GRAPH_NODE_ID: u64 = 240..248;
     }
+    /// `DRIVER`, `RUNTIME`, `INTERNAL_LAUNCH_API`: offsets in `CUpti_ActivityAPI`, of which every older struct of the family is a prefix.
+    api: kinds [4, 5, 48], strides [((12, 0), 40)];
+    fields {
+        CBID: u32 = 4..8;
+        START: u64 = 8..16;
+        END: u64 = 16..24;
+        PROCESS_ID: u32 = 24..28;
+        THREAD_ID: u32 = 28..32;
+        CORRELATION_ID: u32 = 32..36;
+        RETURN_VALUE: u32 = 36..40;
+    }
+    /// `NVLINK`: offsets in `CUpti_ActivityNvLink4`, of which every older struct of the family is a prefix.
+    nvlink: kinds [40], strides [((12, 0), 136), ((13, 2), 0)];
+    fields {
+        NVLINK_VERSION: u32 = 4..8;
+        TYPE_DEV0: u32 = 8..12;
+        TYPE_DEV1: u32 = 12..16;
+        ID_DEV0_UUID_DEV: [u8; 16] = 16..32;
+        ID_DEV0_NPU_INDEX: u32 = 16..20;
+        ID_DEV0_NPU_DOMAIN_ID: u32 = 20..24;
+        ID_DEV1_UUID_DEV: [u8; 16] = 32..48;
+        ID_DEV1_NPU_INDEX: u32 = 32..36;
+        ID_DEV1_NPU_DOMAIN_ID: u32 = 36..40;
+        FLAG: u32 = 48..52;
+        PHYSICAL_NV_LINK_COUNT: u32 = 52..56;
+        PORT_DEV0: [u8; 32] = 56..88;
+        PORT_DEV1: [u8; 32] = 88..120;
+        BANDWIDTH: u64 = 120..128;
+        NVSWITCH_CONNECTED: u8 = 128..129;
+    }
+    /// `NVLINK`: offsets in `CUpti_ActivityNvLink5`, of which every older struct of the family is a prefix.
+    nvlink5: kinds [40], strides [((13, 2), 88)];
+    fields {
+        NVLINK_VERSION: u32 = 4..8;
+        TYPE_DEV0: u32 = 8..12;
+        TYPE_DEV1: u32 = 12..16;
+        ID_DEV0_UUID_DEV: [u8; 16] = 16..32;
+        ID_DEV0_NPU_INDEX: u32 = 16..20;
+        ID_DEV0_NPU_DOMAIN_ID: u32 = 20..24;
+        ID_DEV1_UUID_DEV: [u8; 16] = 32..48;
+        ID_DEV1_NPU_INDEX: u32 = 32..36;
+        ID_DEV1_NPU_DOMAIN_ID: u32 = 36..40;
+        FLAG: u32 = 48..52;
+        PHYSICAL_NV_LINK_COUNT: u32 = 52..56;
+        PORT_DEV0: Owned = 56..64;
+        PORT_DEV1: Owned = 64..72;
+        BANDWIDTH: u64 = 72..80;
+        NVSWITCH_CONNECTED: u8 = 80..81;
+    }
     /// `MEMCPY`: offsets in `CUpti_ActivityMemcpy7`, of which every older struct of the family is a prefix.
     memcpy: kinds [1], strides [((12, 0), 88), ((12, 8), 96), ((13, 4), 112)];
     fields {
@@ -78,29 +127,6 @@ families! {
         SOURCE_GRAPH_ID: u32 = 96..100;
         SOURCE_GRAPH_NODE_ID: u64 = 104..112;
     }
-    /// `MEMCPY2`: offsets in `CUpti_ActivityMemcpyPtoP4`, of which every older struct of the family is a prefix.
-    memcpy2: kinds [22], strides [((12, 0), 96)];
-    fields {
-        COPY_KIND: u8 = 4..5;
-        SRC_KIND: u8 = 5..6;
-        DST_KIND: u8 = 6..7;
-        FLAGS: u8 = 7..8;
-        BYTES: u64 = 8..16;
-        START: u64 = 16..24;
-        END: u64 = 24..32;
-        DEVICE_ID: u32 = 32..36;
-        CONTEXT_ID: u32 = 36..40;
-        STREAM_ID: u32 = 40..44;
-        SRC_DEVICE_ID: u32 = 44..48;
-        SRC_CONTEXT_ID: u32 = 48..52;
-        DST_DEVICE_ID: u32 = 52..56;
-        DST_CONTEXT_ID: u32 = 56..60;
-        CORRELATION_ID: u32 = 60..64;
-        GRAPH_NODE_ID: u64 = 72..80;
-        GRAPH_ID: u32 = 80..84;
-        CHANNEL_ID: u32 = 84..88;
-        CHANNEL_TYPE: u32 = 88..92;
-    }
     /// `MEMSET`: offsets in `CUpti_ActivityMemset5`, of which every older struct of the family is a prefix.
     memset: kinds [2], strides [((12, 0), 88), ((13, 4), 104)];
     fields {
@@ -121,265 +147,6 @@ families! {
         IS_DEVICE_LAUNCHED: u8 = 84..85 since (13, 0);
         SOURCE_GRAPH_ID: u32 = 88..92;
         SOURCE_GRAPH_NODE_ID: u64 = 96..104;
-    }
-    /// `DRIVER`, `RUNTIME`, `INTERNAL_LAUNCH_API`: offsets in `CUpti_ActivityAPI`, of which every older struct of the family is a prefix.
-    api: kinds [4, 5, 48], strides [((12, 0), 40)];
-    fields {
-        CBID: u32 = 4..8;
-        START: u64 = 8..16;
-        END: u64 = 16..24;
-        PROCESS_ID: u32 = 24..28;
-        THREAD_ID: u32 = 28..32;
-        CORRELATION_ID: u32 = 32..36;
-        RETURN_VALUE: u32 = 36..40;
-    }
-    /// `MARKER`: offsets in `CUpti_ActivityMarker2`, of which every older struct of the family is a prefix.
-    marker: kinds [12], strides [((12, 0), 56)];
-    fields {
-        FLAGS: u32 = 4..8;
-        TIMESTAMP: u64 = 8..16;
-        ID: u32 = 16..20;
-        OBJECT_KIND: u32 = 20..24;
-        OBJECT_ID_PT_PROCESS_ID: u32 = 24..28;
-        OBJECT_ID_PT_THREAD_ID: u32 = 28..32;
-        OBJECT_ID_DCS_DEVICE_ID: u32 = 24..28;
-        OBJECT_ID_DCS_CONTEXT_ID: u32 = 28..32;
-        OBJECT_ID_DCS_STREAM_ID: u32 = 32..36;
-        NAME: Pointer = 40..48;
-        DOMAIN: Pointer = 48..56;
-    }
-    /// `MARKER_DATA`: offsets in `CUpti_ActivityMarkerData2`, of which every older struct of the family is a prefix.
-    marker_data: kinds [13], strides [((12, 0), 32), ((13, 0), 40)];
-    fields {
-        FLAGS: u32 = 4..8;
-        ID: u32 = 8..12;
-        PAYLOAD_KIND: u32 = 12..16;
-        PAYLOAD_METRIC_VALUE_DOUBLE: f64 = 16..24;
-        PAYLOAD_METRIC_VALUE_UINT64: u64 = 16..24;
-        PAYLOAD_METRIC_VALUE_INT64: i64 = 16..24;
-        PAYLOAD_METRIC_VALUE_PERCENT: f64 = 16..24;
-        PAYLOAD_METRIC_VALUE_THROUGHPUT: u64 = 16..24;
-        PAYLOAD_METRIC_VALUE_UTILIZATION_LEVEL: u32 = 16..20;
-        PAYLOAD_METRIC_VALUE_NVTX_EXTENDED_PAYLOAD: u64 = 16..24 since (13, 0);
-        COLOR: u32 = 24..28;
-        CATEGORY: u32 = 28..32;
-        CUPTI_DOMAIN_ID: u32 = 32..36;
-    }
-    /// `EXTERNAL_CORRELATION`: offsets in `CUpti_ActivityExternalCorrelation`, of which every older struct of the family is a prefix.
-    external_correlation: kinds [39], strides [((12, 0), 24)];
-    fields {
-        EXTERNAL_KIND: u32 = 4..8;
-        EXTERNAL_ID: u64 = 8..16;
-        CORRELATION_ID: u32 = 16..20;
-    }
-    /// `SYNCHRONIZATION`: offsets in `CUpti_ActivitySynchronization2`, of which every older struct of the family is a prefix.
-    synchronization: kinds [38], strides [((12, 0), 40), ((12, 8), 56)];
-    fields {
-        TYPE: u32 = 4..8;
-        START: u64 = 8..16;
-        END: u64 = 16..24;
-        CORRELATION_ID: u32 = 24..28;
-        CONTEXT_ID: u32 = 28..32;
-        STREAM_ID: u32 = 32..36;
-        CUDA_EVENT_ID: u32 = 36..40;
-        CUDA_EVENT_SYNC_ID: u64 = 40..48;
-        RETURN_VALUE: u32 = 48..52;
-    }
-    /// `OVERHEAD`: offsets in `CUpti_ActivityOverhead3`, of which every older struct of the family is a prefix.
-    overhead: kinds [17], strides [((12, 0), 40), ((12, 3), 48), ((12, 4), 56)];
-    fields {
-        OVERHEAD_KIND: u32 = 4..8;
-        OBJECT_KIND: u32 = 8..12;
-        OBJECT_ID_PT_PROCESS_ID: u32 = 12..16;
-        OBJECT_ID_PT_THREAD_ID: u32 = 16..20;
-        OBJECT_ID_DCS_DEVICE_ID: u32 = 12..16;
-        OBJECT_ID_DCS_CONTEXT_ID: u32 = 16..20;
-        OBJECT_ID_DCS_STREAM_ID: u32 = 20..24;
-        START: u64 = 24..32;
-        END: u64 = 32..40;
-        CORRELATION_ID: u32 = 40..44;
-        OVERHEAD_DATA: Owned = 48..56;
-    }
-    /// `GRAPH_TRACE`: offsets in `CUpti_ActivityGraphTrace2`, of which every older struct of the family is a prefix.
-    graph_trace: kinds [51], strides [((12, 0), 48), ((12, 3), 56)];
-    fields {
-        CORRELATION_ID: u32 = 4..8;
-        START: u64 = 8..16;
-        END: u64 = 16..24;
-        DEVICE_ID: u32 = 24..28;
-        GRAPH_ID: u32 = 28..32;
-        CONTEXT_ID: u32 = 32..36;
-        STREAM_ID: u32 = 36..40;
-        END_DEVICE_ID: u32 = 48..52;
-        END_CONTEXT_ID: u32 = 52..56;
-    }
-    /// `DEVICE_GRAPH_TRACE`: offsets in `CUpti_ActivityDeviceGraphTrace`, of which every older struct of the family is a prefix.
-    device_graph_trace: kinds [53], strides [((12, 8), 56)];
-    fields {
-        DEVICE_ID: u32 = 4..8;
-        START: u64 = 8..16;
-        END: u64 = 16..24;
-        GRAPH_ID: u32 = 24..28;
-        LAUNCHER_GRAPH_ID: u32 = 28..32;
-        DEVICE_LAUNCH_MODE: u32 = 32..36;
-        CONTEXT_ID: u32 = 36..40;
-        STREAM_ID: u64 = 40..48;
-    }
-    /// `GRAPH_HOST_NODE`: offsets in `CUpti_ActivityGraphHostNode`, of which every older struct of the family is a prefix.
-    graph_host_node: kinds [56], strides [((13, 1), 56)];
-    fields {
-        STREAM_ID: u32 = 4..8;
-        CONTEXT_ID: u32 = 8..12;
-        DEVICE_ID: u32 = 12..16;
-        CORRELATION_ID: u32 = 16..20;
-        GRAPH_ID: u32 = 20..24;
-        GRAPH_NODE_ID: u64 = 24..32;
-        PROCESS_ID: u32 = 32..36;
-        THREAD_ID: u32 = 36..40;
-        START: u64 = 40..48;
-        END: u64 = 48..56;
-    }
-    /// `HOST_LAUNCH`: offsets in `CUpti_ActivityHostLaunch`, of which every older struct of the family is a prefix.
-    host_launch: kinds [58], strides [((13, 1), 48)];
-    fields {
-        STREAM_ID: u32 = 4..8;
-        CONTEXT_ID: u32 = 8..12;
-        DEVICE_ID: u32 = 12..16;
-        CORRELATION_ID: u32 = 16..20;
-        PROCESS_ID: u32 = 20..24;
-        THREAD_ID: u32 = 24..28;
-        START: u64 = 32..40;
-        END: u64 = 40..48;
-    }
-    /// `MEMORY`: offsets in `CUpti_ActivityMemory`, of which every older struct of the family is a prefix.
-    memory: kinds [45], strides [((12, 0), 80)];
-    fields {
-        MEMORY_KIND: u32 = 4..8;
-        ADDRESS: u64 = 8..16;
-        BYTES: u64 = 16..24;
-        START: u64 = 24..32;
-        END: u64 = 32..40;
-        ALLOC_PC: u64 = 40..48;
-        FREE_PC: u64 = 48..56;
-        PROCESS_ID: u32 = 56..60;
-        DEVICE_ID: u32 = 60..64;
-        CONTEXT_ID: u32 = 64..68;
-        NAME: Pointer = 72..80;
-    }
-    /// `MEMORY2`: offsets in `CUpti_ActivityMemory4`, of which every older struct of the family is a prefix.
-    memory2: kinds [49], strides [((12, 0), 120), ((12, 6), 128)];
-    fields {
-        MEMORY_OPERATION_TYPE: u32 = 4..8;
-        MEMORY_KIND: u32 = 8..12;
-        CORRELATION_ID: u32 = 12..16;
-        ADDRESS: u64 = 16..24;
-        BYTES: u64 = 24..32;
-        TIMESTAMP: u64 = 32..40;
-        PC: u64 = 40..48;
-        PROCESS_ID: u32 = 48..52;
-        DEVICE_ID: u32 = 52..56;
-        CONTEXT_ID: u32 = 56..60;
-        STREAM_ID: u32 = 60..64;
-        NAME: Pointer = 64..72;
-        IS_ASYNC: u32 = 72..76;
-        MEMORY_POOL_CONFIG_MEMORY_POOL_TYPE: u32 = 80..84;
-        MEMORY_POOL_CONFIG_ADDRESS: u64 = 88..96;
-        MEMORY_POOL_CONFIG_RELEASE_THRESHOLD: u64 = 96..104;
-        MEMORY_POOL_CONFIG_POOL_SIZE: u64 = 104..112;
-        MEMORY_POOL_CONFIG_POOL_PROCESS_ID: u64 = 104..112;
-        MEMORY_POOL_CONFIG_UTILIZED_SIZE: u64 = 112..120;
-        SOURCE: Pointer = 120..128;
-    }
-    /// `MEMORY_POOL`: offsets in `CUpti_ActivityMemoryPool3`, of which every older struct of the family is a prefix.
-    memory_pool: kinds [50], strides [((12, 0), 72), ((13, 0), 80)];
-    fields {
-        MEMORY_POOL_OPERATION_TYPE: u32 = 4..8;
-        MEMORY_POOL_TYPE: u32 = 8..12;
-        CORRELATION_ID: u32 = 12..16;
-        PROCESS_ID: u32 = 16..20;
-        DEVICE_ID: u32 = 20..24;
-        MIN_BYTES_TO_KEEP: u64 = 24..32;
-        ADDRESS: u64 = 32..40;
-        SIZE: u64 = 40..48;
-        RELEASE_THRESHOLD: u64 = 48..56;
-        TIMESTAMP: u64 = 56..64;
-        UTILIZED_SIZE: u64 = 64..72;
-        IS_MANAGED_POOL: u8 = 72..73;
-    }
-    /// `UNIFIED_MEMORY_COUNTER`: offsets in `CUpti_ActivityUnifiedMemoryCounter3`, of which every older struct of the family is a prefix.
-    unified_memory_counter: kinds [25], strides [((12, 0), 64), ((12, 8), 104)];
-    fields {
-        COUNTER_KIND: u32 = 4..8;
-        VALUE: u64 = 8..16;
-        START: u64 = 16..24;
-        END: u64 = 24..32;
-        ADDRESS: u64 = 32..40;
-        SRC_ID: u32 = 40..44;
-        DST_ID: u32 = 44..48;
-        STREAM_ID: u32 = 48..52;
-        PROCESS_ID: u32 = 52..56;
-        FLAGS: u32 = 56..60;
-        PROCESSORS: [u64; 5] = 64..104;
-    }
-    /// `CUDA_EVENT`: offsets in `CUpti_ActivityCudaEvent3`, of which every older struct of the family is a prefix.
-    cuda_event: kinds [36], strides [((12, 0), 24), ((12, 8), 56), ((13, 5), 80)];
-    fields {
-        CORRELATION_ID: u32 = 4..8;
-        CONTEXT_ID: u32 = 8..12;
-        STREAM_ID: u32 = 12..16;
-        EVENT_ID: u32 = 16..20;
-        DEVICE_ID: u32 = 24..28;
-        DEVICE_TIMESTAMP: u64 = 40..48;
-        CUDA_EVENT_SYNC_ID: u64 = 48..56;
-        GRAPH_NODE_ID: u64 = 56..64;
-        GRAPH_ID: u32 = 64..68;
-        SOURCE_GRAPH_ID: u32 = 68..72;
-        SOURCE_GRAPH_NODE_ID: u64 = 72..80;
-    }
-    /// `STREAM`: offsets in `CUpti_ActivityStream`, of which every older struct of the family is a prefix.
-    stream: kinds [37], strides [((12, 0), 24)];
-    fields {
-        CONTEXT_ID: u32 = 4..8;
-        STREAM_ID: u32 = 8..12;
-        PRIORITY: u32 = 12..16;
-        FLAG: u32 = 16..20;
-        CORRELATION_ID: u32 = 20..24;
-    }
-    /// `CONTEXT`: offsets in `CUpti_ActivityContext4`, of which every older struct of the family is a prefix.
-    context: kinds [9], strides [((12, 0), 16), ((12, 4), 24), ((12, 5), 32), ((13, 1), 40)];
-    fields {
-        CONTEXT_ID: u32 = 4..8;
-        DEVICE_ID: u32 = 8..12;
-        COMPUTE_API_KIND: u16 = 12..14;
-        NULL_STREAM_ID: u16 = 14..16;
-        PARENT_CONTEXT_ID: u32 = 16..20;
-        IS_GREEN_CONTEXT: u8 = 20..21;
-        NUM_MULTIPROCESSORS: u16 = 22..24 since (12, 5);
-        CIG_MODE: u32 = 24..28;
-        PROCESS_ID: u64 = 32..40;
-    }
-    /// `GREEN_CONTEXT`: offsets in `CUpti_ActivityGreenContext3`, of which every older struct of the family is a prefix.
-    green_context: kinds [59], strides [((13, 2), 168), ((13, 4), 304)];
-    fields {
-        CONTEXT_ID: u32 = 4..8;
-        PARENT_CONTEXT_ID: u32 = 8..12;
-        DEVICE_ID: u32 = 12..16;
-        NUM_TPCS: u32 = 16..20;
-        NUM_MULTIPROCESSORS: u16 = 20..22;
-        LOGICAL_TPC_MASK_SIZE: u8 = 22..23;
-        LOGICAL_TPC_MASK: [u32; 32] = 24..152;
-        WORKQUEUE_RESOURCE_ID: u64 = 152..160;
-        WORKQUEUE_CONCURRENCY_LIMIT: u32 = 160..164;
-        WORKQUEUE_SHARING_SCOPE: u32 = 164..168;
-        WORKQUEUE_CHANNEL_COUNT: u32 = 168..172;
-        WORKQUEUE_CHANNEL_IDS: [u32; 32] = 176..304;
-    }
-    /// `COMPUTE_ENGINE_CTX_SWITCH`: offsets in `CUpti_ActivityComputeEngineCtxSwitch`, of which every older struct of the family is a prefix.
-    compute_engine_ctx_switch: kinds [57], strides [((13, 1), 24)];
-    fields {
-        CONTEXT_ID: u32 = 4..8;
-        TIMESTAMP: u64 = 8..16;
-        OPERATION_TYPE: u32 = 16..20;
     }
     /// `DEVICE`: offsets in `CUpti_ActivityDevice6`, of which every older struct of the family is a prefix.
     device: kinds [8], strides [((12, 0), 176), ((12, 2), 184), ((13, 2), 192)];
@@ -422,6 +189,77 @@ families! {
         NUMA_ID: u32 = 180..184;
         NUM_TPCS: u32 = 184..188;
     }
+    /// `CONTEXT`: offsets in `CUpti_ActivityContext4`, of which every older struct of the family is a prefix.
+    context: kinds [9], strides [((12, 0), 16), ((12, 4), 24), ((12, 5), 32), ((13, 1), 40)];
+    fields {
+        CONTEXT_ID: u32 = 4..8;
+        DEVICE_ID: u32 = 8..12;
+        COMPUTE_API_KIND: u16 = 12..14;
+        NULL_STREAM_ID: u16 = 14..16;
+        PARENT_CONTEXT_ID: u32 = 16..20;
+        IS_GREEN_CONTEXT: u8 = 20..21;
+        NUM_MULTIPROCESSORS: u16 = 22..24 since (12, 5);
+        CIG_MODE: u32 = 24..28;
+        PROCESS_ID: u64 = 32..40;
+    }
+    /// `NAME`: offsets in `CUpti_ActivityName`, of which every older struct of the family is a prefix.
+    name: kinds [11], strides [((12, 0), 32)];
+    fields {
+        OBJECT_KIND: u32 = 4..8;
+        OBJECT_ID_PT_PROCESS_ID: u32 = 8..12;
+        OBJECT_ID_PT_THREAD_ID: u32 = 12..16;
+        OBJECT_ID_DCS_DEVICE_ID: u32 = 8..12;
+        OBJECT_ID_DCS_CONTEXT_ID: u32 = 12..16;
+        OBJECT_ID_DCS_STREAM_ID: u32 = 16..20;
+        NAME: Pointer = 24..32;
+    }
+    /// `MARKER`: offsets in `CUpti_ActivityMarker2`, of which every older struct of the family is a prefix.
+    marker: kinds [12], strides [((12, 0), 56)];
+    fields {
+        FLAGS: u32 = 4..8;
+        TIMESTAMP: u64 = 8..16;
+        ID: u32 = 16..20;
+        OBJECT_KIND: u32 = 20..24;
+        OBJECT_ID_PT_PROCESS_ID: u32 = 24..28;
+        OBJECT_ID_PT_THREAD_ID: u32 = 28..32;
+        OBJECT_ID_DCS_DEVICE_ID: u32 = 24..28;
+        OBJECT_ID_DCS_CONTEXT_ID: u32 = 28..32;
+        OBJECT_ID_DCS_STREAM_ID: u32 = 32..36;
+        NAME: Pointer = 40..48;
+        DOMAIN: Pointer = 48..56;
+    }
+    /// `MARKER_DATA`: offsets in `CUpti_ActivityMarkerData2`, of which every older struct of the family is a prefix.
+    marker_data: kinds [13], strides [((12, 0), 32), ((13, 0), 40)];
+    fields {
+        FLAGS: u32 = 4..8;
+        ID: u32 = 8..12;
+        PAYLOAD_KIND: u32 = 12..16;
+        PAYLOAD_METRIC_VALUE_DOUBLE: f64 = 16..24;
+        PAYLOAD_METRIC_VALUE_UINT64: u64 = 16..24;
+        PAYLOAD_METRIC_VALUE_INT64: i64 = 16..24;
+        PAYLOAD_METRIC_VALUE_PERCENT: f64 = 16..24;
+        PAYLOAD_METRIC_VALUE_THROUGHPUT: u64 = 16..24;
+        PAYLOAD_METRIC_VALUE_UTILIZATION_LEVEL: u32 = 16..20;
+        PAYLOAD_METRIC_VALUE_NVTX_EXTENDED_PAYLOAD: u64 = 16..24 since (13, 0);
+        COLOR: u32 = 24..28;
+        CATEGORY: u32 = 28..32;
+        CUPTI_DOMAIN_ID: u32 = 32..36;
+    }
+    /// `OVERHEAD`: offsets in `CUpti_ActivityOverhead3`, of which every older struct of the family is a prefix.
+    overhead: kinds [17], strides [((12, 0), 40), ((12, 3), 48), ((12, 4), 56)];
+    fields {
+        OVERHEAD_KIND: u32 = 4..8;
+        OBJECT_KIND: u32 = 8..12;
+        OBJECT_ID_PT_PROCESS_ID: u32 = 12..16;
+        OBJECT_ID_PT_THREAD_ID: u32 = 16..20;
+        OBJECT_ID_DCS_DEVICE_ID: u32 = 12..16;
+        OBJECT_ID_DCS_CONTEXT_ID: u32 = 16..20;
+        OBJECT_ID_DCS_STREAM_ID: u32 = 20..24;
+        START: u64 = 24..32;
+        END: u64 = 32..40;
+        CORRELATION_ID: u32 = 40..44;
+        OVERHEAD_DATA: Owned = 48..56;
+    }
     /// `ENVIRONMENT`: offsets in `CUpti_ActivityEnvironment`, of which every older struct of the family is a prefix.
     environment: kinds [20], strides [((12, 0), 40)];
     fields {
@@ -438,16 +276,43 @@ families! {
         DATA_POWER_POWER_LIMIT: u32 = 24..28;
         DATA_COOLING_FAN_SPEED: u32 = 20..24;
     }
-    /// `NAME`: offsets in `CUpti_ActivityName`, of which every older struct of the family is a prefix.
-    name: kinds [11], strides [((12, 0), 32)];
+    /// `MEMCPY2`: offsets in `CUpti_ActivityMemcpyPtoP4`, of which every older struct of the family is a prefix.
+    memcpy2: kinds [22], strides [((12, 0), 96)];
     fields {
-        OBJECT_KIND: u32 = 4..8;
-        OBJECT_ID_PT_PROCESS_ID: u32 = 8..12;
-        OBJECT_ID_PT_THREAD_ID: u32 = 12..16;
-        OBJECT_ID_DCS_DEVICE_ID: u32 = 8..12;
-        OBJECT_ID_DCS_CONTEXT_ID: u32 = 12..16;
-        OBJECT_ID_DCS_STREAM_ID: u32 = 16..20;
-        NAME: Pointer = 24..32;
+        COPY_KIND: u8 = 4..5;
+        SRC_KIND: u8 = 5..6;
+        DST_KIND: u8 = 6..7;
+        FLAGS: u8 = 7..8;
+        BYTES: u64 = 8..16;
+        START: u64 = 16..24;
+        END: u64 = 24..32;
+        DEVICE_ID: u32 = 32..36;
+        CONTEXT_ID: u32 = 36..40;
+        STREAM_ID: u32 = 40..44;
+        SRC_DEVICE_ID: u32 = 44..48;
+        SRC_CONTEXT_ID: u32 = 48..52;
+        DST_DEVICE_ID: u32 = 52..56;
+        DST_CONTEXT_ID: u32 = 56..60;
+        CORRELATION_ID: u32 = 60..64;
+        GRAPH_NODE_ID: u64 = 72..80;
+        GRAPH_ID: u32 = 80..84;
+        CHANNEL_ID: u32 = 84..88;
+        CHANNEL_TYPE: u32 = 88..92;
+    }
+    /// `UNIFIED_MEMORY_COUNTER`: offsets in `CUpti_ActivityUnifiedMemoryCounter3`, of which every older struct of the family is a prefix.
+    unified_memory_counter: kinds [25], strides [((12, 0), 64), ((12, 8), 104)];
+    fields {
+        COUNTER_KIND: u32 = 4..8;
+        VALUE: u64 = 8..16;
+        START: u64 = 16..24;
+        END: u64 = 24..32;
+        ADDRESS: u64 = 32..40;
+        SRC_ID: u32 = 40..44;
+        DST_ID: u32 = 44..48;
+        STREAM_ID: u32 = 48..52;
+        PROCESS_ID: u32 = 52..56;
+        FLAGS: u32 = 56..60;
+        PROCESSORS: [u64; 5] = 64..104;
     }
     /// `FUNCTION`: offsets in `CUpti_ActivityFunction`, of which every older struct of the family is a prefix.
     function: kinds [26], strides [((12, 0), 32)];
@@ -458,43 +323,64 @@ families! {
         FUNCTION_INDEX: u32 = 16..20;
         NAME: Pointer = 24..32;
     }
-    /// `NVLINK`: offsets in `CUpti_ActivityNvLink4`, of which every older struct of the family is a prefix.
-    nvlink: kinds [40], strides [((12, 0), 136), ((13, 2), 0)];
+    /// `CUDA_EVENT`: offsets in `CUpti_ActivityCudaEvent3`, of which every older struct of the family is a prefix.
+    cuda_event: kinds [36], strides [((12, 0), 24), ((12, 8), 56), ((13, 5), 80)];
     fields {
-        NVLINK_VERSION: u32 = 4..8;
-        TYPE_DEV0: u32 = 8..12;
-        TYPE_DEV1: u32 = 12..16;
-        ID_DEV0_UUID_DEV: [u8; 16] = 16..32;
-        ID_DEV0_NPU_INDEX: u32 = 16..20;
-        ID_DEV0_NPU_DOMAIN_ID: u32 = 20..24;
-        ID_DEV1_UUID_DEV: [u8; 16] = 32..48;
-        ID_DEV1_NPU_INDEX: u32 = 32..36;
-        ID_DEV1_NPU_DOMAIN_ID: u32 = 36..40;
-        FLAG: u32 = 48..52;
-        PHYSICAL_NV_LINK_COUNT: u32 = 52..56;
-        PORT_DEV0: [u8; 32] = 56..88;
-        PORT_DEV1: [u8; 32] = 88..120;
-        BANDWIDTH: u64 = 120..128;
-        NVSWITCH_CONNECTED: u8 = 128..129;
+        CORRELATION_ID: u32 = 4..8;
+        CONTEXT_ID: u32 = 8..12;
+        STREAM_ID: u32 = 12..16;
+        EVENT_ID: u32 = 16..20;
+        DEVICE_ID: u32 = 24..28;
+        DEVICE_TIMESTAMP: u64 = 40..48;
+        CUDA_EVENT_SYNC_ID: u64 = 48..56;
+        GRAPH_NODE_ID: u64 = 56..64;
+        GRAPH_ID: u32 = 64..68;
+        SOURCE_GRAPH_ID: u32 = 68..72;
+        SOURCE_GRAPH_NODE_ID: u64 = 72..80;
     }
-    /// `NVLINK`: offsets in `CUpti_ActivityNvLink5`, of which every older struct of the family is a prefix.
-    nvlink5: kinds [40], strides [((13, 2), 88)];
+    /// `STREAM`: offsets in `CUpti_ActivityStream`, of which every older struct of the family is a prefix.
+    stream: kinds [37], strides [((12, 0), 24)];
     fields {
-        NVLINK_VERSION: u32 = 4..8;
-        TYPE_DEV0: u32 = 8..12;
-        TYPE_DEV1: u32 = 12..16;
-        ID_DEV0_UUID_DEV: [u8; 16] = 16..32;
-        ID_DEV0_NPU_INDEX: u32 = 16..20;
-        ID_DEV0_NPU_DOMAIN_ID: u32 = 20..24;
-        ID_DEV1_UUID_DEV: [u8; 16] = 32..48;
-        ID_DEV1_NPU_INDEX: u32 = 32..36;
-        ID_DEV1_NPU_DOMAIN_ID: u32 = 36..40;
-        FLAG: u32 = 48..52;
-        PHYSICAL_NV_LINK_COUNT: u32 = 52..56;
-        PORT_DEV0: Owned = 56..64;
-        PORT_DEV1: Owned = 64..72;
-        BANDWIDTH: u64 = 72..80;
-        NVSWITCH_CONNECTED: u8 = 80..81;
+        CONTEXT_ID: u32 = 4..8;
+        STREAM_ID: u32 = 8..12;
+        PRIORITY: u32 = 12..16;
+        FLAG: u32 = 16..20;
+        CORRELATION_ID: u32 = 20..24;
+    }
+    /// `SYNCHRONIZATION`: offsets in `CUpti_ActivitySynchronization2`, of which every older struct of the family is a prefix.
+    synchronization: kinds [38], strides [((12, 0), 40), ((12, 8), 56)];
+    fields {
+        TYPE: u32 = 4..8;
+        START: u64 = 8..16;
+        END: u64 = 16..24;
+        CORRELATION_ID: u32 = 24..28;
+        CONTEXT_ID: u32 = 28..32;
+        STREAM_ID: u32 = 32..36;
+        CUDA_EVENT_ID: u32 = 36..40;
+        CUDA_EVENT_SYNC_ID: u64 = 40..48;
+        RETURN_VALUE: u32 = 48..52;
+    }
+    /// `EXTERNAL_CORRELATION`: offsets in `CUpti_ActivityExternalCorrelation`, of which every older struct of the family is a prefix.
+    external_correlation: kinds [39], strides [((12, 0), 24)];
+    fields {
+        EXTERNAL_KIND: u32 = 4..8;
+        EXTERNAL_ID: u64 = 8..16;
+        CORRELATION_ID: u32 = 16..20;
+    }
+    /// `MEMORY`: offsets in `CUpti_ActivityMemory`, of which every older struct of the family is a prefix.
+    memory: kinds [45], strides [((12, 0), 80)];
+    fields {
+        MEMORY_KIND: u32 = 4..8;
+        ADDRESS: u64 = 8..16;
+        BYTES: u64 = 16..24;
+        START: u64 = 24..32;
+        END: u64 = 32..40;
+        ALLOC_PC: u64 = 40..48;
+        FREE_PC: u64 = 48..56;
+        PROCESS_ID: u32 = 56..60;
+        DEVICE_ID: u32 = 60..64;
+        CONTEXT_ID: u32 = 64..68;
+        NAME: Pointer = 72..80;
     }
     /// `PCIE`: offsets in `CUpti_ActivityPcie`, of which every older struct of the family is a prefix.
     pcie: kinds [46], strides [((12, 0), 168)];
@@ -513,6 +399,59 @@ families! {
         ATTR_BRIDGE_ATTR_DEVICE_ID: u16 = 26..28;
         ATTR_BRIDGE_ATTR_VENDOR_ID: u16 = 28..30;
     }
+    /// `MEMORY2`: offsets in `CUpti_ActivityMemory4`, of which every older struct of the family is a prefix.
+    memory2: kinds [49], strides [((12, 0), 120), ((12, 6), 128)];
+    fields {
+        MEMORY_OPERATION_TYPE: u32 = 4..8;
+        MEMORY_KIND: u32 = 8..12;
+        CORRELATION_ID: u32 = 12..16;
+        ADDRESS: u64 = 16..24;
+        BYTES: u64 = 24..32;
+        TIMESTAMP: u64 = 32..40;
+        PC: u64 = 40..48;
+        PROCESS_ID: u32 = 48..52;
+        DEVICE_ID: u32 = 52..56;
+        CONTEXT_ID: u32 = 56..60;
+        STREAM_ID: u32 = 60..64;
+        NAME: Pointer = 64..72;
+        IS_ASYNC: u32 = 72..76;
+        MEMORY_POOL_CONFIG_MEMORY_POOL_TYPE: u32 = 80..84;
+        MEMORY_POOL_CONFIG_ADDRESS: u64 = 88..96;
+        MEMORY_POOL_CONFIG_RELEASE_THRESHOLD: u64 = 96..104;
+        MEMORY_POOL_CONFIG_POOL_SIZE: u64 = 104..112;
+        MEMORY_POOL_CONFIG_POOL_PROCESS_ID: u64 = 104..112;
+        MEMORY_POOL_CONFIG_UTILIZED_SIZE: u64 = 112..120;
+        SOURCE: Pointer = 120..128;
+    }
+    /// `MEMORY_POOL`: offsets in `CUpti_ActivityMemoryPool3`, of which every older struct of the family is a prefix.
+    memory_pool: kinds [50], strides [((12, 0), 72), ((13, 0), 80)];
+    fields {
+        MEMORY_POOL_OPERATION_TYPE: u32 = 4..8;
+        MEMORY_POOL_TYPE: u32 = 8..12;
+        CORRELATION_ID: u32 = 12..16;
+        PROCESS_ID: u32 = 16..20;
+        DEVICE_ID: u32 = 20..24;
+        MIN_BYTES_TO_KEEP: u64 = 24..32;
+        ADDRESS: u64 = 32..40;
+        SIZE: u64 = 40..48;
+        RELEASE_THRESHOLD: u64 = 48..56;
+        TIMESTAMP: u64 = 56..64;
+        UTILIZED_SIZE: u64 = 64..72;
+        IS_MANAGED_POOL: u8 = 72..73;
+    }
+    /// `GRAPH_TRACE`: offsets in `CUpti_ActivityGraphTrace2`, of which every older struct of the family is a prefix.
+    graph_trace: kinds [51], strides [((12, 0), 48), ((12, 3), 56)];
+    fields {
+        CORRELATION_ID: u32 = 4..8;
+        START: u64 = 8..16;
+        END: u64 = 16..24;
+        DEVICE_ID: u32 = 24..28;
+        GRAPH_ID: u32 = 28..32;
+        CONTEXT_ID: u32 = 32..36;
+        STREAM_ID: u32 = 36..40;
+        END_DEVICE_ID: u32 = 48..52;
+        END_CONTEXT_ID: u32 = 52..56;
+    }
     /// `JIT`: offsets in `CUpti_ActivityJit2`, of which every older struct of the family is a prefix.
     jit: kinds [52], strides [((12, 0), 64), ((12, 4), 72)];
     fields {
@@ -527,6 +466,18 @@ families! {
         CACHE_PATH: Pointer = 56..64;
         PROCESS_ID: u32 = 64..68;
         THREAD_ID: u32 = 68..72;
+    }
+    /// `DEVICE_GRAPH_TRACE`: offsets in `CUpti_ActivityDeviceGraphTrace`, of which every older struct of the family is a prefix.
+    device_graph_trace: kinds [53], strides [((12, 8), 56)];
+    fields {
+        DEVICE_ID: u32 = 4..8;
+        START: u64 = 8..16;
+        END: u64 = 16..24;
+        GRAPH_ID: u32 = 24..28;
+        LAUNCHER_GRAPH_ID: u32 = 28..32;
+        DEVICE_LAUNCH_MODE: u32 = 32..36;
+        CONTEXT_ID: u32 = 36..40;
+        STREAM_ID: u64 = 40..48;
     }
     /// `MEM_DECOMPRESS`: offsets in `CUpti_ActivityMemDecompress`, of which every older struct of the family is a prefix.
     mem_decompress: kinds [54], strides [((12, 8), 64)];
@@ -551,5 +502,54 @@ families! {
         CHANNEL_ID: u32 = 16..20;
         CHANNEL_TYPE: u32 = 20..24;
         TIMESTAMP: u64 = 24..32;
+    }
+    /// `GRAPH_HOST_NODE`: offsets in `CUpti_ActivityGraphHostNode`, of which every older struct of the family is a prefix.
+    graph_host_node: kinds [56], strides [((13, 1), 56)];
+    fields {
+        STREAM_ID: u32 = 4..8;
+        CONTEXT_ID: u32 = 8..12;
+        DEVICE_ID: u32 = 12..16;
+        CORRELATION_ID: u32 = 16..20;
+        GRAPH_ID: u32 = 20..24;
+        GRAPH_NODE_ID: u64 = 24..32;
+        PROCESS_ID: u32 = 32..36;
+        THREAD_ID: u32 = 36..40;
+        START: u64 = 40..48;
+        END: u64 = 48..56;
+    }
+    /// `COMPUTE_ENGINE_CTX_SWITCH`: offsets in `CUpti_ActivityComputeEngineCtxSwitch`, of which every older struct of the family is a prefix.
+    compute_engine_ctx_switch: kinds [57], strides [((13, 1), 24)];
+    fields {
+        CONTEXT_ID: u32 = 4..8;
+        TIMESTAMP: u64 = 8..16;
+        OPERATION_TYPE: u32 = 16..20;
+    }
+    /// `HOST_LAUNCH`: offsets in `CUpti_ActivityHostLaunch`, of which every older struct of the family is a prefix.
+    host_launch: kinds [58], strides [((13, 1), 48)];
+    fields {
+        STREAM_ID: u32 = 4..8;
+        CONTEXT_ID: u32 = 8..12;
+        DEVICE_ID: u32 = 12..16;
+        CORRELATION_ID: u32 = 16..20;
+        PROCESS_ID: u32 = 20..24;
+        THREAD_ID: u32 = 24..28;
+        START: u64 = 32..40;
+        END: u64 = 40..48;
+    }
+    /// `GREEN_CONTEXT`: offsets in `CUpti_ActivityGreenContext3`, of which every older struct of the family is a prefix.
+    green_context: kinds [59], strides [((13, 2), 168), ((13, 4), 304)];
+    fields {
+        CONTEXT_ID: u32 = 4..8;
+        PARENT_CONTEXT_ID: u32 = 8..12;
+        DEVICE_ID: u32 = 12..16;
+        NUM_TPCS: u32 = 16..20;
+        NUM_MULTIPROCESSORS: u16 = 20..22;
+        LOGICAL_TPC_MASK_SIZE: u8 = 22..23;
+        LOGICAL_TPC_MASK: [u32; 32] = 24..152;
+        WORKQUEUE_RESOURCE_ID: u64 = 152..160;
+        WORKQUEUE_CONCURRENCY_LIMIT: u32 = 160..164;
+        WORKQUEUE_SHARING_SCOPE: u32 = 164..168;
+        WORKQUEUE_CHANNEL_COUNT: u32 = 168..172;
+        WORKQUEUE_CHANNEL_IDS: [u32; 32] = 176..304;
     }
 }

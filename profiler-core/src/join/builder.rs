@@ -83,9 +83,7 @@ impl Builder {
             Error::format(format!("a row of {what} refers to a row that is not there"))
         })?;
         order::sort_by_number(&mut tables.operations, Operation::start_ns);
-        order::sort_by_number(&mut tables.memory, |event| event.at_ns);
-        order::sort_by_number(&mut tables.managed, |event| event.time.start_ns);
-        order::sort_by_number(&mut tables.overheads, |overhead| overhead.time.start_ns);
+        tables.sort_side_rows();
         let mut joined = Joined::of_rows(tables, info, health);
         let tables = &mut joined.tables;
         let host = |process: &crate::join::tables::Process| Some(process.recorded.as_ref()?.host);

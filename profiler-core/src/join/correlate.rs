@@ -102,7 +102,7 @@ impl ByProcess {
     }
 }
 
-/// Sets the call of every operation, synchronisation and allocation within the windows.
+/// Sets the call of every operation and side row within the windows.
 pub(crate) fn join(store: &mut Tables, health: &mut Health) {
     set_outer_calls_apart(store);
     let windows = std::mem::take(&mut store.session.windows_ns);
@@ -111,7 +111,7 @@ pub(crate) fn join(store: &mut Tables, health: &mut Health) {
     let repeated = Repeated::new(store);
     let mut found = vec![0u8; store.calls.len()];
     join_operations(store, health, (&by_id, &repeated), &mut found, within);
-    join_others(store, health, &by_id, &mut found, within);
+    join_side_rows(store, health, &by_id, &mut found, within);
     count_at_start(store, health);
     let are_outside = count_calls(store, health, &found, within);
     health.facts.calls_outside += are_outside;
@@ -200,39 +200,31 @@ fn join_operations(
     }
 }
 
-/// Joins synchronisations and allocations.
-fn join_others(
+/// Joins side rows. The account of calls contains waits.
+fn join_side_rows(
     store: &mut Tables,
     health: &mut Health,
     by_id: &ByProcess,
     found: &mut [u8],
     within: impl Fn(&Call) -> bool,
 ) {
-    let (bounds, calls) = (Bounds::new(store), &store.calls);
-    store.synchronizations.retain_mut(|synchronization| {
-        let id = synchronization.record.correlation_id;
-        synchronization.call = by_id.get(|| synchronization.process, id);
-        let counts = match synchronization.call {
-            Some(row) => {
-                found[row.at()] |= SYNCHRONIZATIONS;
-                within(&calls[row.at()])
-            }
-            None => bounds.counts(health, id, None),
+    let (bounds, calls) = (Bounds::new(store), std::mem::take(&mut store.calls));
+    store.retain_side_rows(|row| {
+        let Some((id, call)) = row.call else { return true };
+        let known = by_id.get(|| row.process.map_or(0, |process| *process), id);
+        *call = known.into();
+        let counts = match known {
+            Some(row) => within(&calls[row.at()]),
+            // Only waits without an id belong to a call.
+            None => id == 0 && !row.is_wait || bounds.counts(health, id, None),
         };
-        if counts {
-            health.count_synchronization(synchronization.call.is_some());
+        if counts && row.is_wait {
+            health.count_synchronization(known.is_some());
+            known.iter().for_each(|call| found[call.at()] |= SYNCHRONIZATIONS);
         }
         counts
     });
-    store.memory.retain_mut(|event| {
-        let call = by_id.get(|| event.process, event.correlation_id);
-        event.call = call.into();
-        match call {
-            Some(row) => within(&calls[row.at()]),
-            // Records without an id belong to no call.
-            None => event.correlation_id == 0 || bounds.counts(health, event.correlation_id, None),
-        }
-    });
+    store.calls = calls;
     store.mark_repeats();
 }
 
@@ -522,10 +514,9 @@ fn remove_calls_outside(store: &mut Tables, are_outside: u64, within: impl Fn(&C
     for operation in &mut store.operations {
         operation.call = operation.call.get().map(moved).into();
     }
-    for synchronization in &mut store.synchronizations {
-        synchronization.call = synchronization.call.map(moved);
-    }
-    for event in &mut store.memory {
-        event.call = event.call.get().map(moved).into();
-    }
+    store.for_each_side_row(|row| {
+        if let Some((_, call)) = row.call {
+            *call = call.get().map(moved).into();
+        }
+    });
 }

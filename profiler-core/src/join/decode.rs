@@ -3,9 +3,6 @@
 
 use std::time::Duration;
 
-use cupti::record::{
-    Device, MemoryOperation, MemoryOperationKind, UnifiedMemory, UnifiedMemoryKind,
-};
 use cupti::{CallClass, GraphNode, Record, tables};
 use profiler_base::order;
 use rustc_hash::FxHashMap;
@@ -15,17 +12,15 @@ use crate::join::graph_nodes::{GraphDependencies, GraphNodes};
 use crate::join::health::Health;
 use crate::join::shared_contexts::SharedContexts;
 use crate::join::tables::{
-    Api, Call, CallKind, CallKindId, EventRecord, Field, FieldValue, HostPart, Interval,
-    KernelNames, Label, LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent,
-    Multiprocessor, NameId, Names, Operation, ProcessRange, ProcessRangeId, Range, RangeId,
-    RangesBy, Session, ShareId, Subject, Synchronization, Tables, Thread, ThreadId, What,
-    WholeGraph, Work,
+    Api, Call, CallKind, CallKindId, Field, FieldValue, HostPart, Interval, KernelNames, Label,
+    LabelId, Mark, MarkId, NameId, Operation, ProcessRange, ProcessRangeId, Range, RangeId,
+    RangesBy, Session, ShareId, Subject, Tables, Thread, ThreadId, What, WholeGraph, Work,
 };
+use crate::record::recording::Recording;
 use crate::record::recording::ranges::{
     self, Detail, Event, RangeTag, Slots, Subject as EntryOf, Value,
 };
 use crate::record::recording::segment::{ThreadRanges, WORK};
-use crate::record::recording::{Clocks, Recording};
 
 /// Reads a whole recording. Unreadable entries are counted in `health`.
 pub(crate) fn read(recording: &Recording, health: &mut Health) -> Tables {
@@ -600,67 +595,6 @@ fn reserve_operations(recording: &Recording, store: &mut Tables) {
     tables::reserve(&mut store.operations, shortest.map_or(0, |shortest| bytes / shortest));
 }
 
-fn memory_event(record: &MemoryOperation, clock: &Clocks) -> MemoryEvent {
-    MemoryEvent {
-        at_ns: clock.monotonic_ns(record.at_ns),
-        is_allocation: record.operation == MemoryOperationKind::ALLOCATION,
-        kind: record.kind,
-        bytes: record.bytes,
-        address: record.address,
-        device: record.device,
-        correlation_id: record.correlation_id,
-        call: Maybe::NONE,
-        process: 0,
-        is_repeat: false,
-    }
-}
-
-/// Returns `None` for kinds of counters that no query uses.
-fn managed_memory(
-    record: &UnifiedMemory,
-    clock: &Clocks,
-    names: &mut Names,
-) -> Option<ManagedMemory> {
-    let value = record.value;
-    let what = match record.kind {
-        UnifiedMemoryKind::HOST_TO_DEVICE => Managed::ToDevice { bytes: value },
-        UnifiedMemoryKind::DEVICE_TO_HOST => Managed::ToHost { bytes: value },
-        UnifiedMemoryKind::CPU_PAGE_FAULT => {
-            let instruction = (value != 0).then(|| format!("{value:#x}"));
-            let instruction = instruction.map(|text| names.intern(&text));
-            Managed::HostFault { instruction, line: None }
-        }
-        UnifiedMemoryKind::GPU_PAGE_FAULT => Managed::DeviceFaults { count: value },
-        _ => return None,
-    };
-    let start_ns = clock.monotonic_ns(record.span.start_ns);
-    // Faults of the host have no end.
-    let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
-    let device = match what {
-        Managed::ToDevice { .. } => Some(record.destination),
-        Managed::ToHost { .. } | Managed::DeviceFaults { .. } => Some(record.source),
-        Managed::HostFault { .. } => None,
-    };
-    let time = Interval { start_ns, end_ns: start_ns.saturating_add(ns) };
-    Some(ManagedMemory { what, address: record.address, time, device, process: 0 })
-}
-
-fn multiprocessor(device: &Device<'_>) -> Multiprocessor {
-    let limits = device.limits();
-    Multiprocessor {
-        device: device.id,
-        compute_capability: device.compute_capability,
-        multiprocessors: device.multiprocessors,
-        warps: limits.warps_per_multiprocessor,
-        blocks: limits.blocks_per_multiprocessor,
-        registers: limits.registers_per_multiprocessor,
-        registers_per_block: limits.registers_per_block,
-        shared_bytes: limits.shared_bytes_per_multiprocessor,
-        // The record has the limit of kernels that did not opt in.
-        shared_bytes_per_block: 0,
-    }
-}
-
 fn read_records(
     recording: &Recording,
     nodes: &GraphNodes<RangeId>,
@@ -712,39 +646,10 @@ fn read_records(
                 let what = WholeGraph { executable: graph.graph, template: None };
                 (What::Graph(what), device_of_graph(&graph), graph.span, graph.correlation_id)
             }
-            Record::Synchronization(mut record) => {
-                if record.span.is_known() {
-                    let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
-                    record.span.start_ns = clock.monotonic_ns(record.span.start_ns);
-                    record.span.end_ns = record.span.start_ns.saturating_add(ns);
-                } else {
-                    record.span = cupti::Span::default();
-                }
-                store.synchronizations.push(Synchronization { record, call: None, process: 0 });
-                continue;
-            }
-            // Event records within a graph are ordered by the graph's edges.
-            Record::CudaEvent(event) if event.graph_node.is_none() => {
-                store.event_records.push(EventRecord::new(&event));
-                continue;
-            }
-            Record::MemoryOperation(record) => {
-                store.memory.push(memory_event(&record, clock));
-                continue;
-            }
-            Record::UnifiedMemory(record) => {
-                match managed_memory(&record, clock, &mut store.names) {
-                    Some(managed) => store.managed.push(managed),
-                    None => health.facts.unused_records += 1,
-                }
-                continue;
-            }
-            Record::Device(device) => {
-                store.multiprocessors.push(multiprocessor(&device));
-                continue;
-            }
             other => {
-                health.count_other(&other);
+                if !store.add_side_row(&other, clock) {
+                    health.count_other(&other);
+                }
                 continue;
             }
         };
@@ -755,6 +660,5 @@ fn read_records(
     if !is_in_order {
         order::sort_by_number(&mut store.operations, Operation::start_ns);
     }
-    order::sort_by_number(&mut store.memory, |event| event.at_ns);
-    order::sort_by_number(&mut store.managed, |event| event.time.start_ns);
+    store.sort_side_rows();
 }

@@ -153,14 +153,10 @@ pub(crate) fn shift(store: &mut Tables, clocks: &FxHashMap<u32, HostClock>) {
             time
         });
     }
-    for row in &mut store.synchronizations {
-        let (start_ns, end_ns) = (&mut row.record.span.start_ns, &mut row.record.span.end_ns);
-        at(row.process, start_ns);
-        at(row.process, end_ns);
-    }
-    store.memory.iter_mut().for_each(|row| at(row.process, &mut row.at_ns));
-    store.managed.iter_mut().for_each(|row| span(row.process, &mut row.time));
-    store.overheads.iter_mut().for_each(|row| span(row.process, &mut row.time));
+    store.for_each_side_row(|row| {
+        let process = row.process.map_or(0, |process| *process);
+        row.times.into_iter().flatten().for_each(|ns| at(process, ns));
+    });
     let stacks = std::mem::take(&mut store.call_stacks).into_iter();
     let moved = stacks.map(|((thread, mut start_ns), place)| {
         at(processes[thread.at()], &mut start_ns);

@@ -18,10 +18,10 @@ use crate::join::host_clock::LEAST_EVENTS;
 use crate::join::hosts::{self, Unaligned};
 use crate::join::joined::Joined;
 use crate::join::tables::{
-    Call, CallId, CallKind, CallKindId, Details, EventRecord, Field, FieldValue, HostPart,
-    Interval, KernelNames, Label, LabelId, Managed, ManagedMemory, Mark, MarkId, Maybe, NameId,
-    Operation, Overhead, Process, ProcessRange, ProcessRangeId, Range, RangeId, RecordedProcess,
-    ShareId, Subject, Tables, Thread, ThreadId, What, Work, WorkId,
+    Call, CallId, CallKind, CallKindId, Details, Field, FieldValue, HostPart, Interval,
+    KernelNames, Label, LabelId, Mark, MarkId, Maybe, NameId, Operation, Process, ProcessRange,
+    ProcessRangeId, Range, RangeId, RecordedProcess, ShareId, Subject, Tables, Thread, ThreadId,
+    What, Work, WorkId,
 };
 use crate::record::recording::{DeviceInfo, Recording, RecordingInfo};
 
@@ -133,9 +133,7 @@ impl Merger {
         (info.devices, info.process_id) = (known, None);
         order::sort_by_number(&mut store.operations, Operation::start_ns);
         store.sort_host_samples();
-        order::sort_by_number(&mut store.memory, |event| event.at_ns);
-        order::sort_by_number(&mut store.managed, |event| event.time.start_ns);
-        order::sort_by_number(&mut store.overheads, |overhead| overhead.time.start_ns);
+        store.sort_side_rows();
         order::sort_by_key(&mut store.multiprocessors, |of| of.device);
         store.multiprocessors.dedup_by_key(|of| of.device);
         // Ranks in order, then other processes as they started.
@@ -182,6 +180,15 @@ impl Merger {
             moved.works.push(self.store.intern_work(work));
         }
         let Self { store, devices, .. } = self;
+        part.for_each_side_row(|row| {
+            row.process.into_iter().for_each(|of| *of = process);
+            if let Some((_, call)) = row.call {
+                *call = call.get().map(|call| moved.call(call)).into();
+            }
+            row.device.into_iter().for_each(|of| *of = moved.device(*of, devices));
+            row.names.into_iter().flatten().for_each(|name| *name = moved.name(*name));
+        });
+        store.append_side_rows(&mut part);
         let threads = part.threads.into_iter();
         store.threads.extend(threads.map(|thread| Thread { process, ..thread }));
         store.ranges.extend(part.ranges.into_iter().map(|range| moved.range_row(range)));
@@ -198,30 +205,8 @@ impl Merger {
         store.outer_calls.extend(part.outer_calls.into_iter().map(|call| moved.call_row(call)));
         let operations = part.operations.into_iter();
         store.operations.extend(operations.map(|operation| moved.operation_row(operation)));
-        for mut row in part.synchronizations {
-            (row.call, row.process) = (row.call.map(|call| moved.call(call)), process);
-            store.synchronizations.push(row);
-        }
-        let events = part.event_records.into_iter();
-        store.event_records.extend(events.map(|event| EventRecord { process, ..event }));
         let dependencies = part.graph_dependencies.into_values();
         store.graph_dependencies.extend(dependencies.map(|known| (process, known)));
-        for mut row in part.memory {
-            row.call = row.call.get().map(|call| moved.call(call)).into();
-            (row.device, row.process) = (moved.device(row.device, devices), process);
-            store.memory.push(row);
-        }
-        for row in part.managed {
-            let device = row.device.map(|device| moved.device(device, devices));
-            let what = moved.managed(row.what);
-            store.managed.push(ManagedMemory { what, device, process, ..row });
-        }
-        let overheads = part.overheads.into_iter();
-        store.overheads.extend(overheads.map(|row| Overhead { process, ..row }));
-        for mut row in part.multiprocessors {
-            row.device = moved.device(row.device, devices);
-            store.multiprocessors.push(row);
-        }
         for series in &mut part.series {
             let device = moved.device(series.device(), devices);
             Arc::make_mut(series).head.device = device;
@@ -444,16 +429,6 @@ impl Moved {
         Details { within, fields, ..details }
     }
 
-    fn managed(&self, what: Managed) -> Managed {
-        match what {
-            Managed::HostFault { instruction, line } => Managed::HostFault {
-                instruction: instruction.map(|name| self.name(name)),
-                line: line.map(|(file, line)| (self.name(file), line)),
-            },
-            what => what,
-        }
-    }
-
     /// The number of a device with this ordinal in the process.
     fn device(&mut self, ordinal: u32, devices: &mut Devices) -> u32 {
         // Records of the host have a number that no device has.
@@ -466,25 +441,13 @@ impl Moved {
     fn work(&mut self, work: &Work, devices: &mut Devices) -> Work {
         let mut work = *work;
         work.process = self.process;
-        work.place.device = self.device(work.place.device, devices);
-        match &mut work.what {
-            What::Kernel { names, details } => {
-                details.place.device = work.place.device;
-                *names = KernelNames {
-                    name: self.name(names.name),
-                    demangled: names.demangled.map(|name| self.name(name)),
-                    short: names.short.map(|name| self.name(name)),
-                };
-            }
-            What::Copy(copy) => {
-                copy.place.device = work.place.device;
-                if let Some(peers) = &mut copy.peers {
-                    peers.source_device = self.device(peers.source_device, devices);
-                    peers.destination_device = self.device(peers.destination_device, devices);
-                }
-            }
-            What::Memset(memset) => memset.place.device = work.place.device,
-            What::Graph(_) => {}
+        work.for_each_device(|device| *device = self.device(*device, devices));
+        if let What::Kernel { names, .. } = &mut work.what {
+            *names = KernelNames {
+                name: self.name(names.name),
+                demangled: names.demangled.map(|name| self.name(name)),
+                short: names.short.map(|name| self.name(name)),
+            };
         }
         work
     }
@@ -625,24 +588,8 @@ fn renumber(store: &mut Tables, numbers: &[u32]) {
     let number = |device: &mut u32| {
         *device = numbers.get(*device as usize).copied().unwrap_or(*device);
     };
-    store.works.for_each_mut(|work| {
-        number(&mut work.place.device);
-        match &mut work.what {
-            What::Kernel { details, .. } => number(&mut details.place.device),
-            What::Copy(copy) => {
-                number(&mut copy.place.device);
-                if let Some(peers) = &mut copy.peers {
-                    number(&mut peers.source_device);
-                    number(&mut peers.destination_device);
-                }
-            }
-            What::Memset(memset) => number(&mut memset.place.device),
-            What::Graph(_) => {}
-        }
-    });
-    store.memory.iter_mut().for_each(|event| number(&mut event.device));
-    store.managed.iter_mut().filter_map(|event| event.device.as_mut()).for_each(number);
-    store.multiprocessors.iter_mut().for_each(|of| number(&mut of.device));
+    store.works.for_each_mut(|work| work.for_each_device(number));
+    store.for_each_side_row(|row| row.device.into_iter().for_each(number));
     for series in &mut store.series {
         number(&mut Arc::make_mut(series).head.device);
     }

@@ -23,6 +23,7 @@ pub mod range_tree;
 pub(crate) mod rows;
 pub(crate) mod segments;
 pub(crate) mod shared_contexts;
+pub(crate) mod side_rows;
 pub(crate) mod streaming;
 pub(crate) mod sums;
 pub(crate) mod tables;

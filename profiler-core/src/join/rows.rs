@@ -362,6 +362,23 @@ impl Work {
         }
     }
 
+    /// Changes the ordinals of its devices.
+    pub(crate) fn for_each_device(&mut self, mut change: impl FnMut(&mut u32)) {
+        change(&mut self.place.device);
+        match &mut self.what {
+            What::Kernel { details, .. } => change(&mut details.place.device),
+            What::Copy(copy) => {
+                change(&mut copy.place.device);
+                if let Some(peers) = &mut copy.peers {
+                    change(&mut peers.source_device);
+                    change(&mut peers.destination_device);
+                }
+            }
+            What::Memset(memset) => change(&mut memset.place.device),
+            What::Graph(_) => {}
+        }
+    }
+
     /// True for a move of managed memory, which no call requests.
     pub fn is_migration(&self) -> bool {
         matches!(self.what, What::Copy(_)) && (11..=13).contains(&self.copy_kind)
@@ -457,150 +474,6 @@ impl What {
         }
         hasher.finish()
     }
-}
-
-/// A synchronisation of the host with the GPU, or of streams with an event.
-#[derive(Debug)]
-pub struct Synchronization {
-    /// Its record.
-    pub record: cupti::Synchronization,
-    /// The waiting call, set by the join.
-    pub call: Option<CallId>,
-    /// The kernel's id of the process; 0 as for [`Thread::process`].
-    pub process: u32,
-}
-
-/// An event was recorded into a stream: work submitted to the stream before, by correlation id,
-/// precedes the event.
-#[derive(Debug, Clone, Copy)]
-pub struct EventRecord {
-    /// The kernel's id of the process; 0 as for [`Thread::process`].
-    pub process: u32,
-    /// CUPTI's id of the context.
-    pub context: u32,
-    /// CUPTI's id of the stream.
-    pub stream: u32,
-    /// CUPTI's id of the event, which a program may record several times.
-    pub event: u32,
-    /// The correlation id of the call that recorded it.
-    pub correlation_id: u32,
-    /// CUPTI's id of this recording; from 12.8.
-    pub sync_id: Option<u64>,
-}
-
-impl EventRecord {
-    pub(crate) fn new(event: &cupti::record::CudaEvent) -> Self {
-        Self {
-            process: 0,
-            context: event.context,
-            stream: event.stream,
-            event: event.event,
-            correlation_id: event.correlation_id,
-            sync_id: event.event_sync_id,
-        }
-    }
-}
-
-/// An allocation or a free.
-#[derive(Debug, Clone, Copy)]
-pub struct MemoryEvent {
-    /// Its time.
-    pub at_ns: u64,
-    /// False for a free.
-    pub is_allocation: bool,
-    /// The kind of memory.
-    pub kind: cupti::MemoryKind,
-    /// The size.
-    pub bytes: u64,
-    /// The address.
-    pub address: u64,
-    /// The CUDA ordinal of the device.
-    pub device: u32,
-    /// The correlation id of its call.
-    pub correlation_id: u32,
-    /// The call, set by the join.
-    pub call: Maybe<CallId>,
-    /// The kernel's id of the process; 0 as for [`Thread::process`].
-    pub process: u32,
-    /// True for a duplicate record of the same call, which CUPTI 12.8 and 13.0 write for
-    /// `cuMemAlloc` and `cuMemFree`. Set by `correlate`.
-    pub is_repeat: bool,
-}
-
-/// A migration or page fault of managed memory.
-#[derive(Debug, Clone, Copy)]
-pub struct ManagedMemory {
-    /// The kind of event.
-    pub what: Managed,
-    /// The address.
-    pub address: u64,
-    /// Its time.
-    pub time: Interval,
-    /// The CUDA ordinal of the device, if known.
-    pub device: Option<u32>,
-    /// The kernel's id of the process; 0 as for [`Thread::process`].
-    pub process: u32,
-}
-
-/// The kind of event of managed memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Managed {
-    /// A migration to a device, which is also an operation.
-    ToDevice {
-        /// Its size.
-        bytes: u64,
-    },
-    /// A migration to the host, which is also an operation.
-    ToHost {
-        /// Its size.
-        bytes: u64,
-    },
-    /// A fault of the host at this instruction: a function of the program, or an address.
-    HostFault {
-        /// The function or address.
-        instruction: Option<NameId>,
-        /// The source line; 0 in the source if unknown.
-        line: Option<(NameId, u32)>,
-    },
-    /// A number of faults of the device.
-    DeviceFaults {
-        /// The number of faults.
-        count: u64,
-    },
-}
-
-/// The limits of a device's multiprocessor; 0 if unknown.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Multiprocessor {
-    /// The CUDA ordinal.
-    pub device: u32,
-    /// Major and minor version: (9, 0) is sm_90.
-    pub compute_capability: (u32, u32),
-    /// The number of multiprocessors of the device.
-    pub multiprocessors: u32,
-    /// The maximum number of warps.
-    pub warps: u32,
-    /// The maximum number of blocks.
-    pub blocks: u32,
-    /// The number of registers.
-    pub registers: u32,
-    /// The maximum number of registers of one block.
-    pub registers_per_block: u32,
-    /// Bytes of shared memory.
-    pub shared_bytes: u32,
-    /// Bytes of shared memory of one block, for kernels that opted in.
-    pub shared_bytes_per_block: u32,
-}
-
-/// Time spent by the profiler.
-#[derive(Debug, Clone, Copy)]
-pub struct Overhead {
-    /// Its time.
-    pub time: Interval,
-    /// The kernel's id of the process.
-    pub process: u32,
-    /// True if no work could be submitted to the device.
-    pub holds_gpu: bool,
 }
 
 /// The way in which calls are attributed to ranges.

@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use cupti::Record;
 use cupti::record::SharedMemorySetting;
 use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -13,7 +14,9 @@ pub use crate::join::ids::*;
 use crate::join::intern::hash_of;
 pub use crate::join::intern::{Interned, NameId, Names};
 pub use crate::join::rows::*;
+pub use crate::join::side_rows::*;
 use crate::record::host_stacks::HostStacks;
+use crate::record::recording::Clocks;
 use crate::record::series::Series;
 
 /// All rows of a profile.
@@ -86,7 +89,59 @@ pub struct Tables {
     pub range_numbers: Vec<u64>,
 }
 
+/// Defines what is done with every table of side rows.
+macro_rules! side_tables {
+    ($($table:ident),*) => {
+        impl Tables {
+            /// Removes the side rows for which `keep` returns false.
+            pub(crate) fn retain_side_rows(&mut self, mut keep: impl FnMut(SideRow<'_>) -> bool) {
+                $(self.$table.retain_mut(|row| keep(row.side_row()));)*
+            }
+
+            /// Changes every side row.
+            pub(crate) fn for_each_side_row(&mut self, mut change: impl FnMut(SideRow<'_>)) {
+                $(self.$table.iter_mut().for_each(|row| change(row.side_row()));)*
+            }
+
+            /// Moves the side rows of `other` behind these.
+            pub(crate) fn append_side_rows(&mut self, other: &mut Self) {
+                $(self.$table.append(&mut other.$table);)*
+            }
+        }
+    };
+}
+side_tables!(synchronizations, event_records, memory, managed, overheads, multiprocessors);
+
 impl Tables {
+    /// Adds the row of a record that is not a GPU operation; false if it has none.
+    pub(crate) fn add_side_row(&mut self, record: &Record<'_>, clock: &Clocks) -> bool {
+        match record {
+            Record::Synchronization(record) => {
+                self.synchronizations.push(Synchronization::new(record, clock));
+            }
+            // Event records within a graph are ordered by the graph's edges.
+            Record::CudaEvent(event) if event.graph_node.is_none() => {
+                self.event_records.push(EventRecord::new(event));
+            }
+            Record::MemoryOperation(record) => self.memory.push(MemoryEvent::new(record, clock)),
+            Record::UnifiedMemory(record) => {
+                let row = ManagedMemory::new(record, clock, &mut self.names);
+                self.managed.extend(row);
+                return row.is_some();
+            }
+            Record::Device(device) => self.multiprocessors.push(Multiprocessor::new(device)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Sorts the tables of side rows that are in time order.
+    pub(crate) fn sort_side_rows(&mut self) {
+        order::sort_by_number(&mut self.memory, |event| event.at_ns);
+        order::sort_by_number(&mut self.managed, |event| event.time.start_ns);
+        order::sort_by_number(&mut self.overheads, |overhead| overhead.time.start_ns);
+    }
+
     /// Sorts the samples, and cuts overlapping ones, which only a damaged file has: the parts of a
     /// gap add up to it.
     pub(crate) fn sort_host_samples(&mut self) {

@@ -112,7 +112,7 @@ impl Profile {
         let records: FxHashMap<CallId, WaitTarget> = store
             .synchronizations
             .iter()
-            .filter_map(|row| Some((row.call?, target(row))))
+            .filter_map(|row| Some((row.call.get()?, target(row))))
             .collect();
         let calls = (0..store.calls.len() as u32).map(CallId);
         let wait = |id| {

@@ -79,7 +79,7 @@ struct Sweep<'b, 'p> {
 impl<'b, 'p> Sweep<'b, 'p> {
     fn new(builder: &'b mut Builder<'p>, tolerance: u64) -> Self {
         let records = builder.store.synchronizations.iter();
-        let targets = records.filter_map(|row| Some((row.call?, row.record))).collect();
+        let targets = records.filter_map(|row| Some((row.call.get()?, row.record))).collect();
         let events = Events::new(builder.store);
         Self {
             builder,

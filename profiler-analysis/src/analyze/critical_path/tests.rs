@@ -10,7 +10,7 @@ use super::*;
 use crate::analyze::diagnosis::tests::{Job, Program, US, profile_of, steps};
 use crate::analyze::ranks::tests::Writer;
 use profiler_core::tables::GraphDependencies;
-use profiler_core::tables::{self, Interval, KernelNames, What, Work};
+use profiler_core::tables::{self, Interval, KernelNames, Maybe, What, Work};
 
 #[path = "../../../../profiler-core/tests/support/random_profile.rs"]
 mod random_profile;
@@ -35,7 +35,7 @@ impl Program {
         (record.context, record.stream, record.event) = (1, Some(stream), Some(1));
         record.correlation_id = self.next_id;
         self.call("cuStreamWaitEvent", CallClass::WaitEvent, self.now + US);
-        let row = tables::Synchronization { record, call: None, process: 0 };
+        let row = tables::Synchronization { record, call: Maybe::NONE, process: 0 };
         self.store.synchronizations.push(row);
         let end = self.streams.get(&other).copied().unwrap_or(0);
         let own = self.streams.entry(stream).or_default();
@@ -75,7 +75,7 @@ impl Program {
         record.correlation_id = self.next_id;
         let until = of.end_ns.max(self.now) + 2 * US;
         self.call("cuEventSynchronize", CallClass::Synchronize, until);
-        let row = tables::Synchronization { record, call: None, process: 0 };
+        let row = tables::Synchronization { record, call: Maybe::NONE, process: 0 };
         self.store.synchronizations.push(row);
     }
 
@@ -361,7 +361,7 @@ fn two_ranks() -> Profile {
             record.kind = cupti::SynchronizationKind::Stream;
             (record.context, record.stream) = (1, Some(7));
             record.correlation_id = writer.store.calls.last().unwrap().correlation_id;
-            let row = tables::Synchronization { record, call: None, process };
+            let row = tables::Synchronization { record, call: Maybe::NONE, process };
             writer.store.synchronizations.push(row);
         }
     }

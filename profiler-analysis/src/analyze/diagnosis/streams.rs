@@ -100,7 +100,7 @@ impl Run<'_> {
             if kind != SynchronizationKind::StreamWaitEvent {
                 continue;
             }
-            let called_ns = row.call.map_or(0, |call| store.calls[call.at()].time.start_ns);
+            let called_ns = row.call.get().map_or(0, |call| store.calls[call.at()].time.start_ns);
             // A wait without a recorded stream may be on any stream.
             let Some(stream) = stream else { return true };
             let first = waits.entry((row.process, context, stream)).or_insert(called_ns);
@@ -109,7 +109,7 @@ impl Run<'_> {
         // The streams of waits without a record are unknown.
         let is_wait = |call: &&tables::Call| store.call_kind(call).class == CallClass::WaitEvent;
         let with_record = store.synchronizations.iter().filter(|row| {
-            row.record.kind == SynchronizationKind::StreamWaitEvent && row.call.is_some()
+            row.record.kind == SynchronizationKind::StreamWaitEvent && row.call.get().is_some()
         });
         if store.calls.iter().filter(is_wait).count() > with_record.count() {
             return true;

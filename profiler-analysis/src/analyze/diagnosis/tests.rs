@@ -8,8 +8,8 @@ use cupti::{CallClass, MemoryKind};
 use super::*;
 use profiler_core::profile::RecordingInfo;
 use profiler_core::tables::{
-    self, Api, Builder, CallId, CallKind, KernelNames, Label, LabelId, RangeId, Session, Tables,
-    ThreadId, What, Work,
+    self, Api, Builder, CallId, CallKind, KernelNames, Label, LabelId, Maybe, RangeId, Session,
+    Tables, ThreadId, What, Work,
 };
 
 pub(crate) const BASE: u64 = 1_000_000;
@@ -169,7 +169,7 @@ impl Program {
         (record.context, record.stream, record.correlation_id) = (1, stream, self.next_id);
         let name = if stream.is_some() { "cuStreamSynchronize" } else { "cuCtxSynchronize" };
         self.call(name, CallClass::Synchronize, until);
-        let row = tables::Synchronization { record, call: None, process: self.thread.1 };
+        let row = tables::Synchronization { record, call: Maybe::NONE, process: self.thread.1 };
         self.store.synchronizations.push(row);
     }
 
@@ -421,7 +421,7 @@ fn collectives_on_stream_8(waits_for_event: bool) -> Diagnosis {
             record.kind = cupti::SynchronizationKind::StreamWaitEvent;
             (record.context, record.stream, record.correlation_id) = (1, Some(8), p.next_id);
             p.call("cuStreamWaitEvent", CallClass::WaitEvent, p.now + US);
-            let row = tables::Synchronization { record, call: None, process: 0 };
+            let row = tables::Synchronization { record, call: Maybe::NONE, process: 0 };
             p.store.synchronizations.push(row);
             let done = p.streams[&7];
             p.streams.insert(8, done);

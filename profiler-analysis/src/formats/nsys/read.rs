@@ -518,7 +518,8 @@ impl Reader<'_> {
             record.event_sync_id = row.bits(8).filter(|id| *id != u64::from(u32::MAX));
             record.correlation_id = row.number(4).unwrap_or(0);
             let process = self.process_or_only(row.bits(5));
-            self.store.synchronizations.push(Synchronization { record, call: None, process });
+            let call = Maybe::NONE;
+            self.store.synchronizations.push(Synchronization { record, call, process });
         })
     }
 

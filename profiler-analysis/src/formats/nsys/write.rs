@@ -438,7 +438,7 @@ impl<'a, T: Destination, P: FnMut(u64, u64)> Writer<'a, T, P> {
             })?;
             insert.set(record.event.unwrap_or(u32::MAX))?;
             insert.set(record.event_sync_id.map(u64::cast_signed))?;
-            insert.ranges(store.range_of(synchronization.call.into()), None)?.row()?;
+            insert.ranges(store.range_of(synchronization.call), None)?.row()?;
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use cupti::CallClass;
 use super::*;
 use crate::analyze::diagnosis::tests::BASE;
 use profiler_core::tables::{
-    Interval, KernelNames, Label, LabelId, Operation, Range, RangeId, Synchronization, ThreadId,
-    What, Work,
+    Interval, KernelNames, Label, LabelId, Maybe, Operation, Range, RangeId, Synchronization,
+    ThreadId, What, Work,
 };
 
 /// The recording of `tests/recordings/gpt2-h100`.
@@ -93,7 +93,8 @@ fn gpt2() -> Profile {
         (record.kind, record.context) = (cupti::SynchronizationKind::Context, 1);
         record.correlation_id = program.next_id;
         call(&mut program, columns[6][at], time, "cuCtxSynchronize", CallClass::Synchronize);
-        program.store.synchronizations.push(Synchronization { record, call: None, process: 0 });
+        let call = Maybe::NONE;
+        program.store.synchronizations.push(Synchronization { record, call, process: 0 });
     }
     program.store.calls.sort_by_key(|call| call.time.start_ns);
     program.profile()
