@@ -26,10 +26,7 @@ use gpu_profiler_benches::process_bench::{self, Arguments, Result};
 use nvtx::range;
 use profiler_core::{Profiler, Recording};
 use serde_json::{Value, json};
-
-#[allow(dead_code, clippy::unwrap_used, reason = "shared with tests, which use all of it")]
-#[path = "../profiler-core/tests/support/frames.rs"]
-mod frames;
+use test_support::frames;
 
 /// The maximum growth when the size doubles. n log n grows by a factor of 2.2 from n = 1,000 and
 /// 2.1 from n = 100,000; n * n by 4. The rest is a margin for caches and noise.

@@ -7,9 +7,7 @@ use std::process::ExitCode;
 use gpu_profiler_tests::harness;
 use gpu_profiler_tests::programs::diseases::{AntiPattern, Program};
 use profiler_core::{Profile, Profiler};
-
-#[path = "../profiler-analysis/tests/support/diseases.rs"]
-mod diseases;
+use test_support::diseases;
 
 fn main() -> ExitCode {
     harness::run_optimized(&[

@@ -19,9 +19,7 @@ use profiler_analysis::compare;
 use profiler_analysis::gate::{Gate, GateVerdict, Outcome};
 use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler, gpu_test};
-
-#[path = "../profiler-analysis/tests/support/relapses.rs"]
-mod relapses;
+use test_support::relapses;
 
 /// The folder into which a process of `programs_that_did_not_change_pass` records.
 const RECORD_INTO: &str = "GPU_GATE_RECORD_INTO";

@@ -56,6 +56,9 @@ const FAKE_CUDA: &str = "tests/fake_cuda";
 /// The CUPTI of tests.
 const FAKE_CUPTI: &str = "tests/fake_cupti";
 
+/// What tests of several packages share.
+const TEST_SUPPORT: &str = "tests/support";
+
 /// The packages by the types of a framework.
 const FRAMEWORKS: [&str; 4] =
     ["frameworks/cudarc", "frameworks/candle", "frameworks/burn", "frameworks/tch"];
@@ -72,8 +75,8 @@ const UNSAFE: [&str; 7] = [
 ];
 
 /// The other packages of the workspace with sources of their own.
-const PROGRAMS: [&str; 8] =
-    [PROGRAM, CONTROL, INJECT, "examples", "benches", "tests", FAKE_CUDA, FAKE_CUPTI];
+const PROGRAMS: [&str; 9] =
+    [PROGRAM, CONTROL, INJECT, "examples", "benches", "tests", FAKE_CUDA, FAKE_CUPTI, TEST_SUPPORT];
 
 /// True for a source file with tests alone: `tests.rs`, or a file in a folder `tests` within `src`.
 fn is_test_file(file: &str) -> bool {
@@ -236,7 +239,7 @@ fn a_planted_circle_over_a_declaration_or_the_root_is_named() {
 fn unsafe_stands_at_the_c_boundary_only() {
     let files: Vec<_> = LIBRARIES
         .into_iter()
-        .chain([PROGRAM, CONTROL, INJECT, FAKE_CUDA, FAKE_CUPTI])
+        .chain([PROGRAM, CONTROL, INJECT, FAKE_CUDA, FAKE_CUPTI, TEST_SUPPORT])
         .flat_map(sources)
         .collect();
     let found: Vec<String> =

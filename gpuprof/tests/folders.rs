@@ -1,16 +1,6 @@
 //! Folders of recordings: every command reads the processes of a run as one profile.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "../../profiler-core/tests/support/folder.rs"]
-#[allow(dead_code)] // the other tests use the whole file
-mod folder;
-#[path = "../../profiler-core/tests/support/frames.rs"]
-#[allow(dead_code)]
-mod frames;
-#[path = "../../profiler-core/tests/support/processes.rs"]
-#[allow(dead_code)]
-mod processes;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -19,11 +9,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use fake_cupti::Work;
-use folder::Folder;
-use processes::{as_process, bytes_with_info, recording};
 use profiler_analysis::Format;
 use profiler_core::Recording;
 use serde_json::{Value, json};
+use test_support::folder::Folder;
+use test_support::processes::{as_process, bytes_with_info, recording};
 
 struct Ran {
     status: i32,

@@ -1,12 +1,6 @@
 //! The program `gpuprof` as its users call it: what it prints, where, and with which exit status.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "../../profiler-core/tests/support/own_process.rs"]
-mod own_process;
-#[path = "../../profiler-core/tests/support/sampled.rs"]
-#[allow(dead_code, reason = "the rest is of other tests")]
-mod support;
-
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -18,13 +12,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fake_cupti::{Fake, Work};
-use own_process::of_its_own;
 use profiler_analysis::Format;
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_core::series::{Series, Source};
 use profiler_core::{Profile, Profiler};
 use serde_json::{Value, json};
+use test_support::own_process::of_its_own;
+use test_support::sampled;
 
 /// Where the fixtures are.
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests");
@@ -1746,7 +1741,7 @@ fn a_roofline_takes_roofs_and_work_from_its_arguments() {
 
 fn sampled(folder: &Folder) -> PathBuf {
     let file = folder.0.join("sampled.gpuprof");
-    support::recorded().save(&file).unwrap();
+    sampled::recorded().save(&file).unwrap();
     file
 }
 
@@ -1809,7 +1804,7 @@ fn tracks_match_the_library() {
     let hostile = Series::new(3, Source::Counters, Duration::from_nanos(1_000), vec![]);
     let hostile = hostile.with_missing(vec!["\x1b[2Jmetric\n".to_owned()]);
     let path = folder.0.join("hostile.gpuprof");
-    support::recorded().with_series(hostile).save(&path).unwrap();
+    sampled::recorded().with_series(hostile).save(&path).unwrap();
     let text = result_of(args([&"tracks", &path])).text().to_owned();
     assert_eq!(
         text.lines().last(),

@@ -3,11 +3,6 @@
 //! program and of the library.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-#[path = "../../profiler-core/tests/support/effort.rs"]
-mod effort;
-#[path = "../../profiler-core/tests/support/folder.rs"]
-mod folder;
-
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs;
@@ -17,7 +12,6 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fake_cupti::{Fake, Work};
-use folder::Folder;
 use profiler_analysis::Format;
 use profiler_analysis::compare::Compare;
 use profiler_analysis::formats::Export;
@@ -29,6 +23,8 @@ use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source,
 use profiler_core::{Profile, Profiler, exactly, expect};
 use rusqlite::Connection;
 use serde_json::Value;
+use test_support::effort;
+use test_support::folder::Folder;
 
 /// Where recordings and captures are.
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests");

@@ -2,17 +2,6 @@
 //! colours; hostile and extreme recordings garble nothing; files open, and wrong words have a suggestion.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-#[path = "../../profiler-analysis/tests/support/backwards.rs"]
-mod backwards;
-#[path = "../../profiler-core/tests/support/effort.rs"]
-mod effort;
-#[path = "../../profiler-core/tests/support/folder.rs"]
-mod folder;
-#[path = "../../profiler-core/tests/support/own_process.rs"]
-mod own_process;
-#[path = "support/screen.rs"]
-mod screen;
-
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -24,11 +13,15 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fake_cupti::{Fake, Work};
-use folder::Folder;
-use own_process::of_its_own;
 use profiler_core::Profiler;
-use screen::{fits, stripped};
 use serde_json::Value;
+use test_support::backwards;
+use test_support::effort;
+use test_support::folder;
+use test_support::folder::Folder;
+use test_support::own_process::of_its_own;
+use test_support::screen;
+use test_support::screen::{fits, stripped};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 

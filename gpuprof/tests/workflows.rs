@@ -1,17 +1,14 @@
 //! The workflows of the guide: YAML, and commands that do what the page says.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "../../profiler-core/tests/support/own_process.rs"]
-mod own_process;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use fake_cupti::{Fake, Work};
-use own_process::of_its_own;
 use profiler_core::Profiler;
+use test_support::own_process::of_its_own;
 use yaml_serde::Value;
 
 const PAGE: &str = include_str!("../../docs/guide/ci.md");

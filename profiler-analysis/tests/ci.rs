@@ -1,23 +1,13 @@
 //! Reports for CI: each format to the letter, hostile names, and what tests write as the environment says.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "../../profiler-core/tests/support/ci_reports.rs"]
-mod ci_reports;
-#[path = "../../profiler-core/tests/support/folder.rs"]
-mod folder;
-#[path = "../../profiler-core/tests/support/own_process.rs"]
-mod own_process;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use ci_reports::{NAMES, example, hostile};
 use fake_cupti::{Fake, Work};
-use folder::Folder;
 use nvtx::range;
-use own_process::of_its_own;
 use profiler_analysis::gate::{Gate, Outcome};
 use profiler_analysis::prelude::*;
 use profiler_core::GpuTest;
@@ -26,6 +16,9 @@ use profiler_core::{Profile, Profiler, at_least, at_most, exactly, expect};
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde_json::Value;
+use test_support::ci_reports::{NAMES, example, hostile};
+use test_support::folder::Folder;
+use test_support::own_process::of_its_own;
 
 // --- formats ---
 

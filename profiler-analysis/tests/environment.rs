@@ -1,9 +1,6 @@
 //! A program that is profiled from outside: this binary starts itself again with `GPU_PROFILER` set.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "../../profiler-core/tests/support/folder.rs"]
-mod folder;
-
 use std::fs::Permissions;
 use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -15,6 +12,7 @@ use profiler_analysis::from_env;
 use profiler_analysis::prelude::*;
 use profiler_core::session::{FromEnv, Guard};
 use profiler_core::{Profile, Profiler};
+use test_support::folder;
 
 fn profiling(fake: &Fake) -> Guard {
     let profiler = || Profiler::builder().library(fake.library()?).build();

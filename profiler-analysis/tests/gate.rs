@@ -1,19 +1,12 @@
 //! Baselines: written, compared with, and what a gate says that fails, cannot decide, or has nothing to compare with.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-#[path = "../../profiler-core/tests/support/folder.rs"]
-mod folder;
-#[path = "../../profiler-core/tests/support/own_process.rs"]
-mod own_process;
-
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use fake_cupti::{Fake, Work};
-use folder::Folder;
 use nvtx::range;
-use own_process::of_its_own;
 use profiler_analysis::Speed;
 use profiler_analysis::compare::WallCause;
 use profiler_analysis::gate::TimeKind::{Busy, Host, Kernel, Kernels, Wall};
@@ -22,11 +15,11 @@ use profiler_analysis::prelude::*;
 use profiler_core::GpuTest;
 use profiler_core::{Error, Profile, Profiler};
 use serde_json::Value;
+use test_support::folder::Folder;
+use test_support::own_process::of_its_own;
 
-impl Folder {
-    fn file(&self) -> PathBuf {
-        self.0.join("in a folder/step.json")
-    }
+fn file(folder: &Folder) -> PathBuf {
+    folder.0.join("in a folder/step.json")
 }
 
 /// A program and how it is on this day.
@@ -80,7 +73,7 @@ fn record(work: impl FnOnce(&Fake)) -> Result<Profile, Error> {
 }
 
 fn written(folder: &Folder) -> Gate {
-    let gate = Gate::new(folder.file()).update(false);
+    let gate = Gate::new(file(folder)).update(false);
     let verdict = Machine::new(1).gate(&gate.clone().update(true), STEP).unwrap();
     assert!(verdict.is_written() && verdict.is_pass());
     assert_eq!(verdict.runs(), 40, "a baseline is written from the most");
@@ -208,7 +201,7 @@ fn parts(launches: [usize; 2], kernel_ns: u64) -> Result<Profile, Error> {
 #[test]
 fn work_that_moves_to_another_range_costs_no_more() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).runs(10, 10);
+    let gate = Gate::new(file(&folder)).runs(10, 10);
     gate.clone().update(true).run(|| parts([6, 2], 100_000_000)).unwrap();
     let gate = gate.update(false).ignore_times("kernel time").ignore_times("busy time");
     let moved = gate.run(|| parts([5, 3], 100_000_000)).unwrap();
@@ -223,7 +216,7 @@ fn work_that_moves_to_another_range_costs_no_more() {
 #[test]
 fn a_fix_that_costs_gpu_time_and_launches_is_a_trade() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).runs(10, 10);
+    let gate = Gate::new(file(&folder)).runs(10, 10);
     // The host prepares for 20 ms; then the GPU does it in two more kernels.
     let run = |on_gpu: bool| {
         record(|fake| {
@@ -266,7 +259,7 @@ fn a_fix_that_costs_gpu_time_and_launches_is_a_trade() {
 #[test]
 fn one_run_a_side_decides_a_large_change_of_wall_time() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).runs(1, 1);
+    let gate = Gate::new(file(&folder)).runs(1, 1);
     let second = |factor: u64| parts([1, 0], factor * 1_000_000_000);
     gate.clone().update(true).run(|| second(1)).unwrap();
     let gate = gate.update(false);
@@ -285,7 +278,7 @@ fn one_run_a_side_decides_a_large_change_of_wall_time() {
 #[test]
 fn a_baseline_of_one_process_gates_wall_times_that_exceed_how_processes_differ() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).runs(10, 20);
+    let gate = Gate::new(file(&folder)).runs(10, 20);
     let in_one = |ms: u64, kernel_ns: u64| {
         move || {
             let fake = Fake::new();
@@ -300,7 +293,7 @@ fn a_baseline_of_one_process_gates_wall_times_that_exceed_how_processes_differ()
         }
     };
     gate.clone().update(true).run(in_one(10, 1_000_000)).unwrap();
-    let text = fs::read_to_string(folder.file()).unwrap();
+    let text = fs::read_to_string(file(&folder)).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     let processes = json["entries"][0]["wall_time"]["runs_ns"].as_str().unwrap();
     assert_eq!(processes.split(' ').count(), 1, "twenty runs of one process: {text}");
@@ -321,7 +314,7 @@ fn a_baseline_of_one_process_gates_wall_times_that_exceed_how_processes_differ()
 #[test]
 fn runs_of_other_work_or_of_another_program_do_not_pass() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).runs(5, 5);
+    let gate = Gate::new(file(&folder)).runs(5, 5);
     let steps = |count: usize, name: &'static str, kernel: &'static std::ffi::CStr| {
         record(|fake| {
             for _ in 0..count {
@@ -365,7 +358,7 @@ fn runs_of_other_work_or_of_another_program_do_not_pass() {
 #[test]
 fn runs_without_the_work_of_a_gpu_or_of_most_entries_are_undecided() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).runs(5, 5);
+    let gate = Gate::new(file(&folder)).runs(5, 5);
     let steps = |active: usize, devices: u32| {
         record(|fake| {
             for step in 0..10 {
@@ -394,7 +387,7 @@ fn runs_without_the_work_of_a_gpu_or_of_most_entries_are_undecided() {
 #[test]
 fn ranges_that_differ_in_running_numbers_alone_have_one_key() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).runs(5, 5);
+    let gate = Gate::new(file(&folder)).runs(5, 5);
     let run = |first: usize| {
         record(|fake| {
             for step in 0..10 {
@@ -410,7 +403,7 @@ fn ranges_that_differ_in_running_numbers_alone_have_one_key() {
         run(first)
     };
     gate.clone().update(true).run(&mut next).unwrap();
-    let text = fs::read_to_string(folder.file()).unwrap();
+    let text = fs::read_to_string(file(&folder)).unwrap();
     assert!(text.contains("\"step/op_id = *\"") && !text.contains("op_id = 1"), "{text}");
     let gate = gate.update(false);
     let verdict = gate.run(&mut next).unwrap();
@@ -428,7 +421,7 @@ fn ranges_that_differ_in_running_numbers_alone_have_one_key() {
     for step in 0..10 {
         ranges.insert(format!("step/op_id = {step}"), one.clone());
     }
-    fs::write(folder.file(), json.to_string()).unwrap();
+    fs::write(file(&folder), json.to_string()).unwrap();
     let verdict = gate.run(&mut next).unwrap();
     assert!(verdict.counts().is_empty(), "{verdict}");
     let gemm = kernel(&verdict, "gemm <128, 256>");
@@ -439,7 +432,7 @@ fn ranges_that_differ_in_running_numbers_alone_have_one_key() {
 #[test]
 fn numbers_that_are_others_in_the_baseline_are_matched() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).runs(5, 5);
+    let gate = Gate::new(file(&folder)).runs(5, 5);
     let requests = |first: usize, stages: usize| {
         record(|fake| {
             let _serve = range("serve");
@@ -467,7 +460,7 @@ fn numbers_that_are_others_in_the_baseline_are_matched() {
 #[test]
 fn counts_that_differ_in_the_baseline_may_differ() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).runs(4, 8);
+    let gate = Gate::new(file(&folder)).runs(4, 8);
     let mut machine = Machine::new(6);
     let mut gemms = [2, 3].into_iter().cycle();
     let mut next = || machine.run(Step { gemms: gemms.next().unwrap(), ..STEP });
@@ -490,7 +483,7 @@ fn counts_that_differ_in_the_baseline_may_differ() {
 #[test]
 fn noisy_change_is_undecided_and_fails_at_the_last_run() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).update(false);
+    let gate = Gate::new(file(&folder)).update(false);
     let noisy = Step { noise: 60, ..STEP };
     Machine::new(7).gate(&gate.clone().update(true), noisy).unwrap();
     let verdict = Machine::new(8).gate(&gate, noisy).unwrap();
@@ -519,7 +512,7 @@ fn noisy_change_is_undecided_and_fails_at_the_last_run() {
 #[test]
 fn baseline_of_too_few_runs_states_the_required_number() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).update(false);
+    let gate = Gate::new(file(&folder)).update(false);
     let why =
         "the baseline has 1 run, too few for any bound at this error rate: write it from 2 or more";
     let verdict = Machine::new(12).gate(&gate.clone().runs(1, 1).update(true), STEP).unwrap();
@@ -574,13 +567,13 @@ fn recorded_runs_are_judged_in_one_analysis() {
 fn the_file_is_in_order_and_the_same_from_the_same_runs() {
     let folder = Folder::new();
     let _ = written(&folder);
-    let text = fs::read_to_string(folder.file()).unwrap();
+    let text = fs::read_to_string(file(&folder)).unwrap();
     let other = Folder::new();
     let _ = written(&other);
     // All but the times of the host, and of what ran while it did.
     let on_gpu = |folder: &Folder| {
         let mut json: Value =
-            serde_json::from_str(&fs::read_to_string(folder.file()).unwrap()).unwrap();
+            serde_json::from_str(&fs::read_to_string(file(folder)).unwrap()).unwrap();
         let entry = &mut json["entries"][0];
         entry.as_object_mut().unwrap().remove("wall_mean_ns");
         let wall = entry.as_object_mut().unwrap().remove("wall_time").unwrap();
@@ -593,7 +586,7 @@ fn the_file_is_in_order_and_the_same_from_the_same_runs() {
     let [(one, wall), (two, _)] = [on_gpu(&folder), on_gpu(&other)];
     assert_eq!(one.to_string(), two.to_string());
     assert!((1.5e9..1.7e9).contains(&wall["median_ns"].as_f64().unwrap()), "{wall}");
-    assert_eq!(fs::read_dir(folder.file().parent().unwrap()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(file(&folder).parent().unwrap()).unwrap().count(), 1);
     assert!(text.ends_with("}\n"));
     let json: Value = serde_json::from_str(&text).unwrap();
     let entry = &json["entries"][0];
@@ -624,14 +617,14 @@ fn every_machine_and_build_has_its_own() {
     let text = said(&gate.clone().build("other"));
     assert!(text.contains("has nothing of") && text.contains("other build"), "{text}");
     assert!(text.contains("it has: ") && text.contains("GPU_BASELINES=update"), "{text}");
-    edited(&folder.file(), |json| json["entries"][0]["driver"] = "1.2.3".into());
+    edited(&file(&folder), |json| json["entries"][0]["driver"] = "1.2.3".into());
     assert!(said(&gate).contains("driver 1.2.3"));
     Machine::new(1).gate(&gate.clone().update(true), STEP).unwrap();
-    let json: Value = serde_json::from_str(&fs::read_to_string(folder.file()).unwrap()).unwrap();
+    let json: Value = serde_json::from_str(&fs::read_to_string(file(&folder)).unwrap()).unwrap();
     assert_eq!(json["entries"].as_array().unwrap().len(), 2, "the other one stays");
     assert!(Machine::new(1).gate(&gate, STEP).unwrap().is_pass());
     // Clocks that one side does not know are not compared, and an update writes over one entry alone.
-    edited(&folder.file(), |json| {
+    edited(&file(&folder), |json| {
         let entries = json["entries"].as_array_mut().unwrap();
         entries.push(entries[1].clone());
         entries[1]["clocks"] = "1980 MHz".into();
@@ -639,13 +632,13 @@ fn every_machine_and_build_has_its_own() {
     });
     assert!(Machine::new(1).gate(&gate, STEP).unwrap().is_pass());
     Machine::new(1).gate(&gate.clone().update(true), STEP).unwrap();
-    edited(&folder.file(), |json| {
+    edited(&file(&folder), |json| {
         let entries = json["entries"].as_array_mut().unwrap();
         let clocks: Vec<_> = entries.iter().map(|entry| entry["clocks"].clone()).collect();
         assert_eq!(clocks, [Value::Null, Value::Null, "1200 MHz".into()]);
         entries.pop();
     });
-    edited(&folder.file(), |json| {
+    edited(&file(&folder), |json| {
         json["entries"][0]["clocks"] = "1980 MHz".into();
         json["entries"][1]["clocks"] = "1980 MHz".into();
     });
@@ -655,24 +648,24 @@ fn every_machine_and_build_has_its_own() {
 #[test]
 fn incomparable_runs_are_an_error_with_advice() {
     let folder = Folder::new();
-    let gate = Gate::new(folder.file()).update(false);
+    let gate = Gate::new(file(&folder)).update(false);
     let said = |gate: &Gate| Machine::new(1).gate(gate, STEP).unwrap_err().to_string();
     let missing = said(&gate);
     assert!(missing.contains("there is no baseline") && missing.contains("GPU_BASELINES=update"));
     let _ = written(&folder);
     for text in ["", "{", "[]", "{\"format\":\"gpu-baseline 3\",\"entries\":[]}"] {
-        fs::write(folder.file(), text).unwrap();
+        fs::write(file(&folder), text).unwrap();
         let bad = said(&gate);
         assert!(bad.contains("is not a readable baseline"), "{text:?}: {bad}");
     }
-    fs::remove_file(folder.file()).unwrap();
+    fs::remove_file(file(&folder)).unwrap();
     let gate = written(&folder);
-    edited(&folder.file(), |json| {
+    edited(&file(&folder), |json| {
         json["entries"][0]["ranges"]["step"]["kernel_time"]["runs_ns"] = "1 nan".into();
     });
     assert!(said(&gate).contains("\"nan\" is no time"));
     // A file of an older version is replaced as a whole.
-    fs::write(folder.file(), "{\"format\":\"gpu-baseline 1\",\"entries\":[]}").unwrap();
+    fs::write(file(&folder), "{\"format\":\"gpu-baseline 1\",\"entries\":[]}").unwrap();
     let older = said(&gate);
     assert!(older.contains("is of an older version, gpu-baseline 1"), "{older}");
     assert!(older.contains("`gpuprof gate --update`"), "{older}");
@@ -711,7 +704,7 @@ fn measured_test_stops_once_decided() {
         })
     };
     // A run of the fake takes microseconds of wall time, which vary.
-    let gate = Gate::new(folder.file()).runs(10, 20).ignore_times("wall time");
+    let gate = Gate::new(file(&folder)).runs(10, 20).ignore_times("wall time");
     assert!(test(gate.clone().update(true), 10_000).unwrap().is_written());
     assert_eq!(runs.get(), 2 + 20);
     let gate = gate.update(false);
@@ -748,7 +741,7 @@ fn the_variable_has_baselines_written() {
     let said = |value: Option<&str>| {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
         child.args(["--ignored", "--exact", "--nocapture", "variable_selects_the_judgement"]);
-        child.env("GATE_FILE", folder.file()).env_remove("GPU_BASELINES");
+        child.env("GATE_FILE", file(&folder)).env_remove("GPU_BASELINES");
         if let Some(value) = value {
             child.env("GPU_BASELINES", value);
         }
@@ -757,7 +750,7 @@ fn the_variable_has_baselines_written() {
     assert!(said(None).contains("error: there is no baseline"));
     let wrong = said(Some("yes"));
     assert!(wrong.contains("GPU_BASELINES is \"yes\", which means nothing"), "{wrong}");
-    assert!(!folder.file().exists());
+    assert!(!file(&folder).exists());
     assert!(said(Some("update")).contains("baseline written from 8 runs"));
     for value in [None, Some(""), Some("check")] {
         let judged = said(value);

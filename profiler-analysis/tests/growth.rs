@@ -5,9 +5,6 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "../../profiler-core/tests/support/effort.rs"]
-mod effort;
-
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -19,6 +16,7 @@ use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_analysis::{Format, compare};
 use profiler_core::{Context, Profile, Profiler, at_most, expect};
+use test_support::effort;
 
 /// Rows of the small profile if the test is thorough, and half of them otherwise; the large one has [`TIMES`] as many.
 const ROWS: usize = 200;

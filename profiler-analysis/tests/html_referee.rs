@@ -6,12 +6,6 @@
 //! node runs without a browser: `node --test profiler-analysis/tests/html_referee/*.test.mjs`.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test; its figures are for people
 
-#[path = "support/backwards.rs"]
-mod backwards;
-#[path = "../../profiler-core/tests/support/sampled.rs"]
-#[allow(dead_code, reason = "the rest is of other tests")]
-mod support;
-
 use std::env;
 use std::ffi::CString;
 use std::fs;
@@ -29,6 +23,8 @@ use profiler_analysis::roofline::Peaks;
 use profiler_core::profile::Merger;
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
+use test_support::backwards;
+use test_support::sampled;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
 /// Of format 2, without checksums.
@@ -263,7 +259,7 @@ fn many_threads() -> Profile {
 
 /// What was sampled, and beside it NVML's energy: 4.5 mJ in each of ten samples of 10 us.
 fn with_energy() -> Profile {
-    let recording = support::recorded();
+    let recording = sampled::recorded();
     let profile = Profile::from_recording(recording.clone());
     let power = profile.series().find(|series| series.source() == Source::Nvml).unwrap();
     let metric = Metric::new("nvml__energy", "energy", Unit::Joules, Kind::Total);

@@ -7,8 +7,6 @@
 #[path = "support/capture.rs"]
 #[allow(dead_code)] // it makes random captures too
 mod capture;
-#[path = "../../profiler-core/tests/support/folder.rs"]
-mod folder;
 
 use std::fs;
 use std::path::{Path, PathBuf};

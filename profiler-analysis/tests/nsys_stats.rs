@@ -6,8 +6,6 @@
 
 #[path = "support/capture.rs"]
 mod capture;
-#[path = "../../profiler-core/tests/support/folder.rs"]
-mod folder;
 
 use std::collections::BTreeMap;
 use std::env;

@@ -1,33 +1,23 @@
 //! Profiles as Parquet files, read back by the crate that wrote them, and held against the profile and its SQLite file.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-#[path = "../../profiler-core/tests/support/effort.rs"]
-mod effort;
-#[path = "../../profiler-core/tests/support/everything.rs"]
-mod everything;
-#[path = "../../profiler-core/tests/support/folder.rs"]
-mod folder;
-#[path = "../../profiler-core/tests/support/graphs.rs"]
-mod graphs;
-#[path = "../../profiler-core/tests/support/sampled.rs"]
-#[allow(dead_code, reason = "the rest is of other tests")]
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use everything::{everything, fake, record};
 use fake_cupti::Work;
-use folder::{Folder, files};
-use graphs::graphs;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use profiler_analysis::formats::{FleetPart, ParquetOptions, compact_fleet};
 use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Range};
+use test_support::effort;
+use test_support::everything::{everything, fake, record};
+use test_support::folder::{Folder, files};
+use test_support::graphs::graphs;
+use test_support::sampled;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
 const KINDS: &[u8] = include_bytes!("../../tests/recordings/kinds-130001.gpuprof");
@@ -148,7 +138,7 @@ fn operations_and_their_ranges_match_the_profile() {
 
 #[test]
 fn samples_match_the_profile() {
-    let profile = support::sampled();
+    let profile = sampled::sampled();
     let folder = Folder::new();
     profile.write_parquet(&folder.0, &whole()).unwrap();
     let rows = table(&folder, "SAMPLES");

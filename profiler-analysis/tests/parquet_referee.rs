@@ -4,17 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers are tests too")]
 #![allow(clippy::print_stderr, reason = "a test without the standard harness")]
 
-#[path = "../../profiler-core/tests/support/everything.rs"]
-mod everything;
 #[path = "parquet_referee/fleet.rs"]
 mod fleet;
-#[path = "../../profiler-core/tests/support/folder.rs"]
-mod folder;
-#[path = "../../profiler-core/tests/support/graphs.rs"]
-mod graphs;
-#[path = "../../profiler-core/tests/support/sampled.rs"]
-#[allow(dead_code, reason = "the rest is of other tests")]
-mod support;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -23,15 +14,17 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, io};
 
-use everything::everything;
-use folder::Folder;
-use graphs::graphs;
 use libtest_mimic::{Arguments, Failed, Trial};
 use profiler_analysis::formats::ParquetOptions;
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use profiler_core::profile::{GpuOperation, RangeNode, Totals};
 use serde_json::{Value, json};
+use test_support::everything::everything;
+use test_support::folder;
+use test_support::folder::Folder;
+use test_support::graphs::graphs;
+use test_support::sampled;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
 const KINDS: &[u8] = include_bytes!("../../tests/recordings/kinds-130001.gpuprof");
@@ -253,7 +246,7 @@ fn finds_ranges(python: &Path) -> Result<(), Failed> {
 
 /// Totals add up, all else weighs by time; of what is not known there is no row in it.
 fn sums_samples(python: &Path) -> Result<(), Failed> {
-    let profile = support::sampled();
+    let profile = sampled::sampled();
     let folder = Folder::new();
     profile.write_parquet(&folder.0, &ParquetOptions::new())?;
     let query = "SELECT device, metric, count(value), if(kind = 'total', sum(value), \

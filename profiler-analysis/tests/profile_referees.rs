@@ -5,32 +5,22 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers are tests too")]
 #![allow(clippy::print_stderr, reason = "a test without the standard harness")]
 
-#[path = "../../profiler-core/tests/support/everything.rs"]
-mod everything;
-#[path = "../../profiler-core/tests/support/folder.rs"]
-mod folder;
-#[path = "../../profiler-core/tests/support/frames.rs"]
-#[allow(dead_code)] // `record` uses the whole file
-mod frames;
-#[path = "../../profiler-core/tests/support/processes.rs"]
-#[allow(dead_code)]
-mod processes;
-
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use everything::{everything, fake, record};
 use fake_cupti::Work;
-use folder::Folder;
 use libtest_mimic::{Arguments, Failed, Trial};
 use profiler_analysis::Format;
 use profiler_analysis::formats::stacks::{StackRoot, StackWeight};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use serde_json::Value;
+use test_support::everything::{everything, fake, record};
+use test_support::folder::Folder;
+use test_support::processes;
 
 const RECORDINGS: [(&str, &[u8]); 3] = [
     ("recorded", include_bytes!("../../examples/recordings/quickstart-h200.gpuprof")),

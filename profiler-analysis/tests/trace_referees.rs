@@ -4,18 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers are tests too")]
 #![allow(clippy::print_stderr, reason = "a test without the standard harness")]
 
-#[path = "../../profiler-core/tests/support/everything.rs"]
-mod everything;
-#[path = "../../profiler-core/tests/support/frames.rs"]
-#[allow(dead_code)] // `record` uses the whole file
-mod frames;
-#[path = "../../profiler-core/tests/support/processes.rs"]
-#[allow(dead_code)]
-mod process_records;
-#[path = "../../profiler-core/tests/support/sampled.rs"]
-#[allow(dead_code, reason = "the rest is of other tests")]
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,7 +11,6 @@ use std::process::Command;
 use std::time::Duration;
 use std::{env, process};
 
-use everything::{everything, fake, record};
 use fake_cupti::Work;
 use libtest_mimic::{Arguments, Failed, Trial};
 use profiler_analysis::Format;
@@ -34,6 +21,9 @@ use profiler_core::profile::Track;
 use profiler_core::series::Kind;
 use profiler_core::{Profile, Recording};
 use serde_json::Value;
+use test_support::everything::{everything, fake, record};
+use test_support::processes;
+use test_support::sampled;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
 const SAMPLES: &[u8] = include_bytes!("../../tests/recordings/samples-h200.gpuprof");
@@ -139,7 +129,7 @@ fn profiles() -> [(&'static str, Profile); 6] {
 /// Two processes, whose threads, streams and calls have the same numbers.
 fn processes() -> Profile {
     let recording = everything().recording().unwrap().clone();
-    let other = process_records::as_process(&recording, 9);
+    let other = processes::as_process(&recording, 9);
     Profile::from_recordings([recording, other]).unwrap()
 }
 
@@ -412,7 +402,7 @@ fn perfetto_finds_samples(perfetto: &Path) -> Result<(), Failed> {
                  from steps join track t on steps.track_id = t.id group by t.id";
     let recorded = Profile::from_bytes(SAMPLES)?;
     for (profile, (export, name)) in
-        [support::sampled(), recorded].iter().flat_map(|profile| formats.map(|all| (profile, all)))
+        [sampled::sampled(), recorded].iter().flat_map(|profile| formats.map(|all| (profile, all)))
     {
         let trace = folder.export(profile, export, name);
         let rows = ask(perfetto, &trace, &[query])?;
@@ -447,7 +437,7 @@ fn perfetto_finds_samples(perfetto: &Path) -> Result<(), Failed> {
 
 fn hta_agrees(hta: &Path) -> Result<(), Failed> {
     // Counters beside the operations are nothing to it.
-    let recording = support::with_samples(Recording::from_bytes(RECORDING).unwrap());
+    let recording = sampled::with_samples(Recording::from_bytes(RECORDING).unwrap());
     let sampled = Profile::from_recording(recording);
     for (profile, kind) in [(recorded(), "plain"), (sampled, "plain"), (steps(), "steps")] {
         let folder = Folder::new(kind);

@@ -1,9 +1,6 @@
 //! A service that is always on, alone or beside a flight recorder, needs no more memory the longer it runs.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // the helpers are tests too
 
-#[path = "support/folder.rs"]
-mod folder;
-
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -11,6 +8,7 @@ use fake_cupti::{Fake, Work};
 use profiler_core::Profiler;
 use profiler_core::session::FlightRecorder;
 use profiler_core::session::always_on::AlwaysOn;
+use test_support::folder;
 
 /// Parts of the time.
 const PARTS: usize = 8;

@@ -4,20 +4,16 @@
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 #![allow(clippy::print_stderr, reason = "a test without the standard harness")]
 
-#[path = "support/ci_reports.rs"]
-mod ci_reports;
-#[path = "support/folder.rs"]
-mod folder;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use folder::Folder;
 use libtest_mimic::{Arguments, Failed, Trial};
 use profiler_base::text::printable;
 use profiler_core::testing::ci::{CheckOutcome, CiReport};
 use serde_json::Value;
+use test_support::ci_reports;
+use test_support::folder::Folder;
 
 type Report = fn() -> CiReport;
 

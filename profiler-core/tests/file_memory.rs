@@ -2,14 +2,12 @@
 //! pauses.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "support/folder.rs"]
-mod folder;
-
 use std::time::Duration;
 
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::{Context, Profile, Profiler};
+use test_support::folder;
 
 /// Periods after which nothing grows any more, and those that are measured.
 const WARM_UP: u64 = 300;

@@ -1,9 +1,6 @@
 //! Measured tests: repetitions, waits between tests, and messages of skipped ones.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // the helpers are tests too
 
-#[path = "support/folder.rs"]
-mod folder;
-
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -16,6 +13,7 @@ use nvtx::range;
 use profiler_core::statistics::Statistic;
 use profiler_core::testing::GpuLock;
 use profiler_core::{Error, GpuTest, Profiler, exactly, expect, gpu_test};
+use test_support::folder;
 
 thread_local!(static FAKE: RefCell<Option<Fake>> = const { RefCell::new(None) });
 

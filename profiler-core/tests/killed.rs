@@ -4,9 +4,6 @@
 //! This program starts itself again, once a scene, with the fake in place of CUPTI.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // the helpers are tests too
 
-#[path = "support/folder.rs"]
-mod folder;
-
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
@@ -18,6 +15,7 @@ use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::session::RecordingFile;
 use profiler_core::{Profile, Profiler};
+use test_support::folder;
 
 const SCENE: &str = "KILLED_SCENE";
 const FILE: &str = "KILLED_FILE";

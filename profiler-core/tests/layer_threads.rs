@@ -8,16 +8,12 @@ use std::time::Duration;
 use fake_cupti::{Fake, Work};
 use profiler_core::session::{LayerBuilder, LayerGuard};
 use profiler_core::{Profiler, ProfilerLayer};
+use test_support::events::{Keeps, Seen, assert_same};
 use tracing::{Dispatch, Event, Instrument, Subscriber, info_span};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
-
-use events::{Keeps, Seen, assert_same};
-
-#[path = "support/events.rs"]
-mod events;
 
 /// For the life of the process: tasks borrow nothing.
 static FAKE: LazyLock<&Fake> = LazyLock::new(|| Box::leak(Box::new(Fake::new())));

@@ -2,17 +2,13 @@
 //! recordings lie between. What a thread does while it ends is recorded or counted.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "support/effort.rs"]
-mod effort;
-#[path = "support/worker.rs"]
-mod worker;
-
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fake_cupti::{Fake, Work};
 use nvtx::{process_range, range};
 use profiler_core::{Context, Profile, Profiler, Recording, exactly, expect};
-use worker::Worker;
+use test_support::effort;
+use test_support::worker::Worker;
 
 /// After so many recordings the numbers of recordings once repeated. A tenth of them by default.
 const RECORDINGS: usize = 4095;

@@ -6,9 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers are tests too")]
 #![allow(clippy::print_stderr, reason = "a test without the standard harness")]
 
-#[path = "support/folder.rs"]
-mod folder;
-
 use std::env;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -18,13 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fake_cupti::{Fake, Work};
-use folder::Folder;
 use libtest_mimic::{Arguments, Failed, Trial};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use profiler_core::Profiler;
 use profiler_core::session::always_on::AlwaysOn;
 use profiler_core::session::metrics::RangeMetrics;
 use serde_json::Value;
+use test_support::folder::Folder;
 
 const DASHBOARD: &str = include_str!("../../docs/dashboards/gpu-service.json");
 /// How long Prometheus may take to have scraped enough, on a busy machine.

@@ -5,8 +5,6 @@
 //! `RANDOM_SESSIONS` is the number of sessions that keep the same threads (250).
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // the helpers are tests too
 
-#[path = "support/folder.rs"]
-mod folder;
 #[path = "support/many_sessions.rs"]
 mod many_sessions;
 #[path = "support/outcome.rs"]
@@ -15,8 +13,6 @@ mod outcome;
 mod program;
 #[path = "support/truth.rs"]
 mod truth;
-#[path = "support/worker.rs"]
-mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -25,12 +21,12 @@ use std::time::Duration;
 
 use cupti::{Config, CopyKind};
 use fake_cupti::Fake;
-use folder::Folder;
 use nvtx::Payload;
 use outcome::*;
 use profiler_core::profile::{Account, PathSummary, ProcessRangeSummary, RangeNode, Totals};
 use profiler_core::{Health, Profile, Profiler, Range, Recording, Summary};
 use program::{Control, Kind, Program};
+use test_support::folder::Folder;
 use truth::{Generator, NS_APART, Outcomes, features};
 
 /// What a profile says, in the generator's words.

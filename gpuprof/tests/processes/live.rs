@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use gpuprof_control::manifest::{Process, Run};
 use gpuprof_control::{Options, ProcessId, RunFolder};
 use serde_json::Value;
+use test_support::screen;
 
-use crate::screen;
 use crate::support::{Folder, Served, ran, wait_until};
 
 fn new_run(folder: &Folder, name: &str) -> RunFolder {

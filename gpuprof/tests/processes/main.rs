@@ -8,7 +8,5 @@ mod inside;
 mod live;
 mod recorded;
 mod run;
-#[path = "../support/screen.rs"]
-mod screen;
 mod stacks;
 mod support;

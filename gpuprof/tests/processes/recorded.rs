@@ -19,8 +19,8 @@ use nix::unistd::Pid;
 use profiler_core::session::RecordingFile;
 use profiler_core::{Profile, Profiler};
 use serde_json::Value;
+use test_support::screen;
 
-use crate::screen;
 use crate::support::{Folder, Ran, ran, wait_until};
 
 /// The variable with what [`recorded_program`] does: `loop`, or `STEPS END` with an exit status or

@@ -1,7 +1,5 @@
 //! Counted work under roofs, beside what was declared; tensor pipes beside names. Counts are as the H200 gave them, or made
 //! so that what follows is known.
-
-use crate::support;
 use cupti::counters::{Measured, RangeProfiler};
 use fake_cupti::{Fake, Work as Gpu};
 use nvtx::{Dtype, Pipe, Work};
@@ -12,7 +10,7 @@ use profiler_analysis::roofline::{CountedRoofline, Disagreement, Limit, Origin, 
 use profiler_core::cupti::counters::MemoryLevel;
 use profiler_core::{Profile, Profiler};
 use serde_json::{Value, json};
-use support::record;
+use test_support::session::record;
 
 const TIME: &str = "gpu__time_duration.sum";
 const FFMA: &str = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum";

@@ -316,7 +316,7 @@ fn check_projections(profile: &Profile, spans: &[Span], within: &dyn Fn(&Span) -
 
 #[test]
 fn random_crossings_of_three_domains_match_their_times() {
-    let all = crate::effort::rounds(300);
+    let all = test_support::effort::rounds(300);
     let crossed = (0..all as u64).filter(|seed| check(*seed)).count();
     assert!(crossed > all / 3, "{crossed} of {all}");
 }

@@ -1,13 +1,11 @@
 //! The diagnosis of recordings: nine programs that are slow for one known reason each, and their cured twins, as they ran
 //! on an NVIDIA H200.
-
-use crate::diseases;
 use std::path::{Path, PathBuf};
 
-use diseases::{DISEASES, judge};
 use profiler_analysis::diagnosis::{Bottleneck, FindingKind, Thresholds};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
+use test_support::diseases::{DISEASES, judge};
 
 /// What two runs of one program differ by; and the cured twin's copies, kernels and waits are not the ill one's to the last
 /// microsecond: a copy of what the host has just written takes longer.

@@ -1,6 +1,4 @@
 //! A profile in the formats of other tools: all of it is there, and whatever names it holds, it can be read.
-
-use crate::everything;
 use crate::perfetto;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -8,7 +6,6 @@ use std::io;
 
 use cupti::sys::generated::memory2;
 use cupti::{ActivityKind, Version};
-use everything::{everything, fake, record};
 use fake_cupti::{Fake, Work, Written};
 use nvtx::range;
 use perfetto::{Slice, Trace};
@@ -17,6 +14,7 @@ use profiler_analysis::formats::Export;
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use serde_json::Value;
+use test_support::everything::{everything, fake, record};
 
 const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
 const KINDS: &[u8] = include_bytes!("../../../tests/recordings/kinds-130001.gpuprof");

@@ -4,30 +4,6 @@
 #[cfg(feature = "nsys")]
 #[path = "../support/capture.rs"]
 mod capture;
-#[path = "../support/diseases.rs"]
-mod diseases;
-#[path = "../../../profiler-core/tests/support/effort.rs"]
-mod effort;
-#[path = "../../../profiler-core/tests/support/everything.rs"]
-mod everything;
-#[path = "../../../profiler-core/tests/support/folder.rs"]
-mod folder;
-#[allow(dead_code)] // `record` uses the whole file
-#[path = "../../../profiler-core/tests/support/frames.rs"]
-mod frames;
-#[path = "../../../profiler-core/tests/support/own_process.rs"]
-mod own_process;
-#[path = "../support/perfetto.rs"]
-mod perfetto;
-#[allow(dead_code)] // `record` uses the whole file
-#[path = "../../../profiler-core/tests/support/processes.rs"]
-mod processes;
-#[path = "../support/relapses.rs"]
-mod relapses;
-#[path = "../../../profiler-core/tests/support/sampled.rs"]
-mod samples;
-#[path = "../../../profiler-core/tests/support/mod.rs"]
-mod support;
 
 mod case_studies;
 mod compare;
@@ -51,6 +27,7 @@ mod nsys;
 mod nsys_rows;
 mod numbers;
 mod occupancy;
+mod perfetto;
 #[cfg(all(feature = "pprof", feature = "otlp", feature = "firefox"))]
 mod profiles;
 #[cfg(feature = "push")]

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::perfetto;
-use crate::processes::{recording, set_devices, with_info};
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::Format;
@@ -14,6 +13,7 @@ use profiler_analysis::reports::StatsReport;
 use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
 use serde_json::{Value, json};
+use test_support::processes::{recording, set_devices, with_info};
 
 fn program(fake: &Fake) {
     nvtx::mark("begun");

@@ -1,8 +1,6 @@
 //! Captures of Nsight Systems as profiles, and profiles as captures.
 
 use crate::capture;
-use crate::effort::{is_thorough, rounds};
-use crate::support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +13,8 @@ use profiler_analysis::prelude::*;
 use profiler_core::profile::{Attribution, GpuOperation, OperationKind, RangeNode, Totals};
 use profiler_core::{Profile, Profiler, Range, at_most, expect};
 use rusqlite::Connection;
+use test_support::effort::{is_thorough, rounds};
+use test_support::session;
 
 /// A training run of 20 batches with PyTorch on an H200, exported by nsys 2025.3.
 fn train() -> PathBuf {
@@ -253,7 +253,7 @@ fn summary(profile: &Profile) -> Vec<(String, u64, u128, Totals)> {
 #[test]
 fn live_profile_round_trips_through_a_capture() {
     let fake = Fake::new();
-    let [profile, _] = support::record(&fake, || {
+    let [profile, _] = session::record(&fake, || {
         for step in 0..3_u32 {
             let _step = nvtx::range("step");
             fake.launch(Work::host_to_device(1000));
@@ -381,7 +381,7 @@ fn kernel_and_version_facts_are_written() {
 fn capture_contains_process_and_start_time() {
     let fake = Fake::new();
     let before = std::time::SystemTime::now();
-    let [profile, _] = support::record(&fake, || {
+    let [profile, _] = session::record(&fake, || {
         let _range = nvtx::range("step");
         fake.launch(Work::kernel(c"k"));
     });

@@ -387,7 +387,7 @@ fn row_order_is_irrelevant() {
         ["one-h200", "family-h200", "managed-h200", "whole-graphs-h200", "train-h200"]
             .map(|name| captures().join(format!("{name}.sqlite")))
             .to_vec();
-    let random = if crate::effort::is_thorough() { 5 } else { 2 };
+    let random = if test_support::effort::is_thorough() { 5 } else { 2 };
     for seed in 0..random {
         let path = folder.file(&format!("random-{seed}.sqlite"));
         capture::write(&path, seed);

@@ -6,8 +6,7 @@ use profiler_analysis::formats::Export;
 use profiler_analysis::formats::stacks::{FrameKind, StackRoot};
 use profiler_analysis::prelude::*;
 use profiler_core::{Profile, Profiler};
-
-use crate::everything::everything;
+use test_support::everything::everything;
 
 const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
 

@@ -7,8 +7,7 @@ use profiler_analysis::prelude::*;
 use profiler_analysis::ranks::LateCause;
 use profiler_core::profile::{CollectiveFunction, OperationKind};
 use profiler_core::{Profile, Recording};
-
-use crate::processes::with_info;
+use test_support::processes::with_info;
 
 const STEPS: usize = 50;
 

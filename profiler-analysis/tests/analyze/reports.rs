@@ -1,12 +1,12 @@
 //! The reports against what Nsight Systems 2025.3 says of the same captures, cell by cell and in its order. Nothing differs
 //! but quotes within a cell and what a rule finds twice where processes share correlation ids. See `reports_nsys.rs` for what differs on others.
 
-use crate::folder;
 use std::path::PathBuf;
 
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_core::Profile;
+use test_support::folder;
 
 fn captures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/captures")

@@ -1,6 +1,5 @@
 //! The reports of sessions and recordings: the driver API counts, and thresholds scale with what is looked at.
 
-use crate::folder;
 use std::time::{Duration, Instant};
 
 use cupti::record::UnifiedMemoryKind;
@@ -12,6 +11,7 @@ use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{AnyReport, Reports, Rule, Rules, StatsReport};
 use profiler_core::{Profile, Profiler};
 use serde_json::Value;
+use test_support::folder;
 
 fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();

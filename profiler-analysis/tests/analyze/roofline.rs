@@ -1,6 +1,4 @@
 //! Declared work under the roofs of a device: what the numbers are, and how they are shown.
-
-use crate::support;
 use std::future::Future as _;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -11,7 +9,7 @@ use nvtx::{Domain, Dtype, Pipe, Work};
 use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{Bound, Declared, Peaks, Roofline, RooflinePoint};
 use profiler_core::{Profile, Profiler};
-use support::record;
+use test_support::session::record;
 
 const BUNDLED: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");

@@ -1,7 +1,6 @@
 //! What samplers saw, in the formats of other tools: each value from its time on, gaps and ends as what they are.
 
 use crate::perfetto;
-use crate::samples;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -11,8 +10,9 @@ use profiler_analysis::formats::Export;
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source, Unit};
-use samples::{COUNTED, LONG, counted, sampled};
 use serde_json::Value;
+use test_support::sampled;
+use test_support::sampled::{COUNTED, LONG, counted, sampled};
 
 type Values = Vec<(u64, f64)>;
 type Segments = Vec<(u64, u64, f64)>;
@@ -29,7 +29,7 @@ fn perfetto(profile: &Profile, format: impl Into<Export>) -> Trace {
 
 /// When the first sample began.
 fn start(profile: &Profile) -> u64 {
-    let track = profile.track(0, samples::READ).unwrap();
+    let track = profile.track(0, sampled::READ).unwrap();
     track.samples().next().unwrap().start.as_nanos() as u64
 }
 
@@ -69,7 +69,7 @@ fn perfetto_has_every_sample_at_its_time() {
         let found = trace.reals.keys().find(|key| key.starts_with("GPU 0") && key.ends_with(name));
         trace.reals[found.unwrap_or_else(|| panic!("{name}: {:?}", trace.reals.keys()))].clone()
     };
-    assert_eq!(of(&format!("/ SM active ({})", samples::ACTIVE)), active);
+    assert_eq!(of(&format!("/ SM active ({})", sampled::ACTIVE)), active);
     assert_eq!(of("/ DRAM read"), read);
     assert_eq!(trace.reals["GPU 1 / SM active"], active, "of a device on which nothing ran");
     // States are written where they change.
@@ -109,7 +109,7 @@ fn chrome_and_kineto_have_every_sample_at_its_time() {
         let trace: Value = serde_json::from_slice(&export(&profile, format)).unwrap();
         let found = counters(&trace);
         let of = |device: u64, name: &str| found[&(first + device, name.to_owned())].clone();
-        assert_eq!(of(0, &format!("SM active ({}) %", samples::ACTIVE)), active);
+        assert_eq!(of(0, &format!("SM active ({}) %", sampled::ACTIVE)), active);
         assert_eq!(of(0, "DRAM read B/s"), read);
         assert_eq!(of(1, "SM active %"), active);
         assert_eq!(
@@ -172,7 +172,7 @@ fn lines_of_json_have_the_sums() {
     }
     let tracks = last["tracks"].as_array().unwrap();
     let of = |name: &str| tracks.iter().find(|track| track["name"] == name).unwrap();
-    let active = of(samples::ACTIVE);
+    let active = of(sampled::ACTIVE);
     // 12 times 0 to 87.5, 0 to 37.5 once more, and not the 25 of the one that is not known.
     assert!((active["mean"].as_f64().unwrap() - 4250.0 / 99.0).abs() < 1e-9, "{active}");
     assert_eq!(active["samples"], 99);
@@ -182,7 +182,7 @@ fn lines_of_json_have_the_sums() {
         (&active["gaps"], &active["gap_ns"], &active["total"]),
         (&1.into(), &7_000.into(), &Value::Null)
     );
-    let read = of(samples::READ);
+    let read = of(sampled::READ);
     assert_eq!((read["total"].as_f64(), &read["total_unit"]), (Some(4_950_000.0), &"bytes".into()));
     assert_eq!((read["mean"].as_f64(), &read["unit"]), (Some(49.5e9), &"bytes_per_second".into()));
     assert_eq!(of("nvml__clock_event_reasons")["nonzero_percent"], 60.0);
@@ -255,7 +255,7 @@ fn the_page_has_every_sample_at_its_time() {
     let node = &data["nodes"][0]["sampled"];
     assert_eq!(node[0][0], 0, "row of the track");
     let step = profile.walk().next().unwrap().1;
-    let mean = step.mean(&profile.track(0, samples::ACTIVE).unwrap()).unwrap();
+    let mean = step.mean(&profile.track(0, sampled::ACTIVE).unwrap()).unwrap();
     assert!((node[0][1].as_f64().unwrap() - mean.value).abs() < 1e-9, "{node}");
     assert_eq!(node[0][2], mean.samples);
 }
@@ -268,7 +268,7 @@ fn a_page_of_long_tracks_is_bounded() {
     };
     let mut series =
         Series::new(0, Source::Counters, Duration::from_nanos(100), (0..3).map(metric).collect());
-    let recording = samples::recorded();
+    let recording = sampled::recorded();
     let start = recording.windows_ns()[0].0;
     for i in 0..45_000u64 {
         let values = [i as f64, (i % 7) as f64, 1.0];
@@ -313,7 +313,7 @@ fn all_of(profile: &Profile) -> Value {
 fn second(device: u32, metric: Metric, value: f64) -> Series {
     let mut series =
         Series::new(device, Source::Counters, Duration::from_nanos(1_000_000_000), vec![metric]);
-    let start = samples::recorded().windows_ns()[0].0;
+    let start = sampled::recorded().windows_ns()[0].0;
     series.push(start - 1_000_000_000, start + 1_000_000_000, &[value]).unwrap();
     series
 }
@@ -331,7 +331,7 @@ fn report_has_a_line_per_series_for_any_name() {
         Duration::from_micros(8),
     );
     let used = Metric::new("used", "used", Unit::Bytes, Kind::State);
-    let recording = samples::recorded().with_series(series).with_series(second(3, used, 2.1e9));
+    let recording = sampled::recorded().with_series(series).with_series(second(3, used, 2.1e9));
     let text = Profile::from_recording(recording).to_string();
     let control = text.find(|char: char| char.is_control() && char != '\n');
     assert_eq!(control, None, "{text:?}");
@@ -355,8 +355,8 @@ fn report_has_a_line_per_series_for_any_name() {
 
 #[test]
 fn the_page_has_of_each_track_its_own_numbers() {
-    let metric = || Metric::new(samples::ACTIVE, "SM active", Unit::Percent, Kind::Mean);
-    let recording = samples::recorded().with_series(second(0, metric(), 3.0));
+    let metric = || Metric::new(sampled::ACTIVE, "SM active", Unit::Percent, Kind::Mean);
+    let recording = sampled::recorded().with_series(second(0, metric(), 3.0));
     let profile = Profile::from_recording(recording.with_series(second(0, metric(), 9.0)));
     let tracks = on_page(&profile).0["tracks"].as_array().unwrap().clone();
     let of = |row: usize| (tracks[row]["mean"].as_f64(), tracks[row]["count"].as_u64());
@@ -371,7 +371,7 @@ fn values_without_end_are_not_known() {
             Metric::new("some", "some", Unit::Percent, Kind::Mean),
         ]
     };
-    let start = samples::recorded().windows_ns()[0].0;
+    let start = sampled::recorded().windows_ns()[0].0;
     let row = |series: &mut Series, at: u64, values: &[f64]| {
         series.push(start + at, start + at + 1_000_000_000, values).unwrap();
     };
@@ -381,7 +381,7 @@ fn values_without_end_are_not_known() {
     row(&mut series, 1_000_000_000, &[1e308, f64::NEG_INFINITY]);
     row(&mut series, 2_000_000_000, &[1e308, 1e308]);
     row(&mut series, 3_000_000_000, &[1e308, 9.0]);
-    let recording = samples::recorded().with_series(series);
+    let recording = sampled::recorded().with_series(series);
     let profile = Profile::from_recording(recording);
     let all = (std::time::Duration::ZERO, std::time::Duration::MAX);
     let huge = profile.track(0, "huge").unwrap();
@@ -405,7 +405,7 @@ fn rows_as_long_as_time_are_added_up() {
     series.push(0, u64::MAX - 1, &[1.0]).unwrap();
     series.push(1, u64::MAX, &[3.0]).unwrap();
     series.push(u64::MAX - 1, u64::MAX, &[5.0]).unwrap();
-    let profile = Profile::from_recording(samples::recorded().with_series(series));
+    let profile = Profile::from_recording(sampled::recorded().with_series(series));
     let sums = profile.track_sums();
     let sums = serde_json::to_value(sums).unwrap();
     let sum = sums.as_array().unwrap().iter().find(|sum| sum["name"] == "busy").unwrap();
@@ -449,7 +449,7 @@ fn counter_values_round_trip_through_a_capture() {
 #[test]
 fn gpu_metrics_of_a_capture_are_tracks() {
     let path = std::env::temp_dir().join(format!("gpu-metrics-{}.sqlite", std::process::id()));
-    Profile::from_recording(samples::bare()).write_nsys(&path, |_, _| ()).unwrap();
+    Profile::from_recording(sampled::bare()).write_nsys(&path, |_, _| ()).unwrap();
     let bare = profiler_analysis::nsys::read(&path).unwrap();
     assert_eq!((bare.tracks().count(), bare.health().losses.unknown_records), (0, 0));
     let capture = rusqlite::Connection::open(&path).unwrap();

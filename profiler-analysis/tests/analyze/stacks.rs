@@ -12,9 +12,8 @@ use profiler_analysis::formats::stacks::{
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use profiler_core::profile::GpuOperation;
-
-use crate::everything::{everything, fake, record};
-use crate::processes::as_process;
+use test_support::everything::{everything, fake, record};
+use test_support::processes::as_process;
 
 const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
 const KINDS: &[u8] = include_bytes!("../../../tests/recordings/kinds-130001.gpuprof");

@@ -1,7 +1,5 @@
 //! Samples of a device in a profile: read back as they were, shared out over times and ranges by arithmetic.
 
-use crate::folder::Folder;
-use crate::frames;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -12,6 +10,8 @@ use profiler_analysis::compare::{ClockWarning, Side};
 use profiler_core::profile::Track;
 use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, ProfilerBuilder, Range, Recording, Sampling};
+use test_support::folder::Folder;
+use test_support::frames;
 
 /// The fake's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());

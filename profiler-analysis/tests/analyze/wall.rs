@@ -3,9 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::folder::Folder;
-use crate::own_process::of_its_own;
-use crate::relapses::{self, PLANTED};
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::compare::{Compare, Quantity, Side, Undecidable, WallCause, WallChange};
@@ -13,6 +10,9 @@ use profiler_analysis::gate::Gate;
 use profiler_analysis::{Speed, compare};
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler};
+use test_support::folder::Folder;
+use test_support::own_process::of_its_own;
+use test_support::relapses::{self, PLANTED};
 
 fn load(file: &str) -> Profile {
     Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings").join(file))

@@ -1,6 +1,5 @@
 //! CUDA graphs that were traced as one interval each: busy time of the range of their launch, and no kernel.
 
-#[allow(dead_code, reason = "rows are written here, and no random capture")]
 use crate::capture;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

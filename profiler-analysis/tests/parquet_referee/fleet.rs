@@ -11,9 +11,9 @@ use profiler_analysis::formats::{FLEET_VIEWS, FleetPart, compact_fleet};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use serde_json::{Value, json};
+use test_support::everything::{everything, fake, record};
+use test_support::folder::{Folder, files};
 
-use super::everything::{everything, fake, record};
-use super::folder::{Folder, files};
 use super::{KINDS, RECORDING};
 
 /// What a running process appended.

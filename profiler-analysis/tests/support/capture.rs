@@ -1,18 +1,11 @@
 //! Random captures of Nsight Systems whose truth is known: written row by row, in any order, without the crate under test.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fastrand::Rng;
 use rusqlite::{Connection, params};
-
-pub(crate) use crate::folder::Folder;
-
-impl Folder {
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
+pub(crate) use test_support::folder::Folder;
 
 /// The tables of schema 3.20 that are needed, with the columns that are.
 pub(crate) const SCHEMA: &str = "

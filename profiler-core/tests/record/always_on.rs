@@ -351,7 +351,7 @@ fn intervals_contain_the_truth_as_often_as_they_say() {
     let (_turn, fake) = (turn(), Fake::new());
     let steps = steps_of_a_full_recording(&fake);
     assert_eq!(steps.len(), 800);
-    let is_thorough = crate::effort::is_thorough();
+    let is_thorough = test_support::effort::is_thorough();
     let most_off = if is_thorough { 0.01 } else { 0.02 };
     // The probability changes with the load, as the controller's does.
     for (least, most) in [(0.1, 0.1), (0.05, 0.3), (0.3, 0.6)] {
@@ -400,7 +400,7 @@ fn slices_of_a_recording(file: &str, slices: usize) -> Vec<(f64, f64)> {
 fn intervals_of_real_work_contain_the_truth_as_often_as_they_say() {
     const TIMES: usize = 40;
     const SLICES: usize = 20;
-    let draws = if crate::effort::is_thorough() { 10_000 } else { 1_000 };
+    let draws = if test_support::effort::is_thorough() { 10_000 } else { 1_000 };
     let mut shares = Vec::new();
     for file in RECORDED {
         let once = slices_of_a_recording(file, SLICES);
@@ -411,7 +411,7 @@ fn intervals_of_real_work_contain_the_truth_as_often_as_they_say() {
         // With 40 drawn slices or more that had work.
         assert!(busy * 3 / 10 >= 40, "{file}: {busy}");
         // Of a tenth of the draws 0.7 % is one standard deviation.
-        let most_off = if crate::effort::is_thorough() { 0.01 } else { 0.025 };
+        let most_off = if test_support::effort::is_thorough() { 0.01 } else { 0.025 };
         assert!((share - 0.95).abs() <= most_off, "{file}: {share}");
         shares.push(share);
     }

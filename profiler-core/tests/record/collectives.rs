@@ -5,8 +5,7 @@ use nvtx::{Domain, range};
 use profiler_analysis::prelude::*;
 use profiler_core::profile::CollectiveFunction as F;
 use profiler_core::{Profile, Recording};
-
-use crate::processes::{as_process, recording};
+use test_support::processes::{as_process, recording};
 
 static NCCL: Domain = Domain::new("NCCL");
 static PLUGIN: Domain = Domain::new("NCCL profiler");

@@ -1,6 +1,4 @@
 //! Work that is handed to other threads counts for the range that handed it on.
-
-use crate::support;
 use std::future::Future;
 use std::sync::mpsc;
 use std::task::Poll;
@@ -10,7 +8,7 @@ use fake_cupti::Work;
 use nvtx::range;
 use profiler_core::profile::Attribution;
 use profiler_core::{Context, Profile, Profiler};
-use support::record;
+use test_support::session::record;
 
 fn kernels(profile: &Profile, range: &str) -> (u64, u64) {
     let summary = profile.range(range).unwrap();

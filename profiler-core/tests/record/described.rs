@@ -1,7 +1,5 @@
 //! What a program says of its ranges and marks comes back from the profile: domains, categories, colours, payloads,
 //! fields, marks, ranges of the process and the stays in them; live, and from the bytes of a recording.
-
-use crate::support;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::mpsc;
@@ -11,7 +9,7 @@ use std::time::Duration;
 use fake_cupti::{Fake, Work};
 use nvtx::{Color, Domain, FieldValue, Instrument, Payload};
 use profiler_core::Profiler;
-use support::record;
+use test_support::session::record;
 
 static LIBRARY: Domain = Domain::new("library");
 static OTHER: Domain = Domain::new("other");

@@ -1,6 +1,5 @@
 //! Budgets: what keeps one, what breaks one, what cannot be known, and what a failure says.
 
-use crate::frames;
 use std::time::Duration;
 
 use cupti::Record;
@@ -10,6 +9,7 @@ use profiler_core::budget::{Expect, Violations};
 use profiler_core::cupti::CopyKind;
 use profiler_core::statistics::Statistic;
 use profiler_core::{Context, Profile, Profiler, at_least, at_most, between, exactly, expect};
+use test_support::frames;
 
 fn record(program: impl FnOnce(&Fake)) -> Profile {
     let fake = Fake::new();

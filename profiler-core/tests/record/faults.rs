@@ -7,8 +7,7 @@ use fake_cupti::{Fake, Work};
 use profiler_core::session::FlightRecorder;
 use profiler_core::session::always_on::{AlwaysOn, AlwaysOnSession};
 use profiler_core::{Profile, Profiler, ProfilerBuilder};
-
-use crate::folder::Folder;
+use test_support::folder::Folder;
 
 /// The fake's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use fake_cupti::{Fake, Work};
 use profiler_core::session::{FlightRecorder, FlightRecording, Trigger};
 use profiler_core::{Profile, Profiler};
-
-use crate::effort::is_thorough;
-use crate::folder::Folder;
+use test_support::effort::is_thorough;
+use test_support::folder::Folder;
 
 /// The fake's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());

@@ -1,13 +1,11 @@
 //! What a CUDA graph runs counts for the range of the launch, and is credited to the range in which each node was made.
 
-use std::time::Duration;
-
-use crate::support;
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::Attribution;
 use profiler_core::{Profile, Profiler};
-use support::record;
+use std::time::Duration;
+use test_support::session::record;
 
 /// (kernels launched in it, kernels replayed of what was captured in it)
 fn kernels(profile: &Profile, path: &str) -> (u64, u64) {

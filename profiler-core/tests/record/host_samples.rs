@@ -11,9 +11,9 @@ use fake_cupti::{Fake, Work};
 use profiler_core::profile::{HostSampleCounts, HostState, SampleSource};
 use profiler_core::query::GapSample;
 use profiler_core::{Profile, Profiler, Recording, Sampling};
+use test_support::effort;
+use test_support::folder::Folder;
 
-use crate::effort;
-use crate::folder::Folder;
 use crate::host_stacks::load_libraries;
 
 const AFTER: Duration = Duration::from_micros(200);

@@ -8,9 +8,8 @@ use std::time::Duration;
 use fake_cupti::{Fake, Work};
 use profiler_core::profile::ApiCall;
 use profiler_core::{Profile, Profiler, Recording};
-
-use crate::effort;
-use crate::folder::Folder;
+use test_support::effort;
+use test_support::folder::Folder;
 
 const AFTER: Duration = Duration::from_millis(2);
 

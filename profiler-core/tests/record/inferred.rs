@@ -4,11 +4,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::processes::{as_process, recording};
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::Attribution;
 use profiler_core::{Context, Profile, Recording};
+use test_support::processes::{as_process, recording};
 
 /// A thread without ranges that launches on request, as autograd's device threads do.
 struct Helper {

@@ -11,8 +11,7 @@ use cupti::sys::abi::CuptiResult;
 use fake_cupti::{Fake, When, Work};
 use nvtx::{FieldValue, range};
 use profiler_core::{Context, Health, Profile, Profiler, Recording, at_most, expect};
-
-use crate::effort::rounds;
+use test_support::effort::rounds;
 
 fn profiler(fake: &Fake) -> Profiler {
     Profiler::builder().library(fake.library().unwrap()).build().unwrap()

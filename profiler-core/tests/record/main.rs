@@ -1,20 +1,6 @@
 //! Tests of sessions, recordings and queries. They need no feature.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-#[path = "../support/effort.rs"]
-mod effort;
-#[cfg(feature = "tracing")]
-#[path = "../support/events.rs"]
-mod events;
-#[path = "../support/folder.rs"]
-mod folder;
-#[path = "../support/frames.rs"]
-mod frames;
-#[path = "../support/processes.rs"]
-mod processes;
-#[path = "../support/mod.rs"]
-mod support;
-
 mod always_on;
 mod collectives;
 mod context;

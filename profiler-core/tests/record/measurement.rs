@@ -1,6 +1,4 @@
 //! Criterion measures what the GPU did, not how long the host took.
-
-use crate::folder;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +6,9 @@ use std::time::Duration;
 use criterion::measurement::Measurement;
 use criterion::{BatchSize, Criterion};
 use fake_cupti::{Fake, Work};
-use folder::Folder;
 use profiler_core::Profiler;
 use profiler_core::testing::GpuTime;
+use test_support::folder::Folder;
 
 fn profiler(fake: &Fake) -> Profiler {
     Profiler::builder().library(fake.library().unwrap()).build().unwrap()

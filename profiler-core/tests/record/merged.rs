@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::processes::{as_process, recording, set_devices, with_info};
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_core::profile::{Attribution, Merger, Totals};
 use profiler_core::{Profile, Recording};
 use serde_json::json;
+use test_support::processes::{as_process, recording, set_devices, with_info};
 
 /// A step with a graph, copies and waits, on two streams: `extra` more kernels than the least.
 fn step(fake: &Fake, extra: u64) {

@@ -1,6 +1,4 @@
 //! The layer for `tracing`: what spans came to comes out as events, once each, complete, and as the profile has it.
-
-use crate::events;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -8,12 +6,11 @@ use std::time::{Duration, Instant};
 use fake_cupti::{Fake, Work};
 use profiler_core::session::LayerBuilder;
 use profiler_core::{Profiler, ProfilerLayer};
+use test_support::events::{Keeps, Seen, assert_same, paths};
 use tracing::{Dispatch, Level, info_span};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Layer, registry};
-
-use events::{Keeps, Seen, assert_same, paths};
 
 /// The fake's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());
@@ -260,7 +257,7 @@ fn none_of_many_short_spans_is_missed_while_the_logs_are_taken_out() {
         for _ in 0..3 {
             scope.spawn(|| {
                 let _default = tracing::dispatcher::set_default(&dispatch);
-                for _ in 0..crate::effort::rounds(5000) {
+                for _ in 0..test_support::effort::rounds(5000) {
                     let span = info_span!("span");
                     (0..2).for_each(|_| span.in_scope(|| kernel(&fake)));
                 }
@@ -277,7 +274,7 @@ fn none_of_many_short_spans_is_missed_while_the_logs_are_taken_out() {
     let whole = |seen: &Seen| seen.number("activations") == 2 && seen.number("kernels") == 2;
     let seen = keeps.take();
     assert!(seen.iter().all(whole));
-    assert_eq!(seen.len(), 3 * crate::effort::rounds(5000));
+    assert_eq!(seen.len(), 3 * test_support::effort::rounds(5000));
     guard.finish().unwrap().health().assert_complete();
 }
 

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use crate::frames;
 use cupti::Record;
 use cupti::record::OverheadKind;
 use cupti::sys::generated::overhead;
@@ -11,6 +10,7 @@ use cupti::{ActivityKind, Attribute, Config, GraphEventKind, Version};
 use fake_cupti::{Fake, Work, Written};
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
+use test_support::frames;
 
 fn recorded() -> Profile {
     let version = Version(130_401);

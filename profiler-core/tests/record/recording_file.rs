@@ -11,10 +11,9 @@ use fake_cupti::{Fake, When, Work};
 use nvtx::{FieldValue, range};
 use profiler_core::session::RecordingFile;
 use profiler_core::{Context, Profile, Profiler, ProfilerBuilder, Recording};
-
-use crate::effort::rounds;
-use crate::folder::Folder;
-use crate::frames::{file as file_of, frames};
+use test_support::effort::rounds;
+use test_support::folder::Folder;
+use test_support::frames::{file as file_of, frames};
 
 /// The thread takes nothing by itself.
 const HOUR: Duration = Duration::from_secs(3600);

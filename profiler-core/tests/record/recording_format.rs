@@ -1,7 +1,5 @@
 //! The file format of recordings: what is damaged, incomplete or without an end is never read as complete.
 
-use crate::effort::{is_thorough, rounds};
-use crate::frames;
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,11 +9,12 @@ use std::time::Duration;
 
 use cupti::{Config, GraphEventKind};
 use fake_cupti::Work;
-use frames::{Frame, file, frames, log, log_content, old_file, old_frames};
 use profiler_analysis::prelude::*;
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
 use serde_json::{Value, json};
+use test_support::effort::{is_thorough, rounds};
+use test_support::frames::{Frame, file, frames, log, log_content, old_file, old_frames};
 
 static LOADER: nvtx::Domain = nvtx::Domain::new("loader");
 

@@ -13,8 +13,7 @@ use cupti::clock::now_ns;
 use fake_cupti::{Fake, Work};
 use nvtx::{Payload, ProcessRange};
 use profiler_core::{Context, Health, Profile, Profiler, ProfilerBuilder};
-
-use crate::effort::is_thorough;
+use test_support::effort::is_thorough;
 
 const THREADS: usize = 8;
 const CLIENTS: usize = 2;
@@ -271,8 +270,8 @@ fn range_in_one_that_ended_before_the_time_kept_is_orphaned() {
 #[cfg(feature = "tracing")]
 #[test]
 fn requests_ended_on_other_threads_give_results() {
-    use crate::events;
     use profiler_core::ProfilerLayer;
+    use test_support::events;
     use tracing_subscriber::prelude::*;
 
     let (_turn, fake, keeps) = (turn(), Fake::new(), events::Keeps::default());
@@ -281,7 +280,7 @@ fn requests_ended_on_other_threads_give_results() {
     let dispatch =
         tracing::Dispatch::new(tracing_subscriber::registry().with(layer).with(keeps.clone()));
     let server = Server::default();
-    server.run(&fake, || server.wait_for(crate::effort::rounds(10_000) as u64));
+    server.run(&fake, || server.wait_for(test_support::effort::rounds(10_000) as u64));
     let profile = guard.finish().unwrap();
     drop(dispatch);
     profile.health().assert_complete();

@@ -269,7 +269,7 @@ fn sessions_that_come_and_go_are_complete() {
         for _ in 0..3 {
             scope.spawn(|| {
                 let profiler = builder(&fake).build().unwrap();
-                for _ in 0..crate::effort::rounds(200) {
+                for _ in 0..test_support::effort::rounds(200) {
                     profiler.start().unwrap();
                     kernel(&fake);
                     fake.busy_for(Duration::from_millis(2));
@@ -336,7 +336,7 @@ fn ranges_are_recorded_from_the_first_call_of_a_session_on() {
                 kernel(&fake);
             }
         });
-        for session in 0..crate::effort::rounds(100) {
+        for session in 0..test_support::effort::rounds(100) {
             profiler.start().unwrap();
             while profiler.snapshot().unwrap().kernels().count() < 20 {
                 std::thread::yield_now();
@@ -381,7 +381,7 @@ fn ranges_ending_at_a_session_start_keep_handed_over_work() {
             }
         });
         let mut found = Vec::new();
-        for _ in 0..crate::effort::rounds(100) {
+        for _ in 0..test_support::effort::rounds(100) {
             profiler.start().unwrap();
             while profiler.snapshot().unwrap().kernels().count() < 200 {
                 std::thread::yield_now();

@@ -8,8 +8,7 @@ use fake_cupti::{Fake, Work};
 use fastrand::Rng;
 use nvtx::ProcessRange;
 use profiler_core::{Context, Profile, Profiler};
-
-use crate::worker::Worker;
+use test_support::worker::Worker;
 
 const WORKERS: usize = 4;
 /// Contexts and ranges of the process that are kept at a time.

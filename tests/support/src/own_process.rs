@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use profiler_core::Profile;
 
 /// The same profile, as if no other were of its process.
-#[allow(clippy::unwrap_used)] // a test without a recording must fail
-pub(crate) fn of_its_own(profile: &Profile) -> Profile {
+pub fn of_its_own(profile: &Profile) -> Profile {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let recording = profile.recording().unwrap().clone();
     let mut info = recording.info().clone();

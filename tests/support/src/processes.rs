@@ -8,8 +8,7 @@ use crate::frames;
 
 /// What a program of its own fake records. Its threads, streams, correlation ids and graph nodes
 /// have the numbers that those of other fakes have.
-#[allow(clippy::unwrap_used)] // a test that cannot record must fail
-pub(crate) fn recording(program: impl FnOnce(&Fake)) -> Recording {
+pub fn recording(program: impl FnOnce(&Fake)) -> Recording {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
@@ -18,13 +17,11 @@ pub(crate) fn recording(program: impl FnOnce(&Fake)) -> Recording {
 }
 
 /// The recording with other facts about its process.
-#[allow(clippy::unwrap_used)]
-pub(crate) fn with_info(recording: &Recording, change: impl FnOnce(&mut Value)) -> Recording {
+pub fn with_info(recording: &Recording, change: impl FnOnce(&mut Value)) -> Recording {
     Recording::from_bytes(&bytes_with_info(recording, change)).unwrap()
 }
 
-#[allow(clippy::unwrap_used)]
-pub(crate) fn bytes_with_info(recording: &Recording, change: impl FnOnce(&mut Value)) -> Vec<u8> {
+pub fn bytes_with_info(recording: &Recording, change: impl FnOnce(&mut Value)) -> Vec<u8> {
     let mut frames = frames::frames(&recording.to_bytes());
     let (kind, content) = &mut frames[0];
     assert_eq!(kind, b"INFO");
@@ -35,12 +32,12 @@ pub(crate) fn bytes_with_info(recording: &Recording, change: impl FnOnce(&mut Va
 }
 
 /// The recording as that of another process.
-pub(crate) fn as_process(recording: &Recording, id: u32) -> Recording {
+pub fn as_process(recording: &Recording, id: u32) -> Recording {
     with_info(recording, |info| info["process_id"] = json!(id))
 }
 
 /// Makes the devices of an info those of these PCI addresses, by ordinal.
-pub(crate) fn set_devices(info: &mut Value, addresses: &[&str]) {
+pub fn set_devices(info: &mut Value, addresses: &[&str]) {
     let first = info["devices"][0].clone();
     let device = |(id, address): (usize, &&str)| {
         let mut device = first.clone();

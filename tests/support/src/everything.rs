@@ -8,11 +8,11 @@ use profiler_core::{Profile, Profiler};
 static LIBRARY: Domain = Domain::new("li\"brary\n");
 
 /// In the fake's time, which is the program's.
-pub(crate) fn fake() -> Fake {
+pub fn fake() -> Fake {
     Fake::builder().clock_offset(0).build()
 }
 
-pub(crate) fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
+pub fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.record(program).unwrap().1
 }
@@ -36,7 +36,7 @@ fn kernel(fake: &Fake, place: (u32, u32, u32), (start, end): (u64, u64), correla
 }
 
 /// Something of everything: threads, overlaps, marks, fields, graphs, what is open, failed, without time or duration.
-pub(crate) fn everything() -> Profile {
+pub fn everything() -> Profile {
     let fake = fake();
     record(&fake, || {
         let early = nvtx::process_range("request 1");

@@ -4,14 +4,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 type Job = Box<dyn FnOnce(&mut Vec<nvtx::Range>) + Send>;
 
-pub(crate) struct Worker {
+pub struct Worker {
     jobs: Sender<Job>,
     done: Receiver<()>,
 }
 
 impl Worker {
     /// The thread ends when the worker is dropped.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let (jobs, inbox) = channel::<Job>();
         let (finished, done) = channel();
         std::thread::spawn(move || {
@@ -27,7 +27,7 @@ impl Worker {
     }
 
     /// Runs a job on the thread and waits for it. The job gets the guards that earlier jobs left there, oldest first.
-    pub(crate) fn run(&self, job: impl FnOnce(&mut Vec<nvtx::Range>) + Send + 'static) {
+    pub fn run(&self, job: impl FnOnce(&mut Vec<nvtx::Range>) + Send + 'static) {
         self.jobs.send(Box::new(job)).unwrap();
         self.done.recv().unwrap();
     }

@@ -12,7 +12,7 @@ use profiler_core::Profile;
 
 /// Each program and the causes of which one has to explain the change. The first nine are anti-patterns, the others case
 /// studies.
-pub(crate) const PLANTED: [(&str, &[WallCause]); 13] = [
+pub const PLANTED: [(&str, &[WallCause]); 13] = [
     ("launch-bound", &[WallCause::Launching]),
     ("sync-every-kernel", &[WallCause::Waiting]),
     ("pageable-copies", &[WallCause::Copies]),
@@ -31,21 +31,16 @@ pub(crate) const PLANTED: [(&str, &[WallCause]); 13] = [
 
 /// The largest of these over both directions.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
+pub struct Shown {
     /// How many times as long the slow program takes.
-    pub(crate) factor: f64,
+    pub factor: f64,
     /// By how much the parts miss the whole, and how much has no cause: shares of the change.
-    pub(crate) missed: f64,
-    pub(crate) unexplained: f64,
+    pub missed: f64,
+    pub unexplained: f64,
 }
 
 /// Compares runs of the program named with runs of it without the planted reason. The baseline is written to `file`.
-pub(crate) fn judge(
-    name: &str,
-    slow: &[Profile],
-    fast: &[Profile],
-    file: &Path,
-) -> Result<Shown, String> {
+pub fn judge(name: &str, slow: &[Profile], fast: &[Profile], file: &Path) -> Result<Shown, String> {
     let (_, causes) = PLANTED.iter().find(|(of, _)| *of == name).unwrap();
     let mut shown = Shown::default();
     for (before, after, speed) in [(fast, slow, Speed::Slower), (slow, fast, Speed::Faster)] {
@@ -89,7 +84,7 @@ fn check(verdict: &GateVerdict, speed: Speed) -> Result<(), &'static str> {
 }
 
 /// By how much the parts of a change of both sides miss their whole, and the part without a known cause.
-pub(crate) fn shares(wall: &WallChange) -> (f64, f64) {
+pub fn shares(wall: &WallChange) -> (f64, f64) {
     let change = wall.change_ns.abs().max(1.0);
     let sum = |of: fn(&profiler_analysis::compare::Contribution) -> f64| -> f64 {
         wall.contributions.iter().map(of).sum()

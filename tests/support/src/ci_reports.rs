@@ -3,7 +3,7 @@
 use profiler_core::testing::ci::{Check, CheckOutcome, CiMetric, CiReport};
 
 /// One check of each outcome, with and without a location; metrics with and without bounds.
-pub(crate) fn example() -> CiReport {
+pub fn example() -> CiReport {
     CiReport::new("forward_is_lean")
         .check(Check::new("batch: launches", CheckOutcome::Passed))
         .check(Check::new("batch: copies", CheckOutcome::Passed).message("2 of <4>"))
@@ -30,7 +30,7 @@ pub(crate) fn example() -> CiReport {
 
 /// Names that are markup, commands, controls or huge, each as a suite, a check, a message, a file,
 /// a metric and a note.
-pub(crate) const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 14] = [
     "",
     "plain",
     "größe 核 🚀 e\u{301}",
@@ -47,7 +47,7 @@ pub(crate) const NAMES: [&str; 14] = [
     "      indented   ",
 ];
 
-pub(crate) fn hostile() -> CiReport {
+pub fn hostile() -> CiReport {
     let long = "löng\u{7}<&]]>".repeat(1000);
     let mut names: Vec<&str> = NAMES.to_vec();
     names.extend([&*long, &long]);

@@ -1,7 +1,5 @@
 //! A layer that keeps events, and what results are to be.
 
-#![allow(dead_code, reason = "each test uses some of it")]
-
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -15,25 +13,25 @@ use tracing_subscriber::layer::Context;
 
 /// An event: its target, its level, and its fields as text.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Seen {
-    pub(crate) target: String,
-    pub(crate) level: Level,
+pub struct Seen {
+    pub target: String,
+    pub level: Level,
     fields: BTreeMap<String, String>,
 }
 
 impl Seen {
-    pub(crate) fn from_event(event: &Event<'_>) -> Self {
+    pub fn from_event(event: &Event<'_>) -> Self {
         let (target, level) = (event.metadata().target().to_owned(), *event.metadata().level());
         let mut seen = Self { target, level, fields: BTreeMap::new() };
         event.record(&mut seen);
         seen
     }
 
-    pub(crate) fn text(&self, field: &str) -> &str {
+    pub fn text(&self, field: &str) -> &str {
         self.fields.get(field).map_or("", String::as_str)
     }
 
-    pub(crate) fn number(&self, field: &str) -> u64 {
+    pub fn number(&self, field: &str) -> u64 {
         self.text(field).parse().unwrap_or_else(|_| panic!("no number {field} in {self:?}"))
     }
 }
@@ -49,19 +47,19 @@ impl Visit for Seen {
 
 /// A layer that keeps events.
 #[derive(Clone, Default)]
-pub(crate) struct Keeps(Arc<Mutex<Vec<Seen>>>);
+pub struct Keeps(Arc<Mutex<Vec<Seen>>>);
 
 impl Keeps {
-    pub(crate) fn take(&self) -> Vec<Seen> {
+    pub fn take(&self) -> Vec<Seen> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.lock().unwrap().len()
     }
 
     /// The results by path, each with its kernels.
-    pub(crate) fn kernels(&self) -> Vec<(String, u64)> {
+    pub fn kernels(&self) -> Vec<(String, u64)> {
         let of = |seen: Seen| (seen.text("path").to_owned(), seen.number("kernels"));
         self.take().into_iter().map(of).collect()
     }
@@ -74,12 +72,12 @@ impl<S: Subscriber> Layer<S> for Keeps {
     }
 }
 
-pub(crate) fn paths(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+pub fn paths(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
     expected.iter().map(|(path, kernels)| ((*path).to_owned(), *kernels)).collect()
 }
 
 /// Every result is that of a range, or of a span with its stays.
-pub(crate) fn assert_same(profile: &Profile, results: &[Seen]) {
+pub fn assert_same(profile: &Profile, results: &[Seen]) {
     for seen in results {
         let start = Duration::from_nanos(seen.number("start_ns"));
         let name = seen.text("name");

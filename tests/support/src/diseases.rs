@@ -7,13 +7,13 @@ use profiler_core::Profile;
 
 /// What names a disease.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Named {
+pub enum Named {
     Verdict(Bottleneck),
     Finding(FindingKind),
 }
 
 /// Every program, and what it is to be named.
-pub(crate) const DISEASES: [(&str, &[Named]); 9] = [
+pub const DISEASES: [(&str, &[Named]); 9] = [
     ("launch-bound", &[Named::Verdict(Bottleneck::Launch)]),
     ("sync-every-kernel", &[Named::Verdict(Bottleneck::Synchronization)]),
     (
@@ -36,23 +36,18 @@ pub(crate) const DISEASES: [(&str, &[Named]); 9] = [
 
 /// What a pair of runs came to.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// How much faster the cured twin is, by the clock.
-    pub(crate) gain: f64,
+    pub gain: f64,
     /// The estimate of that.
-    pub(crate) estimate: f64,
+    pub estimate: f64,
 }
 
 /// The gain and the estimate, or what the diagnosis said wrong.
 ///
 /// These cures do what the estimates assume and no more. `noise` is the part of the time that may go beyond the estimate, for two runs of one program differ, too.
 /// It is a part and no factor: a run that takes a fifteenth is one step late from taking a twelfth.
-pub(crate) fn judge(
-    name: &str,
-    ill: &Profile,
-    cured: &Profile,
-    noise: f64,
-) -> Result<Outcome, String> {
+pub fn judge(name: &str, ill: &Profile, cured: &Profile, noise: f64) -> Result<Outcome, String> {
     let named = DISEASES.iter().find(|(of, _)| *of == name).map(|(_, named)| *named);
     let named = named.ok_or_else(|| format!("there is no {name}"))?;
     let (said, twin) = (ill.diagnose(), cured.diagnose());

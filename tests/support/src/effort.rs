@@ -1,11 +1,10 @@
 //! How much the tests of many cases do: all with `THOROUGH_TESTS` in the environment, as in `.ci/run`, or else a part.
 
-pub(crate) fn is_thorough() -> bool {
+pub fn is_thorough() -> bool {
     std::env::var_os("THOROUGH_TESTS").is_some()
 }
 
 /// So many of all rounds.
-#[allow(dead_code)] // not every test counts rounds
-pub(crate) fn rounds(all: usize) -> usize {
+pub fn rounds(all: usize) -> usize {
     if is_thorough() { all } else { all / 10 }
 }

@@ -7,21 +7,21 @@ use profiler_core::series::{Failure, FailureCause, Kind, Metric, Series, Source,
 use profiler_core::{Profile, Profiler, Recording};
 
 /// Nanoseconds of a sample.
-pub(crate) const LONG: u64 = 1_000;
+pub const LONG: u64 = 1_000;
 
-pub(crate) const ACTIVE: &str = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed";
-pub(crate) const READ: &str = "dram__bytes_read.sum";
+pub const ACTIVE: &str = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed";
+pub const READ: &str = "dram__bytes_read.sum";
 
 /// Of sample `i` of the counters: from when on, how busy, and how many bytes. A gap lies after the first 60; of sample 10 it
 /// is not known how busy it was.
-pub(crate) fn counted(i: u64) -> (u64, f64, f64) {
+pub fn counted(i: u64) -> (u64, f64, f64) {
     let gap = if i < 60 { 0 } else { 7_000 };
     let active = if i == 10 { f64::NAN } else { (i % 8) as f64 * 12.5 };
     (i * LONG + gap, active, (i * 1_000) as f64)
 }
 
 /// How many there are.
-pub(crate) const COUNTED: u64 = 100;
+pub const COUNTED: u64 = 100;
 
 fn counters(device: u32, start_ns: u64) -> Series {
     let metrics = vec![
@@ -38,7 +38,7 @@ fn counters(device: u32, start_ns: u64) -> Series {
 }
 
 /// The clock in MHz and the reasons of sample `i`.
-pub(crate) fn state(i: u64) -> (f64, f64) {
+pub fn state(i: u64) -> (f64, f64) {
     (if i < 4 { 1_980e6 } else { 1_200e6 }, if i < 4 { 0.0 } else { 4.0 })
 }
 
@@ -59,12 +59,12 @@ fn nvml(start_ns: u64) -> Series {
     series
 }
 
-pub(crate) fn recorded() -> Recording {
+pub fn recorded() -> Recording {
     with_samples(bare())
 }
 
 /// What ran, without samples.
-pub(crate) fn bare() -> Recording {
+pub fn bare() -> Recording {
     let fake = Fake::builder().clock_offset(0).build();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
@@ -78,7 +78,7 @@ pub(crate) fn bare() -> Recording {
 }
 
 /// From 10 us before the first kernel on, which a session needs longer than that to come to.
-pub(crate) fn with_samples(recording: Recording) -> Recording {
+pub fn with_samples(recording: Recording) -> Recording {
     let first = Profile::from_recording(recording.clone()).kernels().next().unwrap().start();
     let start_ns = recording.windows_ns()[0].0 + first.unwrap().as_nanos() as u64 - 10 * LONG;
     let failure =
@@ -95,6 +95,6 @@ pub(crate) fn with_samples(recording: Recording) -> Recording {
 
 /// Device 0 runs two kernels in each of two steps and was sampled by counters and NVML, device 1 was sampled alone, and device
 /// 2 could not be.
-pub(crate) fn sampled() -> Profile {
+pub fn sampled() -> Profile {
     Profile::from_recording(recorded())
 }

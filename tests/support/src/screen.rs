@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 /// Runs a command with a terminal of this width as its output and its messages; returns the text with `\n` as line
 /// break, and whether the command succeeded.
-pub(crate) fn on_terminal(command: &mut Command, columns: usize) -> (String, bool) {
+pub fn on_terminal(command: &mut Command, columns: usize) -> (String, bool) {
     let terminal = nix::pty::openpty(None, None).unwrap();
     command
         .env("COLUMNS", columns.to_string())
@@ -27,7 +27,7 @@ pub(crate) fn on_terminal(command: &mut Command, columns: usize) -> (String, boo
 
 /// Without the sequences of colours, which are the only ones there may be.
 #[track_caller]
-pub(crate) fn stripped(text: &str) -> String {
+pub fn stripped(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let mut plain = parts.next().unwrap().to_owned();
     for part in parts {
@@ -43,7 +43,7 @@ pub(crate) fn stripped(text: &str) -> String {
 }
 
 #[track_caller]
-pub(crate) fn fits(what: &str, text: &str, width: usize) {
+pub fn fits(what: &str, text: &str, width: usize) {
     let long = text.lines().find(|line| line.width() > width);
     assert_eq!(long, None, "{what}");
 }

@@ -6,7 +6,7 @@ use profiler_core::Profile;
 
 /// The same recording of format 2, whose records have no checksums: every third operation ends before it starts, and every
 /// seventh jumps back by a second.
-pub(crate) fn backwards(bytes: &[u8]) -> Vec<u8> {
+pub fn backwards(bytes: &[u8]) -> Vec<u8> {
     let profile = Profile::from_bytes(bytes).unwrap();
     let operations: Vec<(u64, u64)> = profile
         .operations()

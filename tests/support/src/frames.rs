@@ -2,11 +2,10 @@
 //! or an attacker could have written.
 
 /// A frame: its kind and content.
-pub(crate) type Frame = ([u8; 4], Vec<u8>);
+pub type Frame = ([u8; 4], Vec<u8>);
 
 /// The frames of a file of format 3.
-#[allow(clippy::unwrap_used)] // a test whose own files are damaged must fail
-pub(crate) fn frames(bytes: &[u8]) -> Vec<Frame> {
+pub fn frames(bytes: &[u8]) -> Vec<Frame> {
     assert_eq!(&bytes[..8], b"GPUPROF\x03");
     let mut frames = Vec::new();
     let mut rest = &bytes[8..];
@@ -19,7 +18,7 @@ pub(crate) fn frames(bytes: &[u8]) -> Vec<Frame> {
 }
 
 /// The file of format 3 with these frames.
-pub(crate) fn file(frames: &[Frame]) -> Vec<u8> {
+pub fn file(frames: &[Frame]) -> Vec<u8> {
     let mut bytes = b"GPUPROF\x03".to_vec();
     let mut previous = crc32fast::hash(&bytes);
     for (number, (kind, content)) in (0_u64..).zip(frames) {
@@ -38,13 +37,12 @@ pub(crate) fn file(frames: &[Frame]) -> Vec<u8> {
 }
 
 /// The file of format 3 with right checksums, whose contents were changed in place.
-pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
+pub fn sealed(bytes: &[u8]) -> Vec<u8> {
     file(&frames(bytes))
 }
 
 /// The frames of a file of format 1 or 2.
-#[allow(clippy::unwrap_used)]
-pub(crate) fn old_frames(bytes: &[u8]) -> Vec<Frame> {
+pub fn old_frames(bytes: &[u8]) -> Vec<Frame> {
     assert!(bytes.starts_with(b"GPUPROF") && bytes[7] < 3);
     let mut frames = Vec::new();
     let mut rest = &bytes[8..];
@@ -57,7 +55,7 @@ pub(crate) fn old_frames(bytes: &[u8]) -> Vec<Frame> {
 }
 
 /// The file of format 2 with these frames.
-pub(crate) fn old_file(frames: &[Frame]) -> Vec<u8> {
+pub fn old_file(frames: &[Frame]) -> Vec<u8> {
     let mut bytes = b"GPUPROF\x02".to_vec();
     for (kind, content) in frames {
         for part in [&kind[..], &(content.len() as u64).to_le_bytes(), content] {
@@ -68,8 +66,7 @@ pub(crate) fn old_file(frames: &[Frame]) -> Vec<u8> {
 }
 
 /// The head of a log's frame, and its words.
-#[allow(clippy::unwrap_used)]
-pub(crate) fn log(content: &[u8]) -> (serde_json::Value, Vec<u64>) {
+pub fn log(content: &[u8]) -> (serde_json::Value, Vec<u64>) {
     let length = u64::from_le_bytes(content[..8].try_into().unwrap()) as usize;
     let head = serde_json::from_slice(&content[8..8 + length]).unwrap();
     let words = content[8 + length..].as_chunks::<8>().0;
@@ -77,8 +74,7 @@ pub(crate) fn log(content: &[u8]) -> (serde_json::Value, Vec<u64>) {
 }
 
 /// The content of a log's frame.
-#[allow(clippy::unwrap_used)]
-pub(crate) fn log_content(head: &serde_json::Value, words: &[u64]) -> Vec<u8> {
+pub fn log_content(head: &serde_json::Value, words: &[u64]) -> Vec<u8> {
     let head = serde_json::to_vec(head).unwrap();
     let mut content = (head.len() as u64).to_le_bytes().to_vec();
     content.extend(head);

@@ -6,7 +6,7 @@ use profiler_core::Profile;
 
 use crate::everything::{fake, record};
 
-pub(crate) fn graphs() -> Profile {
+pub fn graphs() -> Profile {
     let fake = fake();
     record(&fake, || {
         let mut graph = fake.graph();

@@ -4,17 +4,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// It goes away with this.
-pub(crate) struct Folder(pub(crate) PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Folder {
-    #[allow(clippy::unwrap_used)] // a test without a folder must fail
-    pub(crate) fn new() -> Self {
+    /// In the folder that cargo names `CARGO_TARGET_TMPDIR` for test programs alone: they lie in `debug/deps` beside it.
+    pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("folder-{}-{number}", std::process::id());
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let program = std::env::current_exe().unwrap();
+        let folder = program.ancestors().nth(3).unwrap().join("tmp").join(name);
         std::fs::create_dir_all(&folder).unwrap();
         Self(folder)
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
     }
 }
 
@@ -25,8 +30,7 @@ impl Drop for Folder {
 }
 
 /// Every file in a folder and in those within it, from there, by path.
-#[allow(dead_code, clippy::unwrap_used)] // not every test looks for them
-pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut folders = vec![folder.to_owned()];
     let mut files = Vec::new();
     while let Some(next) = folders.pop() {
