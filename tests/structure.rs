@@ -56,7 +56,7 @@ const FAKE_CUDA: &str = "tests/fake_cuda";
 /// The CUPTI of tests.
 const FAKE_CUPTI: &str = "tests/fake_cupti";
 
-/// What tests of several packages share.
+/// Test helpers used by several packages.
 const TEST_SUPPORT: &str = "tests/support";
 
 /// The packages by the types of a framework.

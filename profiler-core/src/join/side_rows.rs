@@ -16,7 +16,7 @@ pub(crate) struct SideRow<'a> {
     pub(crate) process: Option<&'a mut u32>,
     /// A correlation id and the call with that id.
     pub(crate) call: Option<(u32, &'a mut Maybe<CallId>)>,
-    /// True if every row has a call, which the account of calls expects.
+    /// True if the account of calls counts the row.
     pub(crate) is_wait: bool,
     pub(crate) device: Option<&'a mut u32>,
     pub(crate) times: [Option<&'a mut u64>; 2],

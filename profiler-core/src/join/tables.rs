@@ -135,7 +135,7 @@ impl Tables {
         true
     }
 
-    /// Sorts the tables of side rows that are in time order.
+    /// Sorts the side tables that are kept in time order.
     pub(crate) fn sort_side_rows(&mut self) {
         order::sort_by_number(&mut self.memory, |event| event.at_ns);
         order::sort_by_number(&mut self.managed, |event| event.time.start_ns);

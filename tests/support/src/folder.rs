@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// It goes away with this.
+/// A folder that is removed on drop.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// In the folder that cargo names `CARGO_TARGET_TMPDIR` for test programs alone: they lie in `debug/deps` beside it.
+    /// Creates it in `target/tmp`. Only test programs have cargo's variable for that folder, `CARGO_TARGET_TMPDIR`, so it is
+    /// found from the program's path, `target/debug/deps/PROGRAM`.
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

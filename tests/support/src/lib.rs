@@ -1,4 +1,4 @@
-//! What tests of several packages share: programs and what they have to come to, recordings, folders.
+//! Test helpers used by several packages: programs with their expected results, recordings, folders.
 //!
 //! Unit tests of a library cannot use it: the library that this depends on is another instance.
 #![allow(missing_docs, missing_debug_implementations, reason = "helpers of tests")]
