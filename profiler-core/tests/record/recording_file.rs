@@ -368,15 +368,19 @@ fn maximum_size_ends_a_file_and_counts_the_remainder() {
     assert_eq!(profile.health().losses.unwritten_entries, totals.unwritten_entries);
 }
 
-/// Nothing is flushed, and the limit is reached before the first second is over.
+/// The program flushes nothing, and the limit is reached before the first second is over.
 #[test]
 fn file_that_is_full_soon_has_its_clock() {
     let run = Run::new();
-    let profiler = builder(&run.fake).period(Duration::from_millis(1)).max_file_bytes(300_000);
+    let profiler = builder(&run.fake).period(Duration::from_millis(1)).max_file_bytes(60_000);
     let file = profiler.build().unwrap().record_to(&run.path).unwrap();
+    (0..20).for_each(|_| run.step());
+    // A copy and a kernel each.
+    while file.totals().operations < 20 * 2 {
+        std::thread::sleep(Duration::from_micros(100));
+    }
     while !file.totals().is_full {
         run.step();
-        std::thread::sleep(Duration::from_micros(100));
     }
     file.finish().unwrap();
     let profile = Profile::load(&run.path).unwrap();
