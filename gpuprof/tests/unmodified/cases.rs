@@ -91,7 +91,7 @@ const fn cut(name: &'static str, status: fn(ExitStatus) -> bool) -> Case {
 }
 
 /// More than any of the programs launches.
-const KEEPS: &[&str] = &["--keep-last", "600s", "--on-error"];
+pub(crate) const KEEPS: &[&str] = &["--keep-last", "600s", "--on-error"];
 
 pub(crate) const CASES: &[Case] = &[
     c("launches"),

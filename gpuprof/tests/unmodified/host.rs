@@ -6,13 +6,15 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::{env, fs};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{env, fs, thread};
 
 use gpuprof_control::RunFolder;
 use gpuprof_control::manifest::Process;
 use profiler_core::Profile;
 
-use crate::cases::{Case, Counts, Program};
+use crate::cases::{Case, Counts, KEEPS, Program};
 
 /// Names the program that this test, started by itself, is.
 pub(crate) const SCENE: &str = "UNMODIFIED_SCENE";
@@ -162,7 +164,47 @@ impl Host {
         command.args(["run", "--quiet", "--inject"]);
         command.arg(Shared::get().root.join("libgpuprof_inject.so")).arg("-o").arg(&self.run);
         command.args(case.options).arg("--").args(self.words(case.program));
-        (case.act)(self, &mut command)
+        let has_ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    self.release_settled(case);
+                    thread::sleep(Duration::from_millis(2));
+                }
+            });
+            let output = (case.act)(self, &mut command);
+            has_ended.store(true, Ordering::Relaxed);
+            output
+        })
+    }
+
+    /// Releases processes whose recordings have their work, whose amount they name in a file `settle.PID`: they wait until it is gone. Those
+    /// whose recordings come at their end have nothing to wait for, and nothing waits for more than a minute.
+    fn release_settled(&self, case: &Case) {
+        for entry in fs::read_dir(&self.folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy();
+            let pid = name.strip_prefix("settle.").and_then(|pid| pid.parse::<u32>().ok());
+            let Some(pid) = pid else { continue };
+            let amount: usize = fs::read_to_string(&path).unwrap().parse().unwrap();
+            let waits_since = fs::metadata(&path).unwrap().modified().unwrap();
+            let waits_long = waits_since.elapsed().is_ok_and(|time| time.as_secs() >= 60);
+            if case.options == KEEPS || self.operations_of(pid) >= amount || waits_long {
+                fs::remove_file(&path).unwrap();
+            }
+        }
+    }
+
+    /// The kernels and copies in the recordings of a process so far.
+    fn operations_of(&self, pid: u32) -> usize {
+        let Ok(entries) = fs::read_dir(&self.run) else { return 0 };
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.retain(|path| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.starts_with(&format!("process-{pid}-")) && name.ends_with(".gpuprof")
+        });
+        let profiles = files.iter().filter_map(|path| Profile::load(path).ok());
+        profiles.map(|profile| profile.kernels().count() + profile.copies().count()).sum()
     }
 }
 

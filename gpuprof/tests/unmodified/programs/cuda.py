@@ -96,10 +96,15 @@ def with_cuda(number):
 
 
 def with_cuda_settled(number):
-    """Leaves a recorder the time to write: a forked worker ends without handlers."""
+    """Waits until the recording has the work: a forked worker ends without handlers."""
     with_cuda(number)
     if "GPUPROF_RUN" in os.environ:
-        time.sleep(1.5)
+        path = f"{sys.argv[2]}/settle.{os.getpid()}"
+        with open(path + ".part", "w") as file:
+            file.write("10")
+        os.rename(path + ".part", path)
+        while os.path.exists(path):
+            time.sleep(0.001)
 
 
 def workers(method, function, before):

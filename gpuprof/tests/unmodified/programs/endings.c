@@ -20,6 +20,9 @@
 extern char **environ;
 static const char *own_path, *folder;
 
+/* What this process did, for `settle`. */
+static atomic_int launched, copied;
+
 /* Some launches and two copies on a stream of their own. */
 static void work(const char *name, int launches)
 {
@@ -37,6 +40,8 @@ static void work(const char *name, int launches)
     CHECK(cuMemFree_v2(memory));
     if (back != there)
         exit(73);
+    launched += launches;
+    copied += 2;
     printf("kernel %s %d\ncopies 2\n", name, launches);
     fflush(stdout);
 }
@@ -48,11 +53,29 @@ static void sleep_ms(int milliseconds)
     }
 }
 
-/* Leaves a recorder the time to write what was done; alone there is nothing to wait for. */
-static void settle(int milliseconds)
+/* Leaves a recorder the time to write; alone there is nothing to wait for. */
+static void pause_ms(int milliseconds)
 {
     if (getenv("GPUPROF_RUN") != NULL)
         sleep_ms(milliseconds);
+}
+
+/* Waits until the recording has what was done: the test removes the file that names it. */
+static void settle(void)
+{
+    char path[4096], part[4200];
+    if (getenv("GPUPROF_RUN") == NULL)
+        return;
+    snprintf(path, sizeof path, "%s/settle.%d", folder, (int)getpid());
+    snprintf(part, sizeof part, "%s.part", path);
+    FILE *file = fopen(part, "w");
+    if (file == NULL)
+        exit(77);
+    fprintf(file, "%d", launched + copied);
+    if (fclose(file) != 0 || rename(part, path) != 0)
+        exit(77);
+    while (access(path, F_OK) == 0)
+        sleep_ms(1);
 }
 
 /* Work that is on the disk before a death that no hook sees. */
@@ -60,7 +83,7 @@ static void settled_work(void)
 {
     open_device();
     work("settled", 100);
-    settle(2000);
+    settle();
 }
 
 static int status_of(pid_t child)
@@ -288,7 +311,7 @@ static int executes_another(void)
 {
     open_device();
     work("first_image", 20);
-    settle(2000);
+    settle();
     execl(own_path, own_path, "launches", folder, (char *)NULL);
     return 75;
 }
@@ -329,7 +352,8 @@ static int closes_all_descriptors(void)
     for (int i = 0; i < 50; i++)
         LAUNCH(function, NULL);
     CHECK(cuCtxSynchronize());
-    settle(2000);
+    launched += 50;
+    settle();
     own = fopen(path, "r");
     buffer[fread(buffer, 1, sizeof buffer - 1, own)] = 0;
     return strcmp(buffer, "own") == 0 ? 0 : 76;
@@ -355,7 +379,7 @@ static int limits_files(void)
     open_device();
     for (int i = 0; i < 5; i++) {
         work("limited", 2000);
-        settle(300);
+        pause_ms(300);
     }
     return 0;
 }
@@ -365,7 +389,7 @@ static int fills_the_disk(void)
     open_device();
     for (int i = 0; i < 10; i++) {
         work("many", 5000);
-        settle(200);
+        pause_ms(200);
     }
     return 0;
 }
@@ -376,7 +400,7 @@ static int waits_for_its_input(void)
     char byte;
     open_device();
     work("early", 1000);
-    settle(1500);
+    settle();
     printf("ready\n");
     fflush(stdout);
     while (read(0, &byte, 1) > 0) {
