@@ -95,7 +95,7 @@ impl Merger {
             let is_same = first.has_clock_of(info).ok_or_else(|| {
                 let why = "a recording of an older version does not contain when its machine started, so \
                            that its clock cannot be compared with others: read it alone";
-                Error::new(Kind::Merge(why.to_owned()))
+                Error::other(why)
             })?;
             if is_same {
                 return Ok(Some(host));
@@ -113,8 +113,7 @@ impl Merger {
     pub(crate) fn finish(self) -> Result<Joined, Error> {
         let Self { mut store, mut health, mut devices, mut hosts, .. } = self;
         if hosts.is_empty() {
-            let none = "there is no recording to read a profile from".to_owned();
-            return Err(Error::new(Kind::Merge(none)));
+            return Err(Error::other("there is no recording to read a profile from"));
         }
         if hosts.len() > 1 {
             let order = number_hosts(&mut store, hosts.len());
@@ -165,7 +164,7 @@ impl Merger {
         .all(|(known, more)| known + more < most);
         let why = "the recordings together have more rows than one profile can hold, 4,294,967,294 \
                    of a kind: read them in parts";
-        if fits { Ok(()) } else { Err(Error::new(Kind::Merge(why.to_owned()))) }
+        if fits { Ok(()) } else { Err(Error::other(why)) }
     }
 
     fn append(&mut self, mut part: Tables, process: u32, devices: FxHashMap<u32, u32>) {
@@ -292,12 +291,11 @@ pub(crate) fn unaligned_error(store: &Tables, Unaligned { host, shared }: Unalig
         (None, Some(process)) => format!("process {}", process.id),
         (None, None) => format!("host {host}"),
     };
-    let why = format!(
+    Error::other(format!(
         "the recordings were made on several machines, or in several boots of one: their clocks are aligned by the ends of \
          NCCL's collectives, of which the machine of {name} shares {shared} with another one and needs {LEAST_EVENTS}: read \
          the recordings of each boot alone, or record all ranks with `gpuprof run`"
-    );
-    Error::new(Kind::Merge(why))
+    ))
 }
 
 /// The session of all recordings, from the first start to the last end.

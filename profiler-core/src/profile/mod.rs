@@ -36,7 +36,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::join::busy::{SessionTime, extent, time_in_windows};
 use crate::join::collectives::{self, CollectiveRow};
 use crate::join::communication::Communication;
@@ -272,7 +272,10 @@ impl Profile {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         match &self.recording {
             Some(recording) => recording.save(path),
-            None => Err(Error::new(Kind::NoRecording)),
+            None => Err(Error::other(
+                "this profile has no raw logs to save: they were let go, or it was made of something else than a \
+                 recording; save the recording itself, or export the profile",
+            )),
         }
     }
 

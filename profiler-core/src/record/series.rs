@@ -12,7 +12,7 @@ use profiler_base::units::{self, MESSAGE_WIDTH, nanoseconds, shortened};
 use profiler_base::{getters, named_variants, setters};
 use serde_core::ser::SerializeMap as _;
 
-use crate::error::{Error, Kind as ErrorKind};
+use crate::error::Error;
 use crate::record::json::{json_names, json_object};
 pub(crate) use kept::{Kept, Lost};
 
@@ -273,7 +273,11 @@ impl Series {
     /// begins; it begins or ends before the previous row; or it begins before the end of the row
     /// before the previous one.
     pub fn push(&mut self, start_ns: u64, end_ns: u64, values: &[f64]) -> Result<(), Error> {
-        let error = |why: String| Error::new(ErrorKind::Series { why });
+        let error = |why: String| {
+            Error::other(format!(
+                "not a sample of this series: {why}; give rows in the order of time, with a value for each metric"
+            ))
+        };
         if values.len() != self.head.metrics.len() || values.is_empty() {
             let (values, metrics) = (values.len(), self.head.metrics.len());
             return Err(error(format!("{values} values were given for {metrics} metrics")));
