@@ -5,7 +5,7 @@
 /// Implements `Serialize` and `Deserialize` for a struct of recordings as a JSON object.
 ///
 /// Each field is `required`, `later` (absent in older files, then the default), or `optional` (like
-/// `later`, and not written if it has the default).
+/// `later`, and not written if it has the default). A struct can be declared along with it.
 macro_rules! json_object {
     ($type:ident { $($field:ident: $mode:ident,)+ }) => {
         impl $type {

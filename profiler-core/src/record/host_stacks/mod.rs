@@ -132,17 +132,11 @@ json_object! {
 
 impl SampleLosses {
     pub(crate) fn add(&mut self, other: &Self) {
-        let Self { buffer, stacks, over_limit, gaps, threads } = self;
-        let sums = [
-            (buffer, other.buffer),
-            (stacks, other.stacks),
-            (over_limit, other.over_limit),
-            (gaps, other.gaps),
-            (threads, other.threads),
-        ];
-        for (sum, more) in sums {
-            *sum = sum.saturating_add(more);
-        }
+        self.buffer = self.buffer.saturating_add(other.buffer);
+        self.stacks = self.stacks.saturating_add(other.stacks);
+        self.over_limit = self.over_limit.saturating_add(other.over_limit);
+        self.gaps = self.gaps.saturating_add(other.gaps);
+        self.threads = self.threads.saturating_add(other.threads);
     }
 }
 
