@@ -44,6 +44,7 @@ use crate::join::health::Health;
 pub use crate::join::health::{Account, Accounts, Facts, Losses};
 use crate::join::infer;
 use crate::join::joined::Joined;
+pub use crate::join::merge::Merger;
 use crate::join::range_tree::{NodeId, Tree};
 use crate::join::tables::{
     BYTES_A_KERNEL, CallId, KernelNames, Label, LabelId, Maybe, OperationId, RangeId, Tables, What,
@@ -61,7 +62,7 @@ pub use host_stack::{
 };
 pub use mark::Mark;
 pub use operation::{Attribution, GpuOperation, Graph, Kernel, MemoryCopy, Memset, OperationKind};
-pub use process::{Merger, Process};
+pub use process::Process;
 pub use process_range::{ProcessRange, ProcessRangeGroup};
 use profiler_base::getters;
 use profiler_base::kernel_names::{Pattern, label, overloaded};

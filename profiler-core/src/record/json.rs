@@ -63,6 +63,16 @@ macro_rules! json_object {
             }
         }
     };
+    (
+        $(#[$meta:meta])*
+        $visible:vis struct $type:ident {
+            $($(#[$of_field:meta])* $field_visible:vis $field:ident: $of:ty = $mode:ident,)+
+        }
+    ) => {
+        $(#[$meta])*
+        $visible struct $type { $($(#[$of_field])* $field_visible $field: $of,)+ }
+        $crate::record::json::json_object! { $type { $($field: $mode,)+ } }
+    };
     (@write optional $value:expr, $field:ident, $out:ident) => {
         if !$crate::record::json::is_default(&$value) {
             $out.serialize_entry(stringify!($field), &$value)?;

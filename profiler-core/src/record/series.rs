@@ -181,26 +181,20 @@ json_names! {
     } else Other
 }
 
-/// A series without its rows, as JSON: its metrics, losses and failure.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) device: u32,
-    pub(crate) source: Source,
-    pub(crate) interval_ns: u64,
-    pub(crate) metrics: Vec<Metric>,
-    pub(crate) missing: Vec<String>,
-    pub(crate) dropped: u64,
-    pub(crate) overflows: u64,
-    pub(crate) gaps: u64,
-    pub(crate) gap_ns: u64,
-    pub(crate) failure: Option<Failure>,
-}
-
 json_object! {
-    Head {
-        device: required, source: required, interval_ns: required, metrics: required,
-        missing: later, dropped: later, overflows: later, gaps: later, gap_ns: later,
-        failure: later,
+    /// A series without its rows, as JSON: its metrics, losses and failure.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct Head {
+        pub(crate) device: u32 = required,
+        pub(crate) source: Source = required,
+        pub(crate) interval_ns: u64 = required,
+        pub(crate) metrics: Vec<Metric> = required,
+        pub(crate) missing: Vec<String> = later,
+        pub(crate) dropped: u64 = later,
+        pub(crate) overflows: u64 = later,
+        pub(crate) gaps: u64 = later,
+        pub(crate) gap_ns: u64 = later,
+        pub(crate) failure: Option<Failure> = later,
     }
 }
 
