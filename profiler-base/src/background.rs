@@ -3,9 +3,10 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use cupti::quiet_thread;
 
@@ -13,6 +14,21 @@ use cupti::quiet_thread;
 #[derive(Debug, Clone, Default)]
 pub struct Background {
     failures: Arc<AtomicU64>,
+}
+
+/// A thread that repeats a step. Ends after the current one once this is dropped.
+#[derive(Debug)]
+pub struct Repeating {
+    end: Option<mpsc::SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Repeating {
+    fn drop(&mut self) {
+        self.end.take();
+        // A panic has already been counted.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 impl Background {
@@ -26,6 +42,26 @@ impl Background {
         work: impl FnOnce() + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
         self.spawn_with(Builder::new(), name, work)
+    }
+
+    /// Spawns a thread that repeats a step, which returns the time until the next one.
+    ///
+    /// # Errors
+    /// Same as [`spawn`](Self::spawn).
+    pub fn repeat(
+        &self,
+        name: &str,
+        mut wait: Duration,
+        mut step: impl FnMut() -> Duration + Send + 'static,
+    ) -> io::Result<Repeating> {
+        let (end, ended) = mpsc::sync_channel(0);
+        let caught = self.clone();
+        let work = move || {
+            while ended.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Timeout) {
+                wait = caught.catch(&mut step).unwrap_or(wait);
+            }
+        };
+        Ok(Repeating { end: Some(end), thread: Some(self.spawn(name, work)?) })
     }
 
     fn spawn_with(

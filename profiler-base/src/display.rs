@@ -76,40 +76,28 @@ pub enum Tone {
 ///
 /// `{}` of the report alone prints the default: lines without a width, no colours, and only the
 /// first rows of long tables. Flags of a format string, such as `{:#}` or `{:.80}`, change nothing.
-pub trait DisplayOptions {
+pub trait DisplayOptions: Sized {
     /// Writes the report in a layout.
     #[doc(hidden)]
     fn write_in(&self, layout: Layout, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
     /// Sets the maximum width of tables in columns. At 65535 or more, no name is shortened.
-    fn width(&self, columns: usize) -> Styled<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn width(&self, columns: usize) -> Styled<'_, Self> {
         Styled::new(self, Layout::default()).width(columns)
     }
 
     /// Sets whether to print the escape sequences of a terminal's colours.
-    fn coloured(&self, is_coloured: bool) -> Styled<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn coloured(&self, is_coloured: bool) -> Styled<'_, Self> {
         Styled::new(self, Layout::default()).coloured(is_coloured)
     }
 
     /// Sets the maximum number of rows of each table whose length can be set.
-    fn max_rows(&self, rows: usize) -> Styled<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn max_rows(&self, rows: usize) -> Styled<'_, Self> {
         Styled::new(self, Layout::default()).max_rows(rows)
     }
 
     /// Prints every row of each table whose length can be set.
-    fn all_rows(&self) -> Styled<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn all_rows(&self) -> Styled<'_, Self> {
         Styled::new(self, Layout::default()).all_rows()
     }
 }

@@ -152,7 +152,7 @@ pub fn without_arguments(name: &str) -> String {
 pub const KEPT: usize = 64;
 
 /// The position of a row in a tree, for its path.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Level {
     /// The number of ancestors.
     depth: usize,

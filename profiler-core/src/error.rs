@@ -44,32 +44,16 @@ pub(crate) enum Kind {
     Excluded,
     /// The running collection does not cover the requested session.
     Differs(String),
-    /// Samples of host threads in a session that takes no stacks.
-    #[cfg(feature = "stacks")]
-    HostSamplesAlone,
     /// A file could not be read or written.
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
     /// A source without a path could not be read.
     Read { source: Arc<io::Error> },
-    /// A schedule without active steps.
-    Schedule,
-    /// Invalid settings of an always-on session.
-    AlwaysOn { why: String },
-    /// NVML is missing or refused.
-    #[cfg(all(feature = "metrics", feature = "nvml"))]
-    Nvml { why: String },
-    /// A flight recorder without a limit, which would retain everything.
-    Unbounded,
     /// Bytes that are not a recording this version can read, with their file if any.
     Format { what: String, path: Option<PathBuf> },
-    /// Recordings that cannot be merged into one profile.
-    Merge(String),
     /// A second copy of a recording.
     Duplicate { process_id: Option<u32> },
-    /// An invalid row of a series of samples.
-    Series { why: String },
-    /// A profile without raw logs cannot be saved.
-    NoRecording,
+    /// Any other reason, as the whole text.
+    Other(String),
 }
 
 impl Error {
@@ -81,6 +65,17 @@ impl Error {
     #[cold]
     pub(crate) fn format(what: impl Into<String>) -> Self {
         Self::new(Kind::Format { what: what.into(), path: None })
+    }
+
+    #[cold]
+    pub(crate) fn other(why: impl Into<String>) -> Self {
+        Self::new(Kind::Other(why.into()))
+    }
+
+    /// An error in doing something with a file.
+    #[cold]
+    pub(crate) fn io(what: &'static str, path: &Path, source: impl Into<Arc<io::Error>>) -> Self {
+        Self::new(Kind::Io { what, path: path.to_owned(), source: source.into() })
     }
 
     #[cold]
@@ -178,42 +173,17 @@ impl Error {
                 "another session of this process is running, and its CUPTI collection does not cover this one: \
                  {what}; stop the other session first, or request everything in the first one"
             ),
-            #[cfg(feature = "stacks")]
-            Kind::HostSamplesAlone => f.write_str(
-                "host threads cannot be sampled (Sampling::host): host samples need stacks; also set \
-                 ProfilerBuilder::stacks_after",
-            ),
-            Kind::Schedule => f.write_str(
-                "the schedule has no active step and would never give a profile: set at least one with active(1)",
-            ),
-            Kind::Unbounded => f.write_str(
-                "a flight recorder needs a bound of its memory: set keep_last or keep_last_operations on the profiler",
-            ),
-            #[cfg(all(feature = "metrics", feature = "nvml"))]
-            Kind::Nvml { why } => write!(
-                f,
-                "devices cannot be read: NVML (libnvidia-ml.so.1) reports {why}; it is part of NVIDIA's driver"
-            ),
-            Kind::AlwaysOn { why } => write!(f, "an always-on session cannot start: {why}"),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Read { source } => write!(f, "could not read the recording: {source}"),
             Kind::Format { what, path: None } => write!(f, "not a readable recording: {what}"),
             Kind::Format { what, path: Some(path) } => {
                 write!(f, "{} is not a readable recording: {what}", path.display())
             }
-            Kind::Merge(what) => f.write_str(what),
+            Kind::Other(why) => f.write_str(why),
             Kind::Duplicate { process_id } => {
                 let of = process_id.map(|id| format!(" of process {id}")).unwrap_or_default();
                 write!(f, "a copy of another recording{of}, as both began at the same time: it is left out, move it away")
             }
-            Kind::NoRecording => f.write_str(
-                "this profile has no raw logs to save: they were let go, or it was made of something else than a \
-                 recording; save the recording itself, or export the profile",
-            ),
-            Kind::Series { why } => write!(
-                f,
-                "not a sample of this series: {why}; give rows in the order of time, with a value for each metric"
-            ),
         }
     }
 }

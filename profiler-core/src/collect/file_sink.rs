@@ -352,6 +352,19 @@ mod tests {
         assert_eq!(orders, 4 << 12);
     }
 
+    /// A session that takes no segments by itself.
+    fn start(
+        fake: &Fake,
+        config: &Config,
+        keep: Retention,
+        sink: Option<Arc<Mutex<dyn Sink>>>,
+    ) -> Session {
+        let (library, period) = (&fake.library().unwrap(), Duration::from_secs(3600));
+        let samplings = &[];
+        let request = SessionRequest { library, config, keep, sink, samplings, period, then: None };
+        Session::start(&request).unwrap()
+    }
+
     /// A session whose file is memory, and whose logs are taken on demand alone.
     struct Run {
         fake: Fake,
@@ -366,17 +379,9 @@ mod tests {
             let fake = Fake::new();
             let queue = Arc::new(FileQueue::default());
             let sink = Arc::new(Mutex::new(FileSink::new(queue.clone(), u64::MAX)));
-            let session = Session::start(&SessionRequest {
-                library: &fake.library().unwrap(),
-                config,
-                keep: Retention::Nothing,
-                sink: Some(sink.clone()),
-                samplings: &[],
-                period: Duration::from_secs(3600),
-                then: None,
-            });
+            let session = start(&fake, config, Retention::Nothing, Some(sink.clone()));
             let file = sink.lock().take_opening();
-            Self { fake, session: session.unwrap(), sink, queue, file }
+            Self { fake, session, sink, queue, file }
         }
 
         /// Makes ranges that end later than this after a window be withheld.
@@ -419,15 +424,7 @@ mod tests {
     fn file_has_its_clock_though_a_segment_overtook_the_stop() {
         let mut run = Run::new(&Config::new());
         // So this session is not the last one, whose stop reads the clock.
-        let beside = Session::start(&SessionRequest {
-            library: &run.fake.library().unwrap(),
-            config: &Config::new(),
-            keep: Retention::Nothing,
-            sink: None,
-            samplings: &[],
-            period: Duration::from_secs(3600),
-            then: None,
-        });
+        let beside = start(&run.fake, &Config::new(), Retention::Nothing, None);
         run.step();
         // A record without a call counts if it began before the stop.
         run.fake.unseen(&Work::memset(8).on_stream(99));
@@ -531,20 +528,9 @@ mod tests {
             let fake = Rc::new(Fake::new());
             let queue = Arc::new(FileQueue::default());
             let sink = Arc::new(Mutex::new(Between(FileSink::new(queue.clone(), u64::MAX))));
-            let library = fake.library().unwrap();
             let config = Config::new();
-            let request = SessionRequest {
-                library: &library,
-                config: &config,
-                keep: Retention::Nothing,
-                sink: Some(sink.clone()),
-                samplings: &[],
-                period: Duration::from_secs(3600),
-                then: None,
-            };
-            let session = Session::start(&request).unwrap();
-            let live = SessionRequest { keep: Retention::All, sink: None, ..request };
-            let live = is_live.then(|| Session::start(&live).unwrap());
+            let session = start(&fake, &config, Retention::Nothing, Some(sink.clone()));
+            let live = is_live.then(|| start(&fake, &config, Retention::All, None));
             let mut file = sink.lock().0.take_opening();
             let program = Program { fake: fake.clone(), gaps, next: 0, gap: 0, range: None };
             PROGRAM.set(Some(program));

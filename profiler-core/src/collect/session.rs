@@ -52,7 +52,10 @@ impl SessionStacks {
         let sampler = samplers.next();
         let Some(after) = request.config.takes_stacks_after() else {
             return match sampler {
-                Some(_) => Err(Error::new(Kind::HostSamplesAlone)),
+                Some(_) => Err(Error::other(
+                    "host threads cannot be sampled (Sampling::host): host samples need stacks; also set \
+                     ProfilerBuilder::stacks_after",
+                )),
                 None => Ok(Self::default()),
             };
         };

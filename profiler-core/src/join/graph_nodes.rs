@@ -12,7 +12,7 @@ use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Ranges by graph node, for nodes that were created in one. `T` identifies a range, `N` a node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GraphNodes<T, N = u64> {
     ranges: FxHashMap<N, T>,
     /// Destroyed nodes in the order of destruction: at most `most_destroyed`.

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 macro_rules! index {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($($(#[$doc:meta])* $name:ident)+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub u32);
@@ -14,45 +14,27 @@ macro_rules! index {
                 self.0 as usize
             }
         }
-    };
+    )+};
 }
 index!(
     /// Row of [`Tables::ranges`](super::tables::Tables::ranges).
     RangeId
-);
-index!(
     /// Row of [`Tables::labels`](super::tables::Tables::labels).
     LabelId
-);
-index!(
     /// Row of [`Tables::process_ranges`](super::tables::Tables::process_ranges).
     ProcessRangeId
-);
-index!(
     /// Row of [`Tables::marks`](super::tables::Tables::marks).
     MarkId
-);
-index!(
     /// Row of [`Tables::calls`](super::tables::Tables::calls).
     CallId
-);
-index!(
     /// Row of [`Tables::threads`](super::tables::Tables::threads).
     ThreadId
-);
-index!(
     /// Row of [`Tables::works`](super::tables::Tables::works).
     WorkId
-);
-index!(
     /// Row of [`Tables::call_kinds`](super::tables::Tables::call_kinds).
     CallKindId
-);
-index!(
     /// Row of [`Tables::shares`](super::tables::Tables::shares).
     ShareId
-);
-index!(
     /// Row of [`Tables::operations`](super::tables::Tables::operations).
     OperationId
 );

@@ -236,17 +236,7 @@ mod tests {
         let mut store = Tables::default();
         let name = store.names.intern("cuLaunchKernel");
         store.labels.push(Label { name, domain: None, category: None, color: None });
-        store.intern_call_kind(CallKind {
-            name,
-            api: Api::Driver,
-            class: CallClass::KernelLaunch,
-            result: 0,
-            captured: false,
-            empty: false,
-            has_returned: true,
-            share: None,
-            range_is_unknown: false,
-        });
+        store.intern_call_kind(CallKind::new(name, Api::Driver, CallClass::KernelLaunch));
         let thread = |id| Thread { id, process: 0, name: None, priority: None };
         store.threads = (0..threads).map(thread).collect();
         store

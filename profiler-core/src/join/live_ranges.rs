@@ -21,7 +21,7 @@ use crate::record::recording::segment::Segment;
 pub(crate) const REMEMBERED: usize = 1 << 18;
 
 /// The rows and tag to which work under a tag is added.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Position {
     /// The tag of the range to which work is attributed.
     pub(crate) tag: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Done {
 }
 
 /// A range that is open or has unfinished work.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct LiveRange {
     position: Position,
     parent: Option<u64>,
@@ -113,7 +113,7 @@ struct ActivationOf {
 }
 
 /// A process range that is open or has unfinished activations.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct LiveProcessRange {
     /// The row of its sums.
     sums: u32,
@@ -348,19 +348,12 @@ impl LiveRanges {
             is_nested,
             outer: parent,
             is_nested_in_outer: is_nested,
-            has_skipped: false,
             thread_id: thread.thread_id(),
             start_ns: new.start_ns,
             end_ns: new.end_ns,
-            is_outlived: false,
-            totals: Totals::default(),
-            late: None,
-            waits_for: 0,
-            is_partial: false,
-            is_late_partial: false,
-            host_ns: None,
             activation,
             payload: self.payloads.remove(&Subject::Range(new.tag)),
+            ..LiveRange::default()
         };
         self.ranges.insert(new.tag, range);
         self.cross(new.tag);
@@ -478,16 +471,10 @@ impl LiveRanges {
                 Event::ProcessStart { label, at_ns, .. } => {
                     let begun = LiveProcessRange {
                         sums: sums.begin_process_range(thread, label),
-                        path: None,
                         thread_id: thread.thread_id(),
                         start_ns: at_ns,
-                        busy_ns: 0,
-                        activations: 0,
-                        totals: Totals::default(),
-                        waits_for: 0,
-                        is_partial: false,
-                        host_ns: None,
                         payload: self.payloads.remove(&Subject::Event(of_event)),
+                        ..LiveProcessRange::default()
                     };
                     self.process_ranges.insert(of_event, begun);
                 }

@@ -25,9 +25,40 @@ use crate::join::tables::{
 };
 use crate::record::recording::{DeviceInfo, Recording, RecordingInfo};
 
-/// The merged rows so far.
+/// Merges the recordings of several processes into one profile.
+///
+/// Recordings are joined one at a time, so that memory holds the raw logs of only one. Ids of
+/// threads, streams, contexts, calls and graph nodes never collide between processes. Ranges of one
+/// path are one [node](crate::profile::RangeNode) with the sums of all processes;
+/// [`Query::process`](crate::query::Query::process) and
+/// [`Query::by_process`](crate::query::Query::by_process) split them.
+///
+/// All times are on one clock, `CLOCK_MONOTONIC` of one boot of one machine. Recordings of several
+/// hosts (machines, or boots of one) are aligned to the clock of the first by the ends of their
+/// common NCCL collectives. [`Profile::hosts`](crate::Profile::hosts) has the error. A device is a GPU identified by its
+/// PCI address, whatever its ordinals in the processes. If all processes agree on the ordinals,
+/// these are the devices' numbers. Otherwise, as with `CUDA_VISIBLE_DEVICES`, devices are numbered
+/// from 0 by address. Parts of one GPU (MIG) count as one GPU.
+///
+/// ```no_run
+/// use profiler_core::Recording;
+/// use profiler_core::profile::Merger;
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// let mut merger = Merger::new();
+/// for rank in 0..8 {
+///     let recording = Recording::load(format!("run/rank{rank}.gpuprof"))?;
+///     merger.add_process(recording, Some("train".to_owned()), Some(rank))?;
+/// }
+/// let profile = merger.finish()?;
+/// for process in profile.processes() {
+///     println!("{process}: {:?}", profile.query().process(process.id()).gpu_time());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
-pub(crate) struct Merger {
+pub struct Merger {
     store: Tables,
     health: Health,
     labels: FxHashMap<Label, LabelId>,
@@ -47,8 +78,11 @@ struct Host {
 }
 
 impl Merger {
-    /// Decodes and joins a recording, and moves its rows here.
-    pub(crate) fn add(
+    /// Adds a recording with the name of its program and its rank among cooperating processes.
+    ///
+    /// # Errors
+    /// Same as [`add`](Self::add).
+    pub fn add_process(
         &mut self,
         recording: Recording,
         name: Option<String>,
@@ -95,7 +129,7 @@ impl Merger {
             let is_same = first.has_clock_of(info).ok_or_else(|| {
                 let why = "a recording of an older version does not contain when its machine started, so \
                            that its clock cannot be compared with others: read it alone";
-                Error::new(Kind::Merge(why.to_owned()))
+                Error::other(why)
             })?;
             if is_same {
                 return Ok(Some(host));
@@ -104,17 +138,17 @@ impl Merger {
         Ok(None)
     }
 
-    /// Counts a recording that is missing or cannot be read.
-    pub(crate) fn add_missing(&mut self) {
+    /// Counts a recording that is missing, unreadable or a copy, which makes the profile
+    /// [incomplete](crate::profile::Losses::missing_recordings).
+    pub fn add_missing(&mut self) {
         self.health.losses.missing_recordings += 1;
     }
 
     /// The store, the common recording info, and the sum of the losses.
-    pub(crate) fn finish(self) -> Result<Joined, Error> {
+    pub(crate) fn joined(self) -> Result<Joined, Error> {
         let Self { mut store, mut health, mut devices, mut hosts, .. } = self;
         if hosts.is_empty() {
-            let none = "there is no recording to read a profile from".to_owned();
-            return Err(Error::new(Kind::Merge(none)));
+            return Err(Error::other("there is no recording to read a profile from"));
         }
         if hosts.len() > 1 {
             let order = number_hosts(&mut store, hosts.len());
@@ -165,7 +199,7 @@ impl Merger {
         .all(|(known, more)| known + more < most);
         let why = "the recordings together have more rows than one profile can hold, 4,294,967,294 \
                    of a kind: read them in parts";
-        if fits { Ok(()) } else { Err(Error::new(Kind::Merge(why.to_owned()))) }
+        if fits { Ok(()) } else { Err(Error::other(why)) }
     }
 
     fn append(&mut self, mut part: Tables, process: u32, devices: FxHashMap<u32, u32>) {
@@ -292,12 +326,11 @@ pub(crate) fn unaligned_error(store: &Tables, Unaligned { host, shared }: Unalig
         (None, Some(process)) => format!("process {}", process.id),
         (None, None) => format!("host {host}"),
     };
-    let why = format!(
+    Error::other(format!(
         "the recordings were made on several machines, or in several boots of one: their clocks are aligned by the ends of \
          NCCL's collectives, of which the machine of {name} shares {shared} with another one and needs {LEAST_EVENTS}: read \
          the recordings of each boot alone, or record all ranks with `gpuprof run`"
-    );
-    Error::new(Kind::Merge(why))
+    ))
 }
 
 /// The session of all recordings, from the first start to the last end.

@@ -139,7 +139,7 @@ enum Work {
 }
 
 /// The state of the join.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StreamingJoin {
     pub(crate) sums: Sums,
     pub(crate) ranges: LiveRanges,
@@ -227,19 +227,9 @@ impl StreamingJoin {
         Self {
             sums: Sums::new(most_rows),
             ranges: LiveRanges::new(most_done),
-            health: Health::default(),
-            calls: IdWindow::default(),
-            settled_at_ns: 0,
-            waits_since_ns: None,
-            functions: Vec::new(),
-            early: VecDeque::new(),
             nodes: GraphNodes::new(REMEMBERED),
-            windows: None,
-            before_id: 0,
-            has_all_calls: false,
-            before_is_final: false,
-            start_ns: 0,
             stop_ns: u64::MAX,
+            ..Self::default()
         }
     }
 

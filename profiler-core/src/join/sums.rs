@@ -28,7 +28,7 @@ const OTHER: &str = "(other)";
 pub(crate) type PathId = u32;
 
 /// The sums of all ranges of one path.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PathSums {
     pub(crate) name: NameId,
     /// `None` is the default domain.
@@ -70,7 +70,7 @@ pub(crate) struct OwnSums {
 }
 
 /// The sums of all process ranges of one name.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ProcessSums {
     pub(crate) name: NameId,
     /// `None` is the default domain.
@@ -285,15 +285,7 @@ impl Sums {
             label,
             |sums| (&mut sums.process_ranges_by_name, sums.tables.process_ranges.len()),
             |tables, (name, domain)| {
-                tables.process_ranges.push(ProcessSums {
-                    name,
-                    domain,
-                    begun: 0,
-                    activations: 0,
-                    host: Distribution::default(),
-                    gpu: Distribution::default(),
-                    totals: Totals::default(),
-                });
+                tables.process_ranges.push(ProcessSums { name, domain, ..ProcessSums::default() });
             },
         );
         self.tables.process_ranges[row as usize].begun += 1;
@@ -378,13 +370,7 @@ impl Sums {
             parent,
             level: Level::new(row as usize, around.map(|around| around.level)),
             is_in_other: name == self.other || around.is_some_and(|around| around.is_in_other),
-            begun: 0,
-            host: Distribution::default(),
-            gpu: Distribution::default(),
-            own: OwnSums::default(),
-            replayed: Totals::default(),
-            shared: Totals::default(),
-            late: None,
+            ..PathSums::default()
         });
         self.by_path.insert((parent, domain, name), row);
         row

@@ -39,6 +39,8 @@ impl<'a> ApiCall<'a> {
         is_failure: bool = kind().is_failure();
         /// True if it created a node of a CUDA graph instead of running (stream capture).
         is_captured: bool = kind().captured;
+        /// The interval in the store's clock.
+        interval: Interval = row.time;
     }
 
     /// The start since the session's start.
@@ -104,10 +106,5 @@ impl<'a> ApiCall<'a> {
     /// True if it has several ranges.
     pub fn is_shared(&self) -> bool {
         !self.profile.store.shares_of(self.row).is_empty()
-    }
-
-    /// The interval in the store's clock.
-    pub fn interval(&self) -> Interval {
-        self.row.time
     }
 }

@@ -111,6 +111,12 @@ pub struct HostSampleCounts<'a> {
     pub losses: SampleLosses,
 }
 
+/// Writes the counts that are not 0.
+fn write_counts(f: &mut fmt::Formatter<'_>, counts: &[(u64, &str)]) -> fmt::Result {
+    let mut counts = counts.iter().filter(|(count, _)| *count != 0);
+    counts.try_for_each(|(count, what)| write!(f, ", {count} {what}"))
+}
+
 impl fmt::Display for HostSampleCounts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { source, failure, samples, parts, losses } = self;
@@ -128,10 +134,7 @@ impl fmt::Display for HostSampleCounts<'_> {
             (losses.gaps, "gaps not read, or cut"),
             (losses.threads, "threads over the limit"),
         ];
-        for (count, what) in counts.into_iter().filter(|(count, _)| *count != 0) {
-            write!(f, ", {count} {what}")?;
-        }
-        Ok(())
+        write_counts(f, &counts)
     }
 }
 
@@ -160,10 +163,7 @@ impl fmt::Display for HostStackCounts {
             (*missing, "whose stack is not in the file"),
             (losses.total(), "more not taken"),
         ];
-        for (count, what) in counts.into_iter().filter(|(count, _)| *count != 0) {
-            write!(f, ", {count} {what}")?;
-        }
-        Ok(())
+        write_counts(f, &counts)
     }
 }
 

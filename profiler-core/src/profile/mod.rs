@@ -36,7 +36,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::join::busy::{SessionTime, extent, time_in_windows};
 use crate::join::collectives::{self, CollectiveRow};
 use crate::join::communication::Communication;
@@ -44,6 +44,7 @@ use crate::join::health::Health;
 pub use crate::join::health::{Account, Accounts, Facts, Losses};
 use crate::join::infer;
 use crate::join::joined::Joined;
+pub use crate::join::merge::Merger;
 use crate::join::range_tree::{NodeId, Tree};
 use crate::join::tables::{
     BYTES_A_KERNEL, CallId, KernelNames, Label, LabelId, Maybe, OperationId, RangeId, Tables, What,
@@ -61,7 +62,7 @@ pub use host_stack::{
 };
 pub use mark::Mark;
 pub use operation::{Attribution, GpuOperation, Graph, Kernel, MemoryCopy, Memset, OperationKind};
-pub use process::{Merger, Process};
+pub use process::Process;
 pub use process_range::{ProcessRange, ProcessRangeGroup};
 use profiler_base::getters;
 use profiler_base::kernel_names::{Pattern, label, overloaded};
@@ -272,7 +273,10 @@ impl Profile {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         match &self.recording {
             Some(recording) => recording.save(path),
-            None => Err(Error::new(Kind::NoRecording)),
+            None => Err(Error::other(
+                "this profile has no raw logs to save: they were let go, or it was made of something else than a \
+                 recording; save the recording itself, or export the profile",
+            )),
         }
     }
 

@@ -66,11 +66,6 @@ impl<'a> GpuOperation<'a> {
         Self { assigned: Some((range, by)), ..self }
     }
 
-    /// The profile that contains it.
-    pub fn profile(&self) -> &'a Profile {
-        self.profile
-    }
-
     /// Its row of the tables.
     pub fn row(&self) -> &'a Operation {
         &self.profile.store.operations[self.id.at()]
@@ -103,6 +98,12 @@ impl<'a> GpuOperation<'a> {
         graph_node: Option<cupti::GraphNode> = work().what.graph_node();
         /// True if it has several ranges.
         is_shared: bool = ranges().nth(1).is_some();
+        /// The profile that contains it.
+        profile: &'a Profile = profile;
+        /// The interval in the store's clock.
+        interval: Option<Interval> = row().time();
+        /// The row of its call, if it is known.
+        call_id: Option<CallId> = row().call.get();
     }
 
     /// The kind of operation.
@@ -169,16 +170,6 @@ impl<'a> GpuOperation<'a> {
             (span.start_ns, span.end_ns) = (time.start_ns, time.end_ns);
         }
         (span, self.row().correlation_id)
-    }
-
-    /// The interval in the store's clock.
-    pub fn interval(&self) -> Option<Interval> {
-        self.row().time()
-    }
-
-    /// The row of its call, if it is known.
-    pub fn call_id(&self) -> Option<CallId> {
-        self.row().call.get()
     }
 
     /// The call that submitted it.
@@ -269,11 +260,6 @@ impl<'a> Kernel<'a> {
         self.operation.profile.is_overloaded(&self.names)
     }
 
-    /// The demangled name with parameters, if the source of the profile has it.
-    pub fn demangled(&self) -> Option<&'a str> {
-        self.demangled
-    }
-
     getters! {
         /// The mangled name.
         name: &'a str = name;
@@ -283,6 +269,8 @@ impl<'a> Kernel<'a> {
         block: [u32; 3] = details.block;
         /// The remaining fields of the record. Times are of `CLOCK_MONOTONIC`.
         details: &cupti::Kernel = details;
+        /// The demangled name with parameters, if the source of the profile has it.
+        demangled: Option<&'a str> = demangled;
     }
 }
 

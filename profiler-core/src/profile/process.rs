@@ -12,46 +12,11 @@ use super::Profile;
 use crate::error::Error;
 use crate::join::health::Health;
 use crate::join::host_clock::HostClock;
-use crate::join::merge;
+use crate::join::merge::Merger;
 use crate::join::range_tree;
 use crate::join::tables;
 use crate::join::totals::Totals;
 use crate::record::recording::{Recording, RecordingInfo};
-
-/// Merges the recordings of several processes into one profile.
-///
-/// Recordings are joined one at a time, so that memory holds the raw logs of only one. Ids of
-/// threads, streams, contexts, calls and graph nodes never collide between processes. Ranges of one
-/// path are one [node](super::RangeNode) with the sums of all processes;
-/// [`Query::process`](crate::query::Query::process) and
-/// [`Query::by_process`](crate::query::Query::by_process) split them.
-///
-/// All times are on one clock, `CLOCK_MONOTONIC` of one boot of one machine. Recordings of several
-/// hosts (machines, or boots of one) are aligned to the clock of the first by the ends of their
-/// common NCCL collectives. [`Profile::hosts`] has the error. A device is a GPU identified by its
-/// PCI address, whatever its ordinals in the processes. If all processes agree on the ordinals,
-/// these are the devices' numbers. Otherwise, as with `CUDA_VISIBLE_DEVICES`, devices are numbered
-/// from 0 by address. Parts of one GPU (MIG) count as one GPU.
-///
-/// ```no_run
-/// use profiler_core::Recording;
-/// use profiler_core::profile::Merger;
-///
-/// # fn main() -> Result<(), profiler_core::Error> {
-/// let mut merger = Merger::new();
-/// for rank in 0..8 {
-///     let recording = Recording::load(format!("run/rank{rank}.gpuprof"))?;
-///     merger.add_process(recording, Some("train".to_owned()), Some(rank))?;
-/// }
-/// let profile = merger.finish()?;
-/// for process in profile.processes() {
-///     println!("{process}: {:?}", profile.query().process(process.id()).gpu_time());
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Default)]
-pub struct Merger(merge::Merger);
 
 impl Merger {
     /// A merger without recordings.
@@ -69,25 +34,6 @@ impl Merger {
         self.add_process(recording, None, None)
     }
 
-    /// Adds a recording with the name of its program and its rank among cooperating processes.
-    ///
-    /// # Errors
-    /// Same as [`add`](Self::add).
-    pub fn add_process(
-        &mut self,
-        recording: Recording,
-        name: Option<String>,
-        rank: Option<u32>,
-    ) -> Result<(), Error> {
-        self.0.add(recording, name, rank)
-    }
-
-    /// Counts a recording that is missing, unreadable or a copy, which makes the profile
-    /// [incomplete](crate::profile::Losses::missing_recordings).
-    pub fn add_missing(&mut self) {
-        self.0.add_missing();
-    }
-
     /// Returns the profile of all processes. It has no [`recording`](Profile::recording). Its
     /// [`recording_info`](Profile::recording_info) is from the recording that started first, with
     /// the devices of all.
@@ -95,7 +41,7 @@ impl Merger {
     /// # Errors
     /// No recording was added, or recordings of several hosts share too few collectives.
     pub fn finish(self) -> Result<Profile, Error> {
-        self.0.finish().map(Profile::from)
+        self.joined().map(Profile::from)
     }
 }
 

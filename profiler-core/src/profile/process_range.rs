@@ -135,25 +135,18 @@ impl<'a> ProcessRangeGroup<'a> {
     fn first(&self) -> ProcessRange<'a> {
         ProcessRange { profile: self.profile, id: self.ranges[0] }
     }
-
-    /// Their name.
-    pub fn name(&self) -> &'a str {
-        self.first().name()
-    }
-
-    /// The domain's name; `None` is the default domain.
-    pub fn domain(&self) -> Option<&'a str> {
-        self.first().domain()
+    getters! {
+        /// Their name.
+        name: &'a str = first().name();
+        /// The domain's name; `None` is the default domain.
+        domain: Option<&'a str> = first().domain();
+        /// Their work; see [`is_by_time`](Self::is_by_time). Work within several of them counts once.
+        inclusive: Totals = totals;
     }
 
     /// Their number.
     pub fn instances(&self) -> u64 {
         self.ranges.len() as u64
-    }
-
-    /// Their work; see [`is_by_time`](Self::is_by_time). Work within several of them counts once.
-    pub fn inclusive(&self) -> Totals {
-        self.totals
     }
 
     /// The number of ranges that had not ended at the stop. They count until the stop.

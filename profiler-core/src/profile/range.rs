@@ -77,16 +77,6 @@ pub struct RangeNode<'a> {
 }
 
 impl<'a> RangeNode<'a> {
-    /// Its index in the range tree.
-    pub fn id(&self) -> NodeId {
-        self.id
-    }
-
-    /// The profile that contains it.
-    pub fn profile(&self) -> &'a Profile {
-        self.profile
-    }
-
     /// Its row of the range tree.
     pub fn node(&self) -> &'a Node {
         self.profile.tree.node_at(self.id)
@@ -136,11 +126,6 @@ impl<'a> RangeNode<'a> {
         rest == Some("")
     }
 
-    /// The number of ancestors.
-    pub fn depth(&self) -> usize {
-        self.node().level.depth()
-    }
-
     /// The names of [`cut_path`](Self::cut_path), outermost first.
     pub fn path_names(&self) -> Vec<Cow<'a, str>> {
         let profile = self.profile;
@@ -165,6 +150,12 @@ impl<'a> RangeNode<'a> {
         inferred: Totals = node().inferred;
         /// The sum of host times.
         host_time: Duration = Duration::from_nanos(node().host_ns);
+        /// Its index in the range tree.
+        id: NodeId = id;
+        /// The profile that contains it.
+        profile: &'a Profile = profile;
+        /// The number of ancestors.
+        depth: usize = node().level.depth();
     }
 
     /// Its instances, by thread in start order.
@@ -241,11 +232,6 @@ pub struct Range<'a> {
 label_methods!(Range);
 
 impl<'a> Range<'a> {
-    /// Its index in the tables.
-    pub fn id(&self) -> RangeId {
-        self.id
-    }
-
     /// Its row of the tables.
     pub fn row(&self) -> &'a tables::Range {
         &self.profile.store.ranges[self.id.at()]
@@ -266,6 +252,8 @@ impl<'a> Range<'a> {
         host_time: Duration = Duration::from_nanos(row().time.ns());
         /// True if it had not ended at the stop or snapshot.
         is_open: bool = row().is_open;
+        /// Its index in the tables.
+        id: RangeId = id;
     }
 
     /// Its thread's name, if any.
@@ -312,55 +300,6 @@ impl<'a> Range<'a> {
         self.profile.tree.inferred(&self.profile.store, self.id)
     }
 
-    /// The operations of [`inferred`](Self::inferred): range by range, each by start.
-    pub fn inferred_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
-        let profile = self.profile;
-        profile.tree.inferred_operations(self.id).map(move |id| profile.operation(id))
-    }
-
-    /// The GPU operations of the range and its descendants: range by range, each by start.
-    pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
-        let profile = self.profile;
-        profile.tree.operations(self.id).map(move |id| profile.operation(id))
-    }
-
-    /// The GPU operations of the range without descendants, by start.
-    pub fn own_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
-        let profile = self.profile;
-        profile.tree.own_operations(self.id).map(move |id| profile.operation(id))
-    }
-
-    /// The executions of graph nodes created in it and its descendants.
-    pub fn replayed_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
-        let profile = self.profile;
-        profile.tree.replays(self.id).map(move |id| profile.operation(id))
-    }
-
-    /// The operations of [`shared`](Self::shared), without duplicates, by start.
-    pub fn shared_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
-        let profile = self.profile;
-        let operations = profile.tree.shared_operations(&profile.store, self.id);
-        operations.map(move |id| profile.operation(id))
-    }
-
-    /// The calls of [`shared`](Self::shared), without duplicates, by thread in call order.
-    pub fn shared_calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
-        let profile = self.profile;
-        profile.tree.shared_calls(&profile.store, self.id).map(move |id| profile.call(id))
-    }
-
-    /// The calls of the range and its descendants: range by range, each in call order.
-    pub fn calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
-        let profile = self.profile;
-        profile.tree.calls(self.id).map(move |id| profile.call(id))
-    }
-
-    /// The calls of the range without descendants, in order.
-    pub fn own_calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
-        let profile = self.profile;
-        profile.tree.own_calls(self.id).map(move |id| profile.call(id))
-    }
-
     /// The descendants in depth-first order.
     pub fn descendants(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
         let profile = self.profile;
@@ -373,4 +312,34 @@ impl<'a> Range<'a> {
         let is_child = move |range: &Range<'a>| range.row().parent.get() == Some(id);
         self.descendants().filter(is_child)
     }
+}
+
+macro_rules! rows_of_range {
+    ($($(#[$doc:meta])* $name:ident: $item:ident = $row:ident of $rows:ident($($store:ident)?);)+) => {
+        impl<'a> Range<'a> {$(
+            $(#[$doc])*
+            pub fn $name(&self) -> impl Iterator<Item = $item<'a>> + Clone + use<'a> {
+                let profile = self.profile;
+                profile.tree.$rows($(&profile.$store,)? self.id).map(move |id| profile.$row(id))
+            }
+        )+}
+    };
+}
+rows_of_range! {
+    /// The GPU operations of the range and its descendants: range by range, each by start.
+    operations: GpuOperation = operation of operations();
+    /// The GPU operations of the range without descendants, by start.
+    own_operations: GpuOperation = operation of own_operations();
+    /// The executions of graph nodes created in it and its descendants.
+    replayed_operations: GpuOperation = operation of replays();
+    /// The operations of [`shared`](Self::shared), without duplicates, by start.
+    shared_operations: GpuOperation = operation of shared_operations(store);
+    /// The operations of [`inferred`](Self::inferred): range by range, each by start.
+    inferred_operations: GpuOperation = operation of inferred_operations();
+    /// The calls of the range and its descendants: range by range, each in call order.
+    calls: ApiCall = call of calls();
+    /// The calls of the range without descendants, in order.
+    own_calls: ApiCall = call of own_calls();
+    /// The calls of [`shared`](Self::shared), without duplicates, by thread in call order.
+    shared_calls: ApiCall = call of shared_calls(store);
 }

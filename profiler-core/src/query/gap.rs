@@ -80,10 +80,7 @@ pub struct Gap<'a> {
 impl<'a> Gap<'a> {
     /// The interval since the session's start.
     pub fn span(&self) -> Span {
-        Span {
-            start: self.profile.since_start(self.time.start_ns),
-            end: self.profile.since_start(self.time.end_ns),
-        }
+        Span::since_start(self.profile, self.time)
     }
 
     getters! {
@@ -112,10 +109,7 @@ impl<'a> Gap<'a> {
         let Some(call) = self.after.row().call.get() else { return Vec::new() };
         let parts = store.host_parts(store.calls[call.at()].thread, self.time);
         let sample = |part: HostPart| GapSample {
-            span: Span {
-                start: self.profile.since_start(part.time.start_ns),
-                end: self.profile.since_start(part.time.end_ns),
-            },
+            span: Span::since_start(self.profile, part.time),
             state: HostState::new(store, &part),
             stack: HostStack::of_part(store, &part),
         };

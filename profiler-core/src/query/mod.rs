@@ -60,7 +60,7 @@ use profiler_base::units::{nanoseconds as ns, percent, time};
 
 use crate::join::busy::DeviceSweep;
 use crate::join::range_tree::NodeId;
-use crate::join::tables::{OperationId, RangeId};
+use crate::join::tables::{Interval, OperationId, RangeId};
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
 pub use gap::{Gap, GapPart, GapSample, GapWait, Gaps, IdleCause, IdleReason};
 pub use group::{CallThread, KernelName, RangePath, StreamKey, TransferKey};
@@ -90,6 +90,11 @@ profiler_base::serialize_fields!(Span, "Span", |span| {
 });
 
 impl Span {
+    fn since_start(profile: &Profile, time: Interval) -> Self {
+        let [start, end] = [time.start_ns, time.end_ns].map(|ns| profile.since_start(ns));
+        Self { start, end }
+    }
+
     /// The length of the interval.
     pub fn duration(&self) -> Duration {
         self.end.saturating_sub(self.start)
@@ -441,10 +446,7 @@ fn device_times<'a>(
     }
     let times = |(device, sweep): (u32, DeviceSweep)| DeviceTimes {
         device,
-        span: Span {
-            start: profile.since_start(sweep.span().start_ns),
-            end: profile.since_start(sweep.span().end_ns),
-        },
+        span: Span::since_start(profile, sweep.span()),
         busy: Duration::from_nanos(sweep.busy_ns()),
         communication: Duration::from_nanos(sweep.communication_ns()),
         gpu_time: Duration::from_nanos(sweep.gpu_ns()),

@@ -13,7 +13,7 @@ use profiler_base::kernel_names::Pattern;
 use profiler_base::statistics::Statistics;
 use profiler_base::table::Table;
 use profiler_base::units::{nanoseconds as ns, time};
-use profiler_base::{getters, iterate, order};
+use profiler_base::{getters, iterate, order, setters};
 use rustc_hash::FxHashMap;
 
 use crate::join::tables::RangeId;
@@ -135,18 +135,14 @@ impl Profile {
 }
 
 impl<'a> RequestQuery<'a> {
-    /// Splits shared operations by this field of the requests' ranges, such as tokens: a positive
-    /// number. If a request of an operation lacks such a number, the operation is split evenly.
-    pub fn weight_field(mut self, name: impl Into<String>) -> Self {
-        self.weight = Some(name.into());
-        self
-    }
-
-    /// Groups requests by the text of this field of their ranges, such as a route. Without the
-    /// field, the name of the range is the endpoint.
-    pub fn endpoint_field(mut self, name: impl Into<String>) -> Self {
-        self.endpoint = Some(name.into());
-        self
+    setters! {
+        /// Splits shared operations by this field of the requests' ranges, such as tokens: a
+        /// positive number. If a request of an operation lacks such a number, the operation is
+        /// split evenly.
+        weight_field(name: impl Into<String>) weight = Some(name.into());
+        /// Groups requests by the text of this field of their ranges, such as a route. Without the
+        /// field, the name of the range is the endpoint.
+        endpoint_field(name: impl Into<String>) endpoint = Some(name.into());
     }
 
     /// Finds the requests. Costs O(n log n) in the operations times their number of requests.

@@ -655,6 +655,11 @@ fn memory_in_use_is_allocated_minus_freed() {
     assert!(with_leaks > 100);
 }
 
+fn of_device<'a>(memory: &'a [DeviceMemory<'a>]) -> &'a DeviceMemory<'a> {
+    let is_device = |memory: &&DeviceMemory<'_>| memory.kind == cupti::MemoryKind::DEVICE;
+    memory.iter().filter(is_device).find(|memory| memory.device == 0).unwrap()
+}
+
 /// A free may name another kind of memory, as for mapped addresses.
 #[test]
 fn free_of_another_kind_reduces_the_kind_of_the_allocation() {
@@ -662,10 +667,7 @@ fn free_of_another_kind_reduces_the_kind_of_the_allocation() {
     let store = Tables { memory, ..Tables::default() };
     let profile = profile_of(store);
     let memory = profile.memory();
-    let device = memory
-        .iter()
-        .find(|memory| memory.device == 0 && memory.kind == cupti::MemoryKind::DEVICE)
-        .unwrap();
+    let device = of_device(&memory);
     assert_eq!(memory.len(), 1);
     assert_eq!((device.allocations, device.frees, device.bytes_at_end()), (1, 1, 0));
     assert!(device.not_freed.is_empty());
@@ -777,10 +779,7 @@ fn duplicate_memory_records_count_once() {
     let store = Tables { memory, ..Tables::default() };
     let profile = profile_of(store);
     let memory = profile.memory();
-    let device = memory
-        .iter()
-        .find(|memory| memory.device == 0 && memory.kind == cupti::MemoryKind::DEVICE)
-        .unwrap();
+    let device = of_device(&memory);
     assert_eq!((device.allocations, device.frees, device.repeated_records), (3, 2, 4));
     assert_eq!((device.unknown_frees, device.missing_frees), (1, 0));
     let points: Vec<_> =

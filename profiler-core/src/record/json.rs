@@ -5,7 +5,7 @@
 /// Implements `Serialize` and `Deserialize` for a struct of recordings as a JSON object.
 ///
 /// Each field is `required`, `later` (absent in older files, then the default), or `optional` (like
-/// `later`, and not written if it has the default).
+/// `later`, and not written if it has the default). A struct can be declared along with it.
 macro_rules! json_object {
     ($type:ident { $($field:ident: $mode:ident,)+ }) => {
         impl $type {
@@ -62,6 +62,16 @@ macro_rules! json_object {
                 from.deserialize_map(Fields)
             }
         }
+    };
+    (
+        $(#[$meta:meta])*
+        $visible:vis struct $type:ident {
+            $($(#[$of_field:meta])* $field_visible:vis $field:ident: $of:ty = $mode:ident,)+
+        }
+    ) => {
+        $(#[$meta])*
+        $visible struct $type { $($(#[$of_field])* $field_visible $field: $of,)+ }
+        $crate::record::json::json_object! { $type { $($field: $mode,)+ } }
     };
     (@write optional $value:expr, $field:ident, $out:ident) => {
         if !$crate::record::json::is_default(&$value) {

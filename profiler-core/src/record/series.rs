@@ -12,7 +12,7 @@ use profiler_base::units::{self, MESSAGE_WIDTH, nanoseconds, shortened};
 use profiler_base::{getters, named_variants, setters};
 use serde_core::ser::SerializeMap as _;
 
-use crate::error::{Error, Kind as ErrorKind};
+use crate::error::Error;
 use crate::record::json::{json_names, json_object};
 pub(crate) use kept::{Kept, Lost};
 
@@ -181,26 +181,20 @@ json_names! {
     } else Other
 }
 
-/// A series without its rows, as JSON: its metrics, losses and failure.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) device: u32,
-    pub(crate) source: Source,
-    pub(crate) interval_ns: u64,
-    pub(crate) metrics: Vec<Metric>,
-    pub(crate) missing: Vec<String>,
-    pub(crate) dropped: u64,
-    pub(crate) overflows: u64,
-    pub(crate) gaps: u64,
-    pub(crate) gap_ns: u64,
-    pub(crate) failure: Option<Failure>,
-}
-
 json_object! {
-    Head {
-        device: required, source: required, interval_ns: required, metrics: required,
-        missing: later, dropped: later, overflows: later, gaps: later, gap_ns: later,
-        failure: later,
+    /// A series without its rows, as JSON: its metrics, losses and failure.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct Head {
+        pub(crate) device: u32 = required,
+        pub(crate) source: Source = required,
+        pub(crate) interval_ns: u64 = required,
+        pub(crate) metrics: Vec<Metric> = required,
+        pub(crate) missing: Vec<String> = later,
+        pub(crate) dropped: u64 = later,
+        pub(crate) overflows: u64 = later,
+        pub(crate) gaps: u64 = later,
+        pub(crate) gap_ns: u64 = later,
+        pub(crate) failure: Option<Failure> = later,
     }
 }
 
@@ -273,7 +267,11 @@ impl Series {
     /// begins; it begins or ends before the previous row; or it begins before the end of the row
     /// before the previous one.
     pub fn push(&mut self, start_ns: u64, end_ns: u64, values: &[f64]) -> Result<(), Error> {
-        let error = |why: String| Error::new(ErrorKind::Series { why });
+        let error = |why: String| {
+            Error::other(format!(
+                "not a sample of this series: {why}; give rows in the order of time, with a value for each metric"
+            ))
+        };
         if values.len() != self.head.metrics.len() || values.is_empty() {
             let (values, metrics) = (values.len(), self.head.metrics.len());
             return Err(error(format!("{values} values were given for {metrics} metrics")));

@@ -1,7 +1,6 @@
 //! A flight recorder: the last part of a run in bounded memory, written when something goes wrong.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,12 +10,12 @@ use std::time::{Duration, Instant};
 use cupti::clock::now_ns;
 use parking_lot::{Condvar, Mutex};
 use profiler_base::background::Background;
-use profiler_base::setters;
+use profiler_base::{named_variants, setters};
 use rustc_hash::FxHashMap;
 
 use crate::collect::request::{Retention, SessionRequest, Sink};
 use crate::collect::session::Session;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::join::account::is_failure;
 use crate::record::recording::Recording;
 use crate::record::recording::append::Taken;
@@ -70,28 +69,19 @@ pub struct FlightRecorder {
     quiet: Duration,
 }
 
-/// The reason why a flight recorder wrote a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Trigger {
-    /// A call of the program.
-    Request,
-    /// A range took longer than its threshold.
-    Slow,
-    /// A call of the driver returned an error.
-    Error,
-    /// A thread panicked.
-    Panic,
-}
-
-impl fmt::Display for Trigger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Request => "request",
-            Self::Slow => "slow",
-            Self::Error => "error",
-            Self::Panic => "panic",
-        })
+named_variants! {
+    /// The reason why a flight recorder wrote a file.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Trigger {
+        /// A call of the program.
+        Request = "request",
+        /// A range took longer than its threshold.
+        Slow = "slow",
+        /// A call of the driver returned an error.
+        Error = "error",
+        /// A thread panicked.
+        Panic = "panic",
     }
 }
 
@@ -249,17 +239,18 @@ impl Profiler {
     pub fn flight_recorder(&self, settings: &FlightRecorder) -> Result<FlightRecording, Error> {
         let keep = self.retention();
         if keep == Retention::All {
-            return Err(Error::new(Kind::Unbounded));
+            return Err(Error::other(
+                "a flight recorder needs a bound of its memory: set keep_last or keep_last_operations on the profiler",
+            ));
         }
         let folder = std::fs::canonicalize(&settings.folder).and_then(|folder| {
             let is_folder = folder.is_dir();
             let no_folder = || std::io::Error::from(std::io::ErrorKind::NotADirectory);
             is_folder.then_some(folder).ok_or_else(no_folder)
         });
-        let folder = folder.map_err(|source| {
-            let (path, source) = (settings.folder.clone(), Arc::new(source));
-            Error::new(Kind::Io { what: "write to the folder", path, source })
-        })?;
+        let failed =
+            |source: std::io::Error| Error::io("write to the folder", &settings.folder, source);
+        let folder = folder.map_err(failed)?;
         let settings = FlightRecorder { folder, ..settings.clone() };
         let requests = Arc::new(Requests::default());
         let (slow, on_error) = (settings.slow.clone(), settings.on_error);

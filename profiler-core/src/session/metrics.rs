@@ -345,7 +345,7 @@ mod devices {
     use nvml_wrapper::{Device, Nvml};
 
     use super::increase;
-    use crate::error::{Error, Kind};
+    use crate::error::Error;
 
     /// Publishes the state of all GPUs that NVML reports: `hw.gpu.utilization`,
     /// `hw.gpu.memory.usage`, `hw.gpu.memory.limit`, `hw.gpu.memory.utilization`, `hw.power`,
@@ -382,7 +382,9 @@ mod devices {
         /// The library is missing or refuses.
         pub fn new() -> Result<Self, Error> {
             let refused = |error: nvml_wrapper::error::NvmlError| {
-                Error::new(Kind::Nvml { why: error.to_string() })
+                Error::other(format!(
+                    "devices cannot be read: NVML (libnvidia-ml.so.1) reports {error}; it is part of NVIDIA's driver"
+                ))
             };
             Ok(Self { nvml: Nvml::init().map_err(refused)?, energy_joules: Vec::new() })
         }

@@ -122,9 +122,6 @@ impl ProfilerBuilder {
         /// first session samples it. [Summaries](Profiler::summarize) do not sample, and count this
         /// in their health.
         sample(sampling: Sampling) settings.samplings += sampling;
-    }
-
-    setters! {
         /// The interval at which a session takes the logs if it retains a part or sums, or writes a
         /// file. The default is 100 ms, or a tenth of the retained time if that is longer, up to a
         /// second.
@@ -323,9 +320,9 @@ impl Profiler {
     /// The configuration for windows: records only in windows. Calls are logged all the time.
     pub(crate) fn in_windows(&self) -> Result<Config, Error> {
         if self.settings.config.asks_for(ActivityKind::GRAPH_TRACE) {
-            let why = "the profiler collects graphs as intervals (GRAPH_TRACE), and CUPTI 13 loses records or \
+            let why = "an always-on session cannot start: the profiler collects graphs as intervals (GRAPH_TRACE), and CUPTI 13 loses records or \
                        crashes where that takes turns with kernels: use `whole_graphs` for the whole run, or remove the kind";
-            return Err(Error::new(Kind::AlwaysOn { why: why.to_owned() }));
+            return Err(Error::other(why));
         }
         Ok(self.settings.config.clone().calls_in_pauses(true).start_paused(true))
     }

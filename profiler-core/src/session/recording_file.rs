@@ -13,7 +13,7 @@ use profiler_base::replace::{Replacement, Target};
 use crate::collect::file_sink::{FileQueue, FileSink};
 use crate::collect::request::Sink;
 use crate::collect::session::Session;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 
 /// The maximum time that `flush` and `finish` wait for the disk.
 const DISK_WAIT: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ impl RecordingFile {
         max_bytes: u64,
         start: impl FnOnce(Arc<Mutex<dyn Sink>>) -> Result<Session, Error>,
     ) -> Result<Self, Error> {
-        let failed = |source: io::Error| io_error(path, Arc::new(source));
+        let failed = |source: io::Error| Error::io("write", path, source);
         let new = match Target::from_path(path).map_err(failed)? {
             Target::File(to) => Replacement::begin(to).map_err(failed)?,
             Target::Stream(_) => {
@@ -83,7 +83,7 @@ impl RecordingFile {
         new.file().write_all(&opening).map_err(failed)?;
         let length = opening.len() as u64;
         let (path, file) = new.commit_open().map_err(failed)?;
-        let failed = |source: io::Error| io_error(&path, Arc::new(source));
+        let failed = |source: io::Error| Error::io("write", &path, source);
         let file = KeptFile::new(file, path.clone()).map_err(failed)?;
         let identity = file.identity();
         queue.write_to(file, length).map_err(failed)?;
@@ -183,7 +183,7 @@ impl RecordingFile {
     /// The error that ended writing, if it has failed. The file has the data written before.
     pub fn error(&self) -> Option<Error> {
         self.session.check_process().ok()?;
-        self.queue.error().map(|source| io_error(&self.path, source))
+        self.queue.error().map(|source| Error::io("write", &self.path, source))
     }
 
     /// Stops the session and completes the file. Waits for the GPU as
@@ -203,18 +203,14 @@ impl RecordingFile {
         if !Identity::from_path(&self.path).is_ok_and(|identity| identity == self.identity) {
             let why = "it was removed or replaced while the session ran";
             let error = io::Error::new(io::ErrorKind::NotFound, why);
-            return Err(io_error(&self.path, Arc::new(error)));
+            return Err(Error::io("write", &self.path, error));
         }
         Ok(self.totals())
     }
 
     fn wait(&self) -> Result<(), Error> {
-        self.queue.wait(DISK_WAIT).map_err(|source| io_error(&self.path, source))
+        self.queue.wait(DISK_WAIT).map_err(|source| Error::io("write", &self.path, source))
     }
-}
-
-fn io_error(path: &Path, source: Arc<io::Error>) -> Error {
-    Error::new(Kind::Io { what: "write", path: path.to_owned(), source })
 }
 
 impl Drop for RecordingFile {

@@ -1,6 +1,8 @@
 //! Schedules profile some steps of a long run in cycles of waiting, warm-up and active steps.
 
-use crate::error::{Error, Kind};
+use profiler_base::setters;
+
+use crate::error::Error;
 use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 
@@ -31,67 +33,40 @@ impl Schedule {
         Self { skip_first: 0, wait: 0, warmup: 0, active: 1, repeat: 0 }
     }
 
-    /// The steps at the beginning that are not collected.
-    pub const fn skip_first(mut self, steps: u64) -> Self {
-        self.skip_first = steps;
-        self
-    }
-
-    /// The steps of each cycle that are not collected.
-    pub const fn wait(mut self, steps: u64) -> Self {
-        self.wait = steps;
-        self
-    }
-
-    /// The steps of each cycle that are collected and discarded; they absorb the cost of starting.
-    pub const fn warmup(mut self, steps: u64) -> Self {
-        self.warmup = steps;
-        self
-    }
-
-    /// The steps of each cycle that are in its profile, at least one.
-    pub const fn active(mut self, steps: u64) -> Self {
-        self.active = steps;
-        self
-    }
-
-    /// The number of cycles; 0 is unlimited.
-    pub const fn repeat(mut self, cycles: u64) -> Self {
-        self.repeat = cycles;
-        self
+    setters! {
+        /// The steps at the beginning that are not collected.
+        skip_first(steps: u64) skip_first = steps;
+        /// The steps of each cycle that are not collected.
+        wait(steps: u64) wait = steps;
+        /// The steps of each cycle that are collected and discarded; they absorb the cost of
+        /// starting.
+        warmup(steps: u64) warmup = steps;
+        /// The steps of each cycle that are in its profile, at least one.
+        active(steps: u64) active = steps;
+        /// The number of cycles; 0 is unlimited.
+        repeat(cycles: u64) repeat = cycles;
     }
 
     /// Steps of a cycle.
-    const fn cycle(&self) -> u64 {
+    fn cycle(&self) -> u64 {
         self.wait.saturating_add(self.warmup).saturating_add(self.active)
     }
 
     /// The action of a step, counted from 0.
-    pub const fn action(&self, step: u64) -> StepAction {
-        let Some(step) = step.checked_sub(self.skip_first) else { return StepAction::Wait };
-        let cycle = self.cycle();
-        if cycle == 0 || self.repeat != 0 && step / cycle >= self.repeat {
-            return StepAction::Over;
-        }
-        let place = step % cycle;
-        if place < self.wait {
-            StepAction::Wait
-        } else if place - self.wait < self.warmup {
-            StepAction::WarmUp
-        } else {
-            StepAction::Active
+    pub fn action(&self, step: u64) -> StepAction {
+        match self.position(step) {
+            None if step >= self.skip_first => StepAction::Over,
+            Some(place) if place >= self.wait.saturating_add(self.warmup) => StepAction::Active,
+            Some(place) if place >= self.wait => StepAction::WarmUp,
+            _ => StepAction::Wait,
         }
     }
 
     /// The position of a step in its cycle, if it is in one.
-    const fn position(&self, step: u64) -> Option<u64> {
-        match self.action(step) {
-            StepAction::Over => None,
-            _ => match step.checked_sub(self.skip_first) {
-                Some(step) => Some(step % self.cycle()),
-                None => None,
-            },
-        }
+    fn position(&self, step: u64) -> Option<u64> {
+        let (step, cycle) = (step.checked_sub(self.skip_first)?, self.cycle());
+        let is_over = cycle == 0 || self.repeat != 0 && step / cycle >= self.repeat;
+        (!is_over).then(|| step % cycle)
     }
 }
 
@@ -156,7 +131,9 @@ impl Profiler {
     /// collected.
     pub fn schedule(&self, schedule: Schedule) -> Result<Scheduled, Error> {
         if schedule.active == 0 {
-            return Err(Error::new(Kind::Schedule));
+            return Err(Error::other(
+                "the schedule has no active step and would never give a profile: set at least one with active(1)",
+            ));
         }
         let steps = Scheduled { profiler: self.another(), schedule, step: 0, failed: None };
         steps.enter()?;

@@ -106,8 +106,9 @@ enum Object {
 pub(crate) const NS_APART: u64 = 8;
 
 /// What a thread can do.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Life {
+    #[default]
     Free,
     /// It is in a call, since this part or one before.
     Stays,
@@ -118,6 +119,7 @@ enum Life {
 const VERSIONS: [u32; 10] = [18, 20, 22, 23, 26, 28, 130_001, 130_100, 130_200, 130_300];
 
 /// Makes a program and knows its truth.
+#[derive(Default)]
 pub(crate) struct Generator {
     rng: Rng,
     program: Program,
@@ -176,30 +178,13 @@ impl Generator {
         let mut generator = Self {
             rng,
             program: Program { version, workers, first_correlation, ..Program::default() },
-            part: 0,
-            turn: 0,
-            is_recorded: false,
-            on: [false; SESSIONS],
-            next_op: 0,
-            next_number: 0,
-            instances: Vec::new(),
-            processes: Vec::new(),
-            books: Books::default(),
-            open: Vec::new(),
-            begun: Vec::new(),
             guards: vec![Vec::new(); workers],
-            old_guards: BTreeSet::new(),
             is_sequential: true,
             within_calls: vec![0; workers],
             life: vec![Life::Free; workers],
             stays: vec![Vec::new(); workers],
-            contexts: BTreeMap::new(),
-            held: BTreeMap::new(),
-            futures: BTreeMap::new(),
-            graphs: BTreeMap::new(),
-            execs: BTreeMap::new(),
             is_alone: true,
-            users: HashMap::new(),
+            ..Self::default()
         };
         let outcomes = (0..parts).map(|part| generator.add_part(part, parts, most)).collect();
         (generator.program, outcomes)

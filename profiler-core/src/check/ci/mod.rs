@@ -81,17 +81,12 @@ impl Check {
         Self { name: name.into(), outcome, message: String::new(), location: None }
     }
 
-    /// The reason for the outcome, of one line or several.
-    pub fn message(mut self, message: impl Into<String>) -> Self {
-        self.message = message.into();
-        self
-    }
-
-    /// The source file and the line, from 1, to which an annotation is attached. GitHub needs a
-    /// path relative to the root of the repository.
-    pub fn at(mut self, file: impl Into<String>, line: u32) -> Self {
-        self.location = Some((file.into(), line));
-        self
+    setters! {
+        /// The reason for the outcome, of one line or several.
+        message(message: impl Into<String>) message = message.into();
+        /// The source file and the line, from 1, to which an annotation is attached. GitHub needs a
+        /// path relative to the root of the repository.
+        at(file: impl Into<String>, line: u32) location = Some((file.into(), line));
     }
 
     getters! {
@@ -124,12 +119,8 @@ impl CiMetric {
         /// The confidence bounds of the value; ignored if one is not finite.
         bounds(low: f64, high: f64) bounds =
             (low.is_finite() && high.is_finite()).then_some((low, high));
-    }
-
-    /// A line of explanation.
-    pub fn details(mut self, details: impl Into<String>) -> Self {
-        self.details = details.into();
-        self
+        /// A line of explanation.
+        details(details: impl Into<String>) details = details.into();
     }
 }
 
@@ -146,18 +137,10 @@ impl CiReport {
         metric(metric: CiMetric) metrics += metric;
         /// The wall-clock time of all checks together.
         lasting(duration: Duration) duration = Some(duration);
-    }
-
-    /// Adds a note, which is not a check.
-    pub fn note(mut self, note: impl Into<String>) -> Self {
-        self.notes.push(note.into());
-        self
-    }
-
-    /// Changes the name of the suite: the test, or the baseline.
-    pub fn named(mut self, suite: impl Into<String>) -> Self {
-        self.suite = suite.into();
-        self
+        /// Adds a note, which is not a check.
+        note(note: impl Into<String>) notes += note.into();
+        /// Changes the name of the suite: the test, or the baseline.
+        named(suite: impl Into<String>) suite = suite.into();
     }
 
     /// Sets the location of all checks that have none, as [`Check::at`].

@@ -35,7 +35,7 @@ impl NodeId {
 }
 
 /// A node of the range tree: the ranges of one path.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Node {
     /// The name of its ranges.
     pub name: NameId,
@@ -212,14 +212,7 @@ impl Tree {
                 domain: label.domain,
                 parent,
                 level: Level::new(id.at(), around),
-                children: Vec::new(),
-                instances: 0,
-                host_ns: 0,
-                exclusive: Totals::default(),
-                inclusive: Totals::default(),
-                replayed: Totals::default(),
-                shared: Totals::default(),
-                inferred: Totals::default(),
+                ..Node::default()
             });
             match parent {
                 Some(parent) => self.nodes[parent.at()].children.push(id),

@@ -5,13 +5,12 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder as _};
 use parking_lot::Mutex;
-use profiler_base::background::Background;
+use profiler_base::background::{Background, Repeating};
 
 use super::modules::{Loader, Modules};
 use super::sampler::{HostSampler, SamplerSettings};
@@ -56,24 +55,10 @@ struct Capture {
     other_stack: AtomicU64,
     over_limit: AtomicU64,
     /// The number of sessions with stacks, and the thread that tracks modules for them.
-    sessions: Mutex<(usize, Option<Follower>)>,
+    sessions: Mutex<(usize, Option<Repeating>)>,
 }
 
 static CAPTURE: OnceLock<Capture> = OnceLock::new();
-
-/// The thread that tracks modules. Ends once this is dropped.
-struct Follower {
-    end: Option<mpsc::SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.end.take();
-        // A panic has already been counted.
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
 
 /// Stacks can be taken while this value exists.
 #[derive(Debug)]
@@ -135,17 +120,12 @@ impl Drop for TakingStacks {
 
 /// Spawns the tracking thread. Without it, stacks through modules that are loaded later end there
 /// or are found by frame pointers.
-fn follow(capture: &'static Capture) -> Option<Follower> {
-    let (end, ended) = mpsc::sync_channel(0);
-    let background = Background::default();
-    let caught = background.clone();
-    let work = move || {
-        while ended.recv_timeout(MODULES_AFTER) == Err(mpsc::RecvTimeoutError::Timeout) {
-            let _ = caught.catch(|| capture.refresh());
-        }
+fn follow(capture: &'static Capture) -> Option<Repeating> {
+    let refresh = || {
+        capture.refresh();
+        MODULES_AFTER
     };
-    let thread = background.spawn("gpu-profiler-mod", work).ok()?;
-    Some(Follower { end: Some(end), thread: Some(thread) })
+    Background::default().repeat("gpu-profiler-mod", MODULES_AFTER, refresh).ok()
 }
 
 fn stacks(after: Duration) -> HostStacks {

@@ -32,56 +32,47 @@ use rustc_hash::FxHashMap;
 use crate::error::Error;
 use crate::record::json::{json_names, json_object};
 
-/// The stacks of a recording. Calls refer to them by number ([`cupti::Call::stack`]).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct HostStacks {
-    /// The minimum age of a thread's last launch for a stack of the next one.
-    pub(crate) after_ns: u64,
-    /// The names of files without their folders, and their build ids in hexadecimal.
-    pub(crate) modules: Vec<(String, String)>,
-    /// The names of functions, demangled.
-    pub(crate) functions: Vec<String>,
-    /// The contents of an address: the module, the address in its file (in the process without a
-    /// module), and the functions, the innermost inlined one first.
-    pub(crate) locations: Vec<(Option<u32>, u64, Vec<u32>)>,
-    /// The number, true if the outermost frames are missing, and the locations, innermost first.
-    pub(crate) stacks: Vec<(u32, bool, Vec<u32>)>,
-    pub(crate) losses: StackLosses,
-    /// The states of threads within gaps, if they were sampled.
-    pub(crate) samples: HostSamples,
-}
-
 json_object! {
-    HostStacks {
-        after_ns: required, modules: required, functions: required, locations: required,
-        stacks: required, losses: required, samples: optional,
+    /// The stacks of a recording. Calls refer to them by number ([`cupti::Call::stack`]).
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub(crate) struct HostStacks {
+        /// The minimum age of a thread's last launch for a stack of the next one.
+        pub(crate) after_ns: u64 = required,
+        /// The names of files without their folders, and their build ids in hexadecimal.
+        pub(crate) modules: Vec<(String, String)> = required,
+        /// The names of functions, demangled.
+        pub(crate) functions: Vec<String> = required,
+        /// The contents of an address: the module, the address in its file (in the process without
+        /// a module), and the functions, the innermost inlined one first.
+        pub(crate) locations: Vec<(Option<u32>, u64, Vec<u32>)> = required,
+        /// The number, true if the outermost frames are missing, and the locations, innermost
+        /// first.
+        pub(crate) stacks: Vec<(u32, bool, Vec<u32>)> = required,
+        pub(crate) losses: StackLosses = required,
+        /// The states of threads within gaps, if they were sampled.
+        pub(crate) samples: HostSamples = optional,
     }
 }
 
-/// The states of threads between launches further apart than [`HostStacks::after_ns`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct HostSamples {
-    /// The sampling interval of a thread.
-    pub(crate) interval_ns: u64,
-    /// The best source that some thread had; `None` without samples.
-    pub(crate) source: Option<SampleSource>,
-    /// The reason why there is no better one.
-    pub(crate) failure: Option<String>,
-    /// Samples of running threads, and of threads that left a CPU.
-    pub(crate) samples: u64,
-    /// System calls and wait channels of the kernel; empty if unknown.
-    pub(crate) waits: Vec<(String, String)>,
-    /// Parts of gaps: the thread, the start and the length in nanoseconds, the number of the stack
-    /// (0 for none), and the state. State 0 is running, 1 waiting for a CPU, 2 waiting for
-    /// something unknown; from 3 on it is an index of `waits`, plus 3.
-    pub(crate) parts: Vec<(u32, u64, u64, u32, u32)>,
-    pub(crate) losses: SampleLosses,
-}
-
 json_object! {
-    HostSamples {
-        interval_ns: required, source: required, failure: required, samples: required, waits: required,
-        parts: required, losses: required,
+    /// The states of threads between launches further apart than [`HostStacks::after_ns`].
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub(crate) struct HostSamples {
+        /// The sampling interval of a thread.
+        pub(crate) interval_ns: u64 = required,
+        /// The best source that some thread had; `None` without samples.
+        pub(crate) source: Option<SampleSource> = required,
+        /// The reason why there is no better one.
+        pub(crate) failure: Option<String> = required,
+        /// Samples of running threads, and of threads that left a CPU.
+        pub(crate) samples: u64 = required,
+        /// System calls and wait channels of the kernel; empty if unknown.
+        pub(crate) waits: Vec<(String, String)> = required,
+        /// Parts of gaps: the thread, the start and the length in nanoseconds, the number of the
+        /// stack (0 for none), and the state. State 0 is running, 1 waiting for a CPU, 2 waiting
+        /// for something unknown; from 3 on it is an index of `waits`, plus 3.
+        pub(crate) parts: Vec<(u32, u64, u64, u32, u32)> = required,
+        pub(crate) losses: SampleLosses = required,
     }
 }
 
@@ -108,41 +99,33 @@ named_variants! {
 
 json_names! { SampleSource { Waits = "waits", Timers = "timers", PerfUser = "perf-user", Perf = "perf", } }
 
-/// Lost samples, by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct SampleLosses {
-    /// Samples that found a thread's buffer full.
-    pub buffer: u64,
-    /// Samples with a new stack when the room for stacks of samples was used up.
-    pub stacks: u64,
-    /// Older parts of gaps, dropped for newer ones: more than
-    /// [`Sampling::max_samples`](crate::Sampling::max_samples).
-    pub over_limit: u64,
-    /// Gaps that a thread ended faster than they were read, or that were so long that their
-    /// beginning was dropped.
-    pub gaps: u64,
-    /// Threads that were not sampled, because there were too many.
-    pub threads: u64,
-}
-
 json_object! {
-    SampleLosses { buffer: required, stacks: required, over_limit: required, gaps: required, threads: required, }
+    /// Lost samples, by reason.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[non_exhaustive]
+    pub struct SampleLosses {
+        /// Samples that found a thread's buffer full.
+        pub buffer: u64 = required,
+        /// Samples with a new stack when the room for stacks of samples was used up.
+        pub stacks: u64 = required,
+        /// Older parts of gaps, dropped for newer ones: more than
+        /// [`Sampling::max_samples`](crate::Sampling::max_samples).
+        pub over_limit: u64 = required,
+        /// Gaps that a thread ended faster than they were read, or that were so long that their
+        /// beginning was dropped.
+        pub gaps: u64 = required,
+        /// Threads that were not sampled, because there were too many.
+        pub threads: u64 = required,
+    }
 }
 
 impl SampleLosses {
     pub(crate) fn add(&mut self, other: &Self) {
-        let Self { buffer, stacks, over_limit, gaps, threads } = self;
-        let sums = [
-            (buffer, other.buffer),
-            (stacks, other.stacks),
-            (over_limit, other.over_limit),
-            (gaps, other.gaps),
-            (threads, other.threads),
-        ];
-        for (sum, more) in sums {
-            *sum = sum.saturating_add(more);
-        }
+        self.buffer = self.buffer.saturating_add(other.buffer);
+        self.stacks = self.stacks.saturating_add(other.stacks);
+        self.over_limit = self.over_limit.saturating_add(other.over_limit);
+        self.gaps = self.gaps.saturating_add(other.gaps);
+        self.threads = self.threads.saturating_add(other.threads);
     }
 }
 

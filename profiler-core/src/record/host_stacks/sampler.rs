@@ -6,13 +6,12 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cupti::clock::now_ns;
 use parking_lot::Mutex;
-use profiler_base::background::Background;
+use profiler_base::background::{Background, Repeating};
 use rustc_hash::FxHashMap;
 
 use super::moments::{Doing, Moments, Seen};
@@ -53,16 +52,9 @@ const UNKNOWN_WAIT: u32 = u32::MAX;
 /// A running sampler. Ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct HostSampler {
-    running: Option<Running>,
+    running: Option<(Arc<Mutex<Sampling>>, Repeating)>,
     /// The reason why there is none.
     failure: Option<String>,
-}
-
-#[derive(Debug)]
-struct Running {
-    sampling: Arc<Mutex<Sampling>>,
-    end: Option<mpsc::SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl HostSampler {
@@ -72,23 +64,15 @@ impl HostSampler {
             return failed("another session of this process samples its threads".to_owned());
         }
         let sampling = Arc::new(Mutex::new(Sampling::new(settings.clone(), stack_of)));
-        let (end, ended) = mpsc::sync_channel(0);
-        let background = Background::default();
-        let (caught, looked) = (background.clone(), sampling.clone());
+        let looked = sampling.clone();
         let interval = settings.interval.max(SHORTEST);
-        let work = move || {
-            let mut wait = interval;
-            while ended.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Timeout) {
-                let begun = Instant::now();
-                let _ = caught.catch(|| looked.lock().look());
-                wait = interval.max(begun.elapsed() * REST);
-            }
+        let look = move || {
+            let begun = Instant::now();
+            looked.lock().look();
+            interval.max(begun.elapsed() * REST)
         };
-        match background.spawn("gpu-profiler-smp", work) {
-            Ok(thread) => {
-                let thread = Some(thread);
-                Self { running: Some(Running { sampling, end: Some(end), thread }), failure: None }
-            }
+        match Background::default().repeat("gpu-profiler-smp", interval, look) {
+            Ok(thread) => Self { running: Some((sampling, thread)), failure: None },
             Err(error) => {
                 threads::end();
                 failed(format!("the thread that samples cannot be started: {error}"))
@@ -99,8 +83,8 @@ impl HostSampler {
     /// The samples so far.
     pub(super) fn samples(&self) -> HostSamples {
         match &self.running {
-            Some(running) => {
-                let mut sampling = running.sampling.lock();
+            Some((sampling, _)) => {
+                let mut sampling = sampling.lock();
                 sampling.look();
                 sampling.samples()
             }
@@ -111,11 +95,9 @@ impl HostSampler {
 
 impl Drop for HostSampler {
     fn drop(&mut self) {
-        let Some(running) = &mut self.running else { return };
-        threads::end();
-        running.end.take();
-        // A panic has already been counted.
-        let _ = running.thread.take().map(JoinHandle::join);
+        if self.running.is_some() {
+            threads::end();
+        }
     }
 }
 

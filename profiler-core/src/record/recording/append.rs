@@ -15,13 +15,11 @@ use cupti::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::file::{
-    CALLS, Devices, Names, OPEN_CALLS, OPEN_RANGES, OPEN_RUNTIME_CALLS, Opening, RANGES,
-    RUNTIME_CALLS, State, ThreadHead,
+    CALLS, DEVICES, Devices, EVENTS, NAMES, Names, OPEN_CALLS, OPEN_RANGES, OPEN_RUNTIME_CALLS,
+    Opening, RANGES, RUNTIME_CALLS, STATE, State, ThreadHead,
 };
 use super::frames::Chain;
-use super::ranges::{
-    self, EVENT_WORDS, Event, LoggedEvent, RangeEntry, RangeTag, Shared, Texts, ThreadSegment,
-};
+use super::ranges::{self, Event, LoggedEvent, RangeEntry, RangeTag, Shared, Texts, ThreadSegment};
 use super::segment::{self, CarriedOver, Segment, ThreadRanges};
 use super::tag::logs_from;
 use super::write::{LogId, LogWriter};
@@ -137,7 +135,7 @@ struct Covered {
 }
 
 /// Makes frames of a running session. The bytes are taken with [`take_bytes`](Self::take_bytes).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Appender {
     opening: Vec<u8>,
     bytes: Vec<u8>,
@@ -219,7 +217,6 @@ impl Appender {
         let begun = LogWriter::begin(&mut bytes, &opening);
         let chain = begun.map(|writer| writer.chain()).unwrap_or_default();
         let mut appender = Self {
-            opening: Vec::new(),
             bytes,
             chain,
             max_bytes,
@@ -229,33 +226,15 @@ impl Appender {
             before_id: start.before_id,
             begins_late: start.begins_late,
             has_devices: !start.info.devices.is_empty(),
-            has_withheld: false,
-            threads: FxHashMap::default(),
             most_threads: THREADS,
-            names: FxHashSet::default(),
-            strides: 0,
-            attributes: 0,
-            missing_kinds: 0,
-            open_ranges: FxHashSet::default(),
-            open_processes: FxHashSet::default(),
-            open_calls: OpenCalls::default(),
-            open_runtime_calls: OpenCalls::default(),
             // Written with the first window.
             withheld: Some(start.carried_over.clone()),
-            window_ns: None,
-            new_windows_ns: Vec::new(),
-            new_readings: Vec::new(),
-            last_reading_ns: None,
-            clock: None,
-            losses: Losses::default(),
             state_ns: start.start_ns,
-            uncovered: 0,
             until_ns: start.start_ns,
             pending_from_ns: Some(start.start_ns),
-            required: 0,
-            appended: Appended::default(),
+            ..Self::default()
         };
-        appender.write(|writer| writer.names(&Names::default()));
+        appender.write(|writer| writer.json(NAMES, &Names::default()));
         appender.write_state(&[], &[], Losses::default());
         appender.opening = appender.take_bytes(Vec::new());
         appender
@@ -321,7 +300,7 @@ impl Appender {
         };
         if !self.has_devices && !taken.info.devices.is_empty() {
             let devices = Devices { devices: taken.info.devices.clone() };
-            self.write(|writer| writer.devices(&devices));
+            self.write(|writer| writer.json(DEVICES, &devices));
             self.has_devices = true;
         }
         if extent == Extent::All {
@@ -439,7 +418,7 @@ impl Appender {
         self.attributes = self.attributes.max(attributes.len());
         self.missing_kinds = self.missing_kinds.max(missing_kinds.len());
         (self.state_ns, self.uncovered) = (self.until_ns, 0);
-        self.write(|writer| writer.state(&state));
+        self.write(|writer| writer.json(STATE, &state));
     }
 
     /// Continues the list of windows. True if one ended before `until_ns`.
@@ -465,7 +444,7 @@ impl Appender {
         let has_strides = names.strides.len() > self.strides;
         self.strides = self.strides.max(names.strides.len());
         if has_strides || !names.names.is_empty() || !names.data.is_empty() {
-            self.write(|writer| writer.names(&names));
+            self.write(|writer| writer.json(NAMES, &names));
         }
     }
 
@@ -660,16 +639,14 @@ impl Appender {
         }
         self.appended.ranges += part.entries.len() as u64;
         self.appended.entries += (part.entries.len() + part.events.len()) as u64;
-        let split = |rows: &[(u64, RangeEntry)]| -> Vec<RangeEntry> {
-            rows.iter().map(|(_, entry)| *entry).collect()
-        };
         self.write(|writer| {
+            let words = |row: &(u64, RangeEntry)| row.1.to_words();
             let slot = |row: usize| part.entries[row].0;
-            writer.ranges(RANGES, part.log, head, slot, &split(&part.entries))?;
-            let words = |event: &LoggedEvent| -> [u64; EVENT_WORDS] { event.1 };
-            writer.events(part.log, |row| part.events[row].0, &part.events, words)?;
+            writer.numbered(RANGES, part.log, head, slot, &part.entries, words)?;
+            let slot = |row: usize| part.events[row].0;
+            writer.numbered(EVENTS, part.log, None, slot, &part.events, |event| event.1)?;
             let slot = |row: usize| part.open[row].0;
-            writer.ranges(OPEN_RANGES, part.log, None, slot, &split(&part.open))
+            writer.numbered(OPEN_RANGES, part.log, None, slot, &part.open, words)
         });
     }
 

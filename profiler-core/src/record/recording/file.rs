@@ -141,27 +141,23 @@ impl Names {
     }
 }
 
-/// The head of a log's frame.
-#[derive(Default)]
-pub(super) struct ThreadHead {
-    pub(super) thread_id: u32,
-    pub(super) thread_name: Option<String>,
-    /// Texts, appended to the texts of earlier frames.
-    pub(super) names: Vec<String>,
-    /// Labels, appended to the labels of earlier frames. Format 1 has none: a label is a name.
-    pub(super) labels: Option<Vec<Label>>,
-    /// The number relative to the first log. In formats 1 and 2 if it differs from the position.
-    pub(super) number: Option<u32>,
-    /// The log slot of the first entry, if the slots have no gaps.
-    pub(super) first_slot: Option<u64>,
-    /// The log slots of the entries, if they have gaps.
-    pub(super) slots: Option<Vec<u64>>,
-}
-
 json_object! {
-    ThreadHead {
-        thread_id: required, thread_name: optional, names: optional, labels: optional,
-        number: optional, first_slot: optional, slots: optional,
+    /// The head of a log's frame.
+    #[derive(Default)]
+    pub(super) struct ThreadHead {
+        pub(super) thread_id: u32 = required,
+        pub(super) thread_name: Option<String> = optional,
+        /// Texts, appended to the texts of earlier frames.
+        pub(super) names: Vec<String> = optional,
+        /// Labels, appended to the labels of earlier frames. Format 1 has none: a label is a name.
+        pub(super) labels: Option<Vec<Label>> = optional,
+        /// The number relative to the first log. In formats 1 and 2 if it differs from the
+        /// position.
+        pub(super) number: Option<u32> = optional,
+        /// The log slot of the first entry, if the slots have no gaps.
+        pub(super) first_slot: Option<u64> = optional,
+        /// The log slots of the entries, if they have gaps.
+        pub(super) slots: Option<Vec<u64>> = optional,
     }
 }
 
@@ -181,31 +177,26 @@ impl ThreadHead {
     }
 }
 
-/// Windows, clocks, settings and losses. In format 3, lists continue the lists of earlier states
-/// and the last numbers apply. A window that starts with the last one replaces it: it was open and
-/// continued.
-#[derive(Default)]
-pub(super) struct State {
-    pub(super) window_ns: (u64, u64),
-    pub(super) windows_ns: Option<Vec<(u64, u64)>>,
-    pub(super) pending_from_ns: Option<u64>,
-    /// The attribute's id, its previous, requested and actual value.
-    pub(super) attributes: Vec<(u32, u64, u64, u64)>,
-    pub(super) missing_kinds: Vec<u32>,
-    /// Clock readings at start, stop and possibly between: the time, and the lead of CUPTI's clock.
-    pub(super) clock_ns: Vec<(u64, i64)>,
-    /// The number of the recording in its process, in formats 1 and 2.
-    pub(super) epoch: Option<u32>,
-    pub(super) before_id: u32,
-    pub(super) begins_late: bool,
-    pub(super) losses: Losses,
-}
-
 json_object! {
-    State {
-        window_ns: required, windows_ns: later, pending_from_ns: optional, attributes: later,
-        missing_kinds: later, clock_ns: required, epoch: optional, before_id: later,
-        begins_late: later, losses: required,
+    /// Windows, clocks, settings and losses. In format 3, lists continue the lists of earlier
+    /// states and the last numbers apply. A window that starts with the last one replaces it: it
+    /// was open and continued.
+    #[derive(Default)]
+    pub(super) struct State {
+        pub(super) window_ns: (u64, u64) = required,
+        pub(super) windows_ns: Option<Vec<(u64, u64)>> = later,
+        pub(super) pending_from_ns: Option<u64> = optional,
+        /// The attribute's id, its previous, requested and actual value.
+        pub(super) attributes: Vec<(u32, u64, u64, u64)> = later,
+        pub(super) missing_kinds: Vec<u32> = later,
+        /// Clock readings at start, stop and possibly between: the time, and the lead of CUPTI's
+        /// clock.
+        pub(super) clock_ns: Vec<(u64, i64)> = required,
+        /// The number of the recording in its process, in formats 1 and 2.
+        pub(super) epoch: Option<u32> = optional,
+        pub(super) before_id: u32 = later,
+        pub(super) begins_late: bool = later,
+        pub(super) losses: Losses = required,
     }
 }
 

@@ -7,75 +7,64 @@ use profiler_base::units::{NAME_WIDTH, shortened};
 
 use crate::record::json::json_object;
 
-/// The machine, versions and time of a recording.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct RecordingInfo {
-    /// Seconds since the Unix epoch at the start; `None` if unknown, as in some captures of other
-    /// tools.
-    pub recorded_at_s: Option<u64>,
-    /// CUPTI's API version (`cuptiGetVersion`); 0 if unknown, as in captures of other tools.
-    pub cupti_version: u32,
-    /// The newest CUDA version of the driver (`cuDriverGetVersion`): 13000 is 13.0; 0 if unknown.
-    pub cuda_driver_version: u32,
-    /// The driver release, such as 580.159.04, if the kernel module reports it.
-    pub driver_release: Option<String>,
-    /// The GPUs of the machine, by CUDA ordinal.
-    pub devices: Vec<DeviceInfo>,
-    /// The version of this crate that recorded, or name and version of another tool.
-    pub recorder_version: String,
-    /// The kernel's process id; `None` in captures and in recordings of older versions.
-    pub process_id: Option<u32>,
-    /// The offset from the recording's clock (`CLOCK_MONOTONIC`) to nanoseconds since the Unix
-    /// epoch at the start; `None` in recordings of older versions. See
-    /// [`Profile::started_at`](crate::Profile::started_at).
-    pub utc_offset_ns: Option<i64>,
-    /// The kernel's random id of the machine's boot, equal in recordings of one clock. `None` in
-    /// captures, in recordings of older versions, and if the kernel does not report it.
-    pub boot_id: Option<String>,
-    /// The start of the process, in the kernel's ticks since the boot; distinguishes processes with
-    /// the same id. `None` in the same cases as the boot's id.
-    pub process_started: Option<u64>,
-}
-
 json_object! {
-    RecordingInfo {
-        recorded_at_s: required, cupti_version: required, cuda_driver_version: required,
-        driver_release: later, devices: required, recorder_version: required, process_id: optional,
-        utc_offset_ns: optional, boot_id: optional, process_started: optional,
+    /// The machine, versions and time of a recording.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[non_exhaustive]
+    pub struct RecordingInfo {
+        /// Seconds since the Unix epoch at the start; `None` if unknown, as in some captures of
+        /// other tools.
+        pub recorded_at_s: Option<u64> = required,
+        /// CUPTI's API version (`cuptiGetVersion`); 0 if unknown, as in captures of other tools.
+        pub cupti_version: u32 = required,
+        /// The newest CUDA version of the driver (`cuDriverGetVersion`): 13000 is 13.0; 0 if
+        /// unknown.
+        pub cuda_driver_version: u32 = required,
+        /// The driver release, such as 580.159.04, if the kernel module reports it.
+        pub driver_release: Option<String> = later,
+        /// The GPUs of the machine, by CUDA ordinal.
+        pub devices: Vec<DeviceInfo> = required,
+        /// The version of this crate that recorded, or name and version of another tool.
+        pub recorder_version: String = required,
+        /// The kernel's process id; `None` in captures and in recordings of older versions.
+        pub process_id: Option<u32> = optional,
+        /// The offset from the recording's clock (`CLOCK_MONOTONIC`) to nanoseconds since the Unix
+        /// epoch at the start; `None` in recordings of older versions. See
+        /// [`Profile::started_at`](crate::Profile::started_at).
+        pub utc_offset_ns: Option<i64> = optional,
+        /// The kernel's random id of the machine's boot, equal in recordings of one clock. `None`
+        /// in captures, in recordings of older versions, and if the kernel does not report it.
+        pub boot_id: Option<String> = optional,
+        /// The start of the process, in the kernel's ticks since the boot; distinguishes processes
+        /// with the same id. `None` in the same cases as the boot's id.
+        pub process_started: Option<u64> = optional,
     }
 }
 
-/// One GPU of the machine.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct DeviceInfo {
-    /// The CUDA ordinal.
-    pub id: u32,
-    /// The marketing name.
-    pub name: String,
-    /// Major and minor version: (9, 0) is sm_90.
-    pub compute_capability: (u32, u32),
-    /// The number of streaming multiprocessors.
-    pub multiprocessors: u32,
-    /// Bytes of device memory.
-    pub memory_bytes: u64,
-    /// The maximum clock of the multiprocessors in kHz. `None` in recordings of older versions.
-    pub core_clock_khz: Option<u32>,
-    /// Peak bytes per second of device memory, from its clock and bus. `None` in recordings of
-    /// older versions.
-    pub memory_bandwidth: Option<u64>,
-    /// Bytes of the L2 cache. `None` in recordings of older versions.
-    pub l2_bytes: Option<u64>,
-    /// The PCI address, such as 0000:1b:00.0. `None` in recordings of older versions.
-    pub pci_bus_id: Option<String>,
-}
-
 json_object! {
-    DeviceInfo {
-        id: required, name: required, compute_capability: required, multiprocessors: required,
-        memory_bytes: required, core_clock_khz: optional, memory_bandwidth: optional,
-        l2_bytes: optional, pci_bus_id: optional,
+    /// One GPU of the machine.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[non_exhaustive]
+    pub struct DeviceInfo {
+        /// The CUDA ordinal.
+        pub id: u32 = required,
+        /// The marketing name.
+        pub name: String = required,
+        /// Major and minor version: (9, 0) is sm_90.
+        pub compute_capability: (u32, u32) = required,
+        /// The number of streaming multiprocessors.
+        pub multiprocessors: u32 = required,
+        /// Bytes of device memory.
+        pub memory_bytes: u64 = required,
+        /// The maximum clock of the multiprocessors in kHz. `None` in recordings of older versions.
+        pub core_clock_khz: Option<u32> = optional,
+        /// Peak bytes per second of device memory, from its clock and bus. `None` in recordings of
+        /// older versions.
+        pub memory_bandwidth: Option<u64> = optional,
+        /// Bytes of the L2 cache. `None` in recordings of older versions.
+        pub l2_bytes: Option<u64> = optional,
+        /// The PCI address, such as 0000:1b:00.0. `None` in recordings of older versions.
+        pub pci_bus_id: Option<String> = optional,
     }
 }
 

@@ -27,9 +27,9 @@ use cupti::{
     ActivityKind, AttributeSetting, Clock, Reading, RecordBytes, RuntimeFunction, ThreadCalls,
     ThreadGraphs,
 };
-use profiler_base::{getters, replace};
+use profiler_base::{getters, replace, setters};
 
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::record::host_stacks::HostStacks;
 use crate::record::json::json_object;
 use crate::record::series::Series;
@@ -293,19 +293,14 @@ impl Recording {
         series: &[Arc<Series>] = series;
     }
 
-    /// Adds a series of another sampler or of a program. It must use the clock of
-    /// [`windows_ns`](Self::windows_ns).
-    #[must_use]
-    pub fn with_series(mut self, series: Series) -> Self {
-        self.series.push(Arc::new(series));
-        self
-    }
-
-    /// Replaces the machine, versions and time of the recording.
-    #[must_use]
-    pub fn with_info(mut self, info: RecordingInfo) -> Self {
-        self.info = info;
-        self
+    setters! {
+        /// Adds a series of another sampler or of a program. It must use the clock of
+        /// [`windows_ns`](Self::windows_ns).
+        #[must_use]
+        with_series(series: Series) series += Arc::new(series);
+        /// Replaces the machine, versions and time of the recording.
+        #[must_use]
+        with_info(info: RecordingInfo) info = info;
     }
 
     /// Writes it to a file. An existing file is replaced only once the new one is complete, and
@@ -316,9 +311,7 @@ impl Recording {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let content = |file: &fs::File| self.write_to(BufWriter::with_capacity(WRITE_BYTES, file));
-        replace::write(path, content).map_err(|source| {
-            Error::new(Kind::Io { what: "write", path: path.to_owned(), source: Arc::new(source) })
-        })
+        replace::write(path, content).map_err(|source| Error::io("write", path, source))
     }
 
     /// Writes it to a file, a pipe or a socket in many small writes: pass a buffered writer.
@@ -351,9 +344,7 @@ impl Recording {
     /// Same as [`load`](Self::load).
     pub fn load_up_to(path: impl AsRef<Path>, max_bytes: u64) -> Result<Self, Error> {
         let path = path.as_ref();
-        let io_error = |source| {
-            Error::new(Kind::Io { what: "read", path: path.to_owned(), source: Arc::new(source) })
-        };
+        let io_error = |source: io::Error| Error::io("read", path, source);
         let file = fs::File::open(path).map_err(io_error)?;
         let about = file.metadata().map_err(io_error)?;
         if about.is_file() && about.len() > max_bytes {

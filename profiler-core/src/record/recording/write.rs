@@ -8,11 +8,10 @@ use serde_core::Serialize;
 
 use super::Recording;
 use super::file::{
-    CALLS, DEVICES, Devices, ENTRIES, EVENTS, GRAPHS, HOST_STACKS, INFO, NAMES, Names, Opening,
-    RANGES, RECORDS, RUNTIME_CALLS, SERIES, STATE, State, ThreadHead,
+    CALLS, ENTRIES, EVENTS, GRAPHS, HOST_STACKS, INFO, NAMES, Names, Opening, RANGES, RECORDS,
+    RUNTIME_CALLS, SERIES, STATE, State, ThreadHead,
 };
 use super::frames::{Chain, FrameWriter, Kind as FrameKind};
-use super::ranges::RangeEntry;
 use super::segment::ThreadRanges;
 use crate::record::host_stacks::HostStacks;
 use crate::record::series::Series;
@@ -97,11 +96,6 @@ impl<'a> LogWriter<'a> {
         Ok(Self { frames, words: Vec::new() })
     }
 
-    /// Writes devices that were found after the opening.
-    pub(super) fn devices(&mut self, devices: &Devices) -> io::Result<()> {
-        self.frames.frame(DEVICES, &[&json(devices)])
-    }
-
     /// Continues after the last frame of an earlier writer.
     pub(super) fn resume(out: &'a mut dyn Write, chain: Chain) -> Self {
         Self { frames: FrameWriter::resume(out, chain), words: Vec::new() }
@@ -116,12 +110,9 @@ impl<'a> LogWriter<'a> {
         self.frames.end()
     }
 
-    pub(super) fn state(&mut self, state: &State) -> io::Result<()> {
-        self.frames.frame(STATE, &[&json(state)])
-    }
-
-    pub(super) fn names(&mut self, names: &Names) -> io::Result<()> {
-        self.frames.frame(NAMES, &[&json(names)])
+    /// Writes a frame of JSON.
+    pub(super) fn json(&mut self, kind: FrameKind, value: &impl Serialize) -> io::Result<()> {
+        self.frames.frame(kind, &[&json(value)])
     }
 
     pub(super) fn records(&mut self, records: &RecordBytes) -> io::Result<()> {
@@ -187,31 +178,9 @@ impl<'a> LogWriter<'a> {
         })
     }
 
-    /// Writes entries of a thread's range log. A frame with this `first` head is written even
-    /// without entries.
-    pub(super) fn ranges(
-        &mut self,
-        kind: FrameKind,
-        log: LogId,
-        first: Option<ThreadHead>,
-        slot: impl Fn(usize) -> u64,
-        entries: &[RangeEntry],
-    ) -> io::Result<()> {
-        self.numbered(kind, log, first, slot, entries, |entry| entry.to_words())
-    }
-
-    /// Writes entries of a thread's second log. Its ranges must be written before.
-    pub(super) fn events<T, const WORDS: usize>(
-        &mut self,
-        log: LogId,
-        slot: impl Fn(usize) -> u64,
-        events: &[T],
-        to_words: impl Fn(&T) -> [u64; WORDS],
-    ) -> io::Result<()> {
-        self.numbered(EVENTS, log, None, slot, events, to_words)
-    }
-
-    fn numbered<T, const WORDS: usize>(
+    /// Writes a range log, or events after its ranges. A frame with this `first` head is written
+    /// even without rows.
+    pub(super) fn numbered<T, const WORDS: usize>(
         &mut self,
         kind: FrameKind,
         log: LogId,
@@ -235,8 +204,9 @@ impl<'a> LogWriter<'a> {
             ..ThreadHead::new(thread.thread_id)
         };
         let slot = |row| thread.slots.slot(row);
-        self.ranges(RANGES, log, Some(first), slot, &thread.entries)?;
-        self.events(log, |row| thread.event_slots.slot(row), &thread.events, |words| *words)
+        self.numbered(RANGES, log, Some(first), slot, &thread.entries, |entry| entry.to_words())?;
+        let slot = |row| thread.event_slots.slot(row);
+        self.numbered(EVENTS, log, None, slot, &thread.events, |words| *words)
     }
 
     pub(super) fn series(&mut self, series: &Series) -> io::Result<()> {
@@ -246,7 +216,7 @@ impl<'a> LogWriter<'a> {
     }
 
     pub(super) fn host_stacks(&mut self, stacks: &HostStacks) -> io::Result<()> {
-        if stacks.is_empty() { Ok(()) } else { self.frames.frame(HOST_STACKS, &[&json(stacks)]) }
+        if stacks.is_empty() { Ok(()) } else { self.json(HOST_STACKS, stacks) }
     }
 }
 
@@ -259,8 +229,8 @@ pub(super) fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()
     };
     let mut out = LogWriter::begin(out, &opening)?;
     // Before the logs, so that a truncated file has windows and clocks.
-    out.state(&State::new(recording))?;
-    out.names(&Names::new(&recording.records, |_| false))?;
+    out.json(STATE, &State::new(recording))?;
+    out.json(NAMES, &Names::new(&recording.records, |_| false))?;
     out.records(&recording.records)?;
     out.all_calls(CALLS, &recording.calls)?;
     out.all_calls(RUNTIME_CALLS, &recording.runtime_calls)?;

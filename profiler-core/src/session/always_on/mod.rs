@@ -17,7 +17,7 @@ use profiler_base::setters;
 
 use crate::collect::request::{Retention, SessionRequest};
 use crate::collect::session::Session;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::join::streaming::StreamingJoin;
 use crate::join::window_sums::{WindowBounds, WindowSums};
 use crate::profile::summary::Summary;
@@ -120,8 +120,9 @@ impl AlwaysOn {
             return Ok(());
         }
         let (budget, rate) = (self.budget, self.rate);
-        let why = format!("a budget of {budget} and a rate of {rate}: both are shares from 0 to 1");
-        Err(Error::new(Kind::AlwaysOn { why }))
+        Err(Error::other(format!(
+            "an always-on session cannot start: a budget of {budget} and a rate of {rate}: both are shares from 0 to 1"
+        )))
     }
 }
 

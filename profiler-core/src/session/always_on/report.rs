@@ -87,21 +87,12 @@ impl AlwaysOnReport {
         recorded: &Summary = summary;
         /// Calls that submitted work, counted in full.
         submissions: u64 = estimates.submissions;
-    }
-
-    /// The reason why the last window could not be opened or closed.
-    pub fn last_error(&self) -> Option<&Error> {
-        self.last_error.as_ref()
-    }
-
-    /// The estimated GPU time of all calls, in nanoseconds. `None` without a window.
-    pub fn gpu_time(&self) -> Option<Estimate> {
-        self.estimates.all
-    }
-
-    /// The number of windows of drawn units whose records have all arrived; the estimates use these.
-    pub fn sampled_windows(&self) -> u64 {
-        self.estimates.windows
+        /// The reason why the last window could not be opened or closed.
+        last_error: Option<&Error> = last_error.as_ref();
+        /// The estimated GPU time of all calls, in nanoseconds. `None` without a window.
+        gpu_time: Option<Estimate> = estimates.all;
+        /// The number of windows of drawn units whose records have all arrived; the estimates use these.
+        sampled_windows: u64 = estimates.windows;
     }
 
     /// Every range path, parents before their children.
