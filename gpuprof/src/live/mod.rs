@@ -316,7 +316,7 @@ pub(crate) fn snapshot(args: &LiveArgs, report: bool) -> Result<(), Failure> {
     };
     if report {
         let profile = input::profile(read)?;
-        Output::Standard.text(|out| {
+        Output::Standard.write_in(true, |out| {
             writeln!(out)?;
             out.show(&profile)
         })?;
@@ -325,7 +325,7 @@ pub(crate) fn snapshot(args: &LiveArgs, report: bool) -> Result<(), Failure> {
 }
 
 fn write_lines(lines: &[String]) -> Result<(), Failure> {
-    Output::Standard.text(|out| {
+    Output::Standard.write_in(true, |out| {
         let mut lines = lines.iter();
         let written: io::Result<()> =
             lines.try_for_each(|line| writeln!(out, "{}", printable(line)));

@@ -25,7 +25,7 @@ pub(crate) use self::counter::{
     CounterDescription, batch as counter_batch, no_value as counter_no_value,
     register as register_counter, sample as sample_counter, sample_bytes as sample_counter_group,
 };
-pub(crate) use self::deferred::{batch as deferred_batch, submit as deferred_event};
+pub(crate) use self::deferred::submit as submit_deferred;
 pub(crate) use self::domain::Domain;
 pub(crate) use self::nccl::{
     Collective, CommunicatorDescription, begin_launch as begin_nccl_launch,

@@ -93,14 +93,14 @@ functions! {
         _domain: usize, _source: u64, _destination: u64, _slope: f64, _source_time: i64, _destination_time: i64
     ) -> (), (); {}
     slot::submit => submit(domain: usize, first: Blocks<'_>, blocks: usize) -> (), (); {
-        let each = |blocks: &[Block<'_>]| blocks.iter().for_each(|block| annotations::deferred_event(domain, *block));
+        let each = |blocks: &[Block<'_>]| blocks.iter().for_each(|block| annotations::submit_deferred(domain, *block, false));
         // SAFETY: NVTX passes null or as many payloads, which live through the call.
         unsafe { with_blocks(first, blocks, each) }
     }
     slot::event_batch_submit => submit_batch(domain: usize, batch: *const EventBatch<'_>) -> (), (); {
         // SAFETY: NVTX passes null or a batch that lives through the call.
         if let Some(block) = unsafe { read::event_batch(batch) } {
-            annotations::deferred_batch(domain, block);
+            annotations::submit_deferred(domain, block, true);
         }
     }
 
