@@ -1,6 +1,7 @@
 //! Arguments of slices: named values in addition to name and time.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -12,7 +13,7 @@ use profiler_core::profile::Range;
 use profiler_core::tables::What;
 
 #[derive(Debug, Clone)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     U64(u64),
     I64(i64),
     F64(f64),
@@ -34,6 +35,19 @@ macro_rules! value_from {
 value_from! {
     u64 => U64, u32 => U64, u16 => U64, i64 => I64, i32 => I64, f64 => F64, f32 => F64, bool => Bool,
     &'a str => Text, String => Text, [u32; 3] => Sizes,
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::U64(value) => value.fmt(f),
+            Self::I64(value) => value.fmt(f),
+            Self::F64(value) => value.fmt(f),
+            Self::Bool(value) => value.fmt(f),
+            Self::Text(text) => text.fmt(f),
+            Self::Sizes([x, y, z]) => write!(f, "{x} x {y} x {z}"),
+        }
+    }
 }
 
 impl Serialize for Value<'_> {
@@ -141,7 +155,7 @@ macro_rules! described {
     };
 }
 
-fn of_payload<'a>(payload: nvtx::Payload) -> Value<'a> {
+pub(crate) fn of_payload<'a>(payload: nvtx::Payload) -> Value<'a> {
     match payload {
         nvtx::Payload::U64(value) => value.into(),
         nvtx::Payload::I64(value) => value.into(),
@@ -153,7 +167,7 @@ fn of_payload<'a>(payload: nvtx::Payload) -> Value<'a> {
     }
 }
 
-fn of_field(value: nvtx::FieldValue<'_>) -> Value<'_> {
+pub(crate) fn of_field(value: nvtx::FieldValue<'_>) -> Value<'_> {
     match value {
         nvtx::FieldValue::U64(value) => value.into(),
         nvtx::FieldValue::I64(value) => value.into(),
