@@ -84,8 +84,11 @@ impl Row {
     }
 }
 
+/// The head of a column and its count.
+type CountColumn = (&'static str, fn(&Counts) -> u64);
+
 /// The columns of counts in `status`.
-const COUNTS: [(&str, fn(&Counts) -> u64); 6] = [
+const COUNTS: [CountColumn; 6] = [
     ("operations", |counts| counts.operations),
     ("ranges", |counts| counts.ranges),
     ("windows", |counts| counts.windows),
@@ -94,7 +97,7 @@ const COUNTS: [(&str, fn(&Counts) -> u64); 6] = [
     ("incidents", |counts| counts.incidents),
 ];
 
-fn table(rows: &[Row], counts: &[(&str, fn(&Counts) -> u64)]) -> Table {
+fn table(rows: &[Row], counts: &[CountColumn]) -> Table {
     let start = ["pid", "program", "rank", "state", "for"].into_iter();
     let header = start.chain(counts.iter().map(|(head, _)| *head)).chain(["run"]);
     let texts = [1, 3, 5 + counts.len()];
