@@ -13,7 +13,7 @@ use profiler_core::profile::Range;
 use profiler_core::tables::What;
 
 #[derive(Debug, Clone)]
-pub(crate) enum Value<'a> {
+pub(super) enum Value<'a> {
     U64(u64),
     I64(i64),
     F64(f64),
@@ -155,7 +155,7 @@ macro_rules! described {
     };
 }
 
-pub(crate) fn of_payload<'a>(payload: nvtx::Payload) -> Value<'a> {
+fn of_payload<'a>(payload: nvtx::Payload) -> Value<'a> {
     match payload {
         nvtx::Payload::U64(value) => value.into(),
         nvtx::Payload::I64(value) => value.into(),
@@ -167,7 +167,7 @@ pub(crate) fn of_payload<'a>(payload: nvtx::Payload) -> Value<'a> {
     }
 }
 
-pub(crate) fn of_field(value: nvtx::FieldValue<'_>) -> Value<'_> {
+fn of_field(value: nvtx::FieldValue<'_>) -> Value<'_> {
     match value {
         nvtx::FieldValue::U64(value) => value.into(),
         nvtx::FieldValue::I64(value) => value.into(),

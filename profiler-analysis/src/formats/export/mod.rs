@@ -1,6 +1,6 @@
 //! Exports: lines of JSON, and formats of other tools.
 
-pub(crate) mod args;
+mod args;
 mod counters;
 pub(crate) mod format;
 mod json;

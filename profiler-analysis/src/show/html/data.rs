@@ -16,7 +16,6 @@ use super::statistics::{Busy, ByName, Row};
 use super::tracks::{Mean, SamplerPart, Times, TrackPart, Tracks};
 use crate::analyze::diagnosis::{Clock, Part};
 use crate::analyze::scorecard::{Score, Scorecard};
-use crate::formats::export::args::{of_field, of_payload};
 use profiler_core::Health;
 use profiler_core::profile::Account;
 use profiler_core::profile::Totals;
@@ -530,7 +529,7 @@ impl Builder {
         }
         for field in range.fields() {
             let unit = if field.unit.is_empty() { "" } else { " " };
-            add(field.name, &format!("{}{unit}{}", of_field(field.value), field.unit));
+            add(field.name, &format!("{}{unit}{}", value_text(field.value), field.unit));
         }
         details
     }
@@ -673,8 +672,23 @@ impl Builder {
 
 fn payload_text(payload: nvtx::Payload) -> String {
     match payload {
-        // As the program's number, with its digits alone.
+        nvtx::Payload::U64(value) => value.to_string(),
+        nvtx::Payload::I64(value) => value.to_string(),
+        nvtx::Payload::F64(value) => value.to_string(),
+        nvtx::Payload::U32(value) => value.to_string(),
+        nvtx::Payload::I32(value) => value.to_string(),
         nvtx::Payload::F32(value) => value.to_string(),
-        other => of_payload(other).to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn value_text(value: nvtx::FieldValue<'_>) -> String {
+    match value {
+        nvtx::FieldValue::U64(value) => value.to_string(),
+        nvtx::FieldValue::I64(value) => value.to_string(),
+        nvtx::FieldValue::F64(value) => value.to_string(),
+        nvtx::FieldValue::Bool(value) => value.to_string(),
+        nvtx::FieldValue::Str(value) => value.to_owned(),
+        other => format!("{other:?}"),
     }
 }
