@@ -32,20 +32,44 @@ impl ExportFormat {
         &ALL
     }
 
-    /// The extensions of file names, without the leading dot.
-    pub(crate) fn extensions(self) -> Vec<&'static str> {
+    /// The key, the extensions of file names without the leading dot, and the help.
+    fn parts(self) -> (&'static str, Vec<&'static str>, &'static str) {
         match self {
-            // Most trace viewers read JSON in this format.
-            Self::Trace(Format::Chrome) => vec![Format::Chrome.extension(), "json"],
-            Self::Trace(Format::Pprof) => vec![Format::Pprof.extension(), "pprof"],
-            Self::Trace(format) => vec![format.extension()],
-            Self::Html => vec!["html", "htm"],
-            Self::Flamegraph => vec!["svg"],
-            Self::Nsys => vec!["sqlite", "db"],
-            Self::Parquet => vec!["parquet"],
-            Self::JsonLines => vec!["jsonl", "ndjson"],
-            Self::Counts => vec!["counts"],
+            Self::Trace(format) => {
+                let other = match format {
+                    // Most trace viewers read JSON in this format.
+                    Format::Chrome => Some("json"),
+                    Format::Pprof => Some("pprof"),
+                    _ => None,
+                };
+                let extensions = std::iter::once(format.extension()).chain(other).collect();
+                (format.key(), extensions, format.summary())
+            }
+            Self::Html => ("html", vec!["html", "htm"], "A self-contained page for a browser"),
+            Self::Flamegraph => ("flamegraph", vec!["svg"], "GPU time by range and kernel, as SVG"),
+            Self::Nsys => (
+                "nsys",
+                vec!["sqlite", "db"],
+                "SQLite as `nsys export` writes it, for `nsys stats` and other readers",
+            ),
+            Self::Parquet => {
+                ("parquet", vec!["parquet"], "A folder of tables for DuckDB, Polars and Spark")
+            }
+            Self::JsonLines => ("jsonl", vec!["jsonl", "ndjson"], "A line of JSON for every range"),
+            Self::Counts => (
+                "counts",
+                vec!["counts"],
+                "Names and counts, never times: the same text whenever the program does the same",
+            ),
         }
+    }
+
+    pub(crate) fn key(self) -> &'static str {
+        self.parts().0
+    }
+
+    fn extensions(self) -> Vec<&'static str> {
+        self.parts().1
     }
 
     /// Returns the format for a file name. A format key before the extension decides, as in
@@ -75,18 +99,6 @@ impl ExportFormat {
         });
         formats.collect::<Vec<_>>().join(", ")
     }
-
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Trace(format) => format.key(),
-            Self::Html => "html",
-            Self::Flamegraph => "flamegraph",
-            Self::Nsys => "nsys",
-            Self::Parquet => "parquet",
-            Self::JsonLines => "jsonl",
-            Self::Counts => "counts",
-        }
-    }
 }
 
 impl ValueEnum for ExportFormat {
@@ -95,18 +107,7 @@ impl ValueEnum for ExportFormat {
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        let help = match self {
-            Self::Trace(format) => format.summary(),
-            Self::Html => "A self-contained page for a browser",
-            Self::Flamegraph => "GPU time by range and kernel, as SVG",
-            Self::Nsys => "SQLite as `nsys export` writes it, for `nsys stats` and other readers",
-            Self::Parquet => "A folder of tables for DuckDB, Polars and Spark",
-            Self::JsonLines => "A line of JSON for every range",
-            Self::Counts => {
-                "Names and counts, never times: the same text whenever the program does the same"
-            }
-        };
-        let value = PossibleValue::new(self.key()).help(help);
+        let value = PossibleValue::new(self.key()).help(self.parts().2);
         Some(match self {
             // Accept the former name, from before `report --format json` wrote one document.
             Self::JsonLines => value.alias("json"),

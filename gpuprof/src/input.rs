@@ -7,16 +7,14 @@ use std::io::{self, IsTerminal as _, Read};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpuprof_control::RunFolder;
 use gpuprof_control::manifest::{Process, State};
 use indicatif::ProgressBar;
 use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
-use regex::Regex;
 
+use crate::args::GlobalArgs;
 use crate::failure::Failure;
 use crate::message::note;
 use crate::{progress, suggest};
@@ -30,27 +28,6 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const GIVE: &str = "give a recording (.gpuprof), a folder of recordings, or a capture converted by `nsys export \
                     --type sqlite`";
 
-/// The maximum size of a recording in bytes, from `--max-bytes`.
-static MAX_BYTES: AtomicU64 = AtomicU64::new(Recording::MAX_BYTES);
-
-pub(crate) fn set_max_bytes(max_bytes: u64) {
-    MAX_BYTES.store(max_bytes, Ordering::Relaxed);
-}
-
-/// True if ranges are inferred; set by `--no-inferred`.
-static INFERRED: AtomicBool = AtomicBool::new(true);
-
-pub(crate) fn set_inferred(is_on: bool) {
-    INFERRED.store(is_on, Ordering::Relaxed);
-}
-
-/// The names of additional communication kernels, from `--communication`.
-static COMMUNICATION: OnceLock<Regex> = OnceLock::new();
-
-pub(crate) fn set_communication(names: Option<Regex>) {
-    names.into_iter().for_each(|names| _ = COMMUNICATION.set(names));
-}
-
 /// Reads a profile and drops the logs of its recording, which use more memory than the profile.
 pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
     read(path, Profile::without_recording)
@@ -62,13 +39,13 @@ pub(crate) fn recorded(path: &Path) -> Result<Profile, Failure> {
 }
 
 fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
-    let mut profile = exact(path, keep)?;
-    if let Some(names) = COMMUNICATION.get() {
+    let (mut profile, args) = (exact(path, keep)?, GlobalArgs::get());
+    if let Some(names) = args.and_then(|args| args.communication.as_ref()) {
         profile = profile.with_communication(|name| names.is_match(name));
     }
-    match INFERRED.load(Ordering::Relaxed) {
-        true => Ok(profile.with_inferred_ranges()),
-        false => Ok(profile),
+    match args.is_some_and(|args| args.no_inferred) {
+        true => Ok(profile),
+        false => Ok(profile.with_inferred_ranges()),
     }
 }
 
@@ -131,7 +108,7 @@ fn begin(path: &Path, mut file: File) -> Result<(Vec<u8>, File), Failure> {
 }
 
 fn recording(path: &Path, about: &Metadata, source: impl Read) -> Result<Recording, Failure> {
-    let max_bytes = MAX_BYTES.load(Ordering::Relaxed);
+    let max_bytes = GlobalArgs::get().map_or(Recording::MAX_BYTES, |args| args.max_bytes);
     match about.is_file() && about.len() > max_bytes {
         // This call fails at once because the file is too large.
         true => Recording::load_up_to(path, max_bytes).map_err(Failure::from),

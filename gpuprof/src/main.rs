@@ -55,7 +55,6 @@ use export_format::ExportFormat;
 use failure::Failure;
 use message::note;
 use output::Output;
-use terminal::Settings;
 
 /// The stack size of the working thread, in bytes. The main thread's stack may be smaller
 /// (`ulimit -s`).
@@ -73,11 +72,8 @@ fn main() -> ExitCode {
 
 fn commanded() -> ExitCode {
     match parse(std::env::args_os().collect()).and_then(|args| {
-        input::set_max_bytes(args.max_bytes);
-        input::set_inferred(!args.no_inferred);
-        input::set_communication(args.communication);
-        let Args { width, full_names, color: colour, .. } = args;
-        terminal::set(Settings { width, full_names, colour });
+        terminal::set_colours(args.global.color);
+        args.global.set();
         run(args.command)
     }) {
         Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,

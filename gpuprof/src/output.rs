@@ -119,14 +119,6 @@ impl Output {
         })
     }
 
-    /// Writes text for people.
-    pub(crate) fn text(
-        &self,
-        content: impl FnOnce(&mut Text<'_>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        self.write_in(true, content)
-    }
-
     pub(crate) fn write_nsys(&self, profile: &Profile) -> Result<(), Failure> {
         let to = match self {
             Self::Standard => return self.check(ExportFormat::Nsys),

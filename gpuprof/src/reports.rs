@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use profiler_analysis::Error;
 use profiler_analysis::prelude::*;
-use profiler_analysis::reports::{AnyReport, Rule, StatsReport};
+use profiler_analysis::reports::{AnyReport, Reports, Rule, StatsReport};
 use profiler_base::table::Table;
 use profiler_base::text;
 use profiler_core::Profile;
@@ -21,24 +21,18 @@ use crate::output::{Output, write_json};
 use crate::suggest;
 use crate::terminal::Text;
 
-#[derive(Debug, Clone, Copy)]
-enum Naming {
-    Base,
-    Mangled,
-}
-
 /// A report and its style of kernel names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NamedReport {
     report: StatsReport,
-    /// Base or mangled names instead of demangled ones.
-    naming: Option<Naming>,
+    /// Sets base or mangled names instead of demangled ones.
+    naming: for<'a> fn(Reports<'a>) -> Reports<'a>,
     with_range: bool,
 }
 
 impl NamedReport {
     fn plain(report: StatsReport) -> Self {
-        Self { report, naming: None, with_range: false }
+        Self { report, naming: |reports| reports, with_range: false }
     }
 
     /// Parses a name such as `cuda_gpu_kern_sum:nvtx-name:base`.
@@ -49,8 +43,8 @@ impl NamedReport {
         let mut chosen = Self::plain(name.parse().map_err(|error| usage(&error, name, names))?);
         for part in parts {
             match part {
-                "base" => chosen.naming = Some(Naming::Base),
-                "mangled" => chosen.naming = Some(Naming::Mangled),
+                "base" => chosen.naming = |reports| reports.base_names(),
+                "mangled" => chosen.naming = |reports| reports.mangled_names(),
                 "nvtx-name" => chosen.with_range = true,
                 _ => {
                     return Err(Failure::Usage(format!(
@@ -63,11 +57,7 @@ impl NamedReport {
     }
 
     pub(crate) fn build(self, profile: &Profile) -> AnyReport {
-        let reports = match self.naming {
-            None => profile.reports(),
-            Some(Naming::Base) => profile.reports().base_names(),
-            Some(Naming::Mangled) => profile.reports().mangled_names(),
-        };
+        let reports = (self.naming)(profile.reports());
         let reports = if self.with_range { reports.with_range_names() } else { reports };
         reports.get(self.report)
     }

@@ -1,71 +1,57 @@
 //! Terminals: their width, colours, and text wrapped to fit them.
 
-use std::io::{self, IsTerminal as _, Write};
-use std::sync::OnceLock;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 
 use profiler_base::display::{DisplayOptions, Layout, NO_LIMIT, RowLimit, Styled};
 
+use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use textwrap::{Options, WordSplitter, WrapAlgorithm};
 
+use crate::args::GlobalArgs;
 use crate::failure::Failure;
 
 /// The width of a terminal that does not report one.
 const DEFAULT_WIDTH: usize = 80;
 
-/// The global options of the output.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
-    /// A width that overrides the terminal's; 0 is unlimited.
-    pub(crate) width: Option<usize>,
-    pub(crate) full_names: bool,
-    pub(crate) colour: clap::ColorChoice,
-}
-
-static SETTINGS: OnceLock<Settings> = OnceLock::new();
-
-pub(crate) fn set(settings: Settings) {
-    let choice = match settings.colour {
+pub(crate) fn set_colours(choice: clap::ColorChoice) {
+    let choice = match choice {
         clap::ColorChoice::Auto => ColorChoice::Auto,
         clap::ColorChoice::Always => ColorChoice::Always,
         clap::ColorChoice::Never => ColorChoice::Never,
     };
     choice.write_global();
-    let _: Result<(), Settings> = SETTINGS.set(settings);
 }
 
 /// The layout of text for people on standard output.
 pub(crate) fn stdout() -> Layout {
-    let out = io::stdout();
-    layout(out.is_terminal(), AutoStream::choice(&out), &out)
+    layout(&io::stdout())
 }
 
 /// The layout of text for people on standard error.
 pub(crate) fn stderr() -> Layout {
-    let out = io::stderr();
-    layout(out.is_terminal(), AutoStream::choice(&out), &out)
+    layout(&io::stderr())
 }
 
 /// The layout of text for people in a file.
 pub(crate) fn file() -> Layout {
-    let width = SETTINGS.get().and_then(|settings| settings.width).filter(|width| *width != 0);
-    let colour = SETTINGS.get().is_some_and(|s| s.colour == clap::ColorChoice::Always);
-    Layout {
-        width: Some(width.map_or(NO_LIMIT, limited)),
-        is_coloured: colour,
-        ..Layout::default()
-    }
+    let args = GlobalArgs::get();
+    let width = args.and_then(|args| args.width).filter(|width| *width != 0);
+    let is_coloured = args.is_some_and(|args| args.color == clap::ColorChoice::Always);
+    Layout { width: Some(width.map_or(NO_LIMIT, limited)), is_coloured, ..Layout::default() }
 }
 
-fn layout(is_terminal: bool, choice: ColorChoice, out: &impl std::os::fd::AsFd) -> Layout {
-    let settings = SETTINGS.get();
-    let width = match (settings.and_then(|settings| settings.width), is_terminal) {
-        _ if settings.is_some_and(|settings| settings.full_names) => NO_LIMIT,
+fn layout(out: &(impl RawStream + AsFd)) -> Layout {
+    let args = GlobalArgs::get();
+    let width = match (args.and_then(|args| args.width), out.is_terminal()) {
+        _ if args.is_some_and(|args| args.full_names) => NO_LIMIT,
         (Some(0), _) | (None, false) => NO_LIMIT,
         (Some(width), _) => limited(width),
         (None, true) => limited(width_of(out)),
     };
-    Layout { width: Some(width), is_coloured: choice != ColorChoice::Never, ..Layout::default() }
+    let is_coloured = AutoStream::choice(out) != ColorChoice::Never;
+    Layout { width: Some(width), is_coloured, ..Layout::default() }
 }
 
 fn limited(width: usize) -> usize {
@@ -73,7 +59,7 @@ fn limited(width: usize) -> usize {
 }
 
 /// The width from `COLUMNS`, or from the terminal.
-fn width_of(out: &impl std::os::fd::AsFd) -> usize {
+fn width_of(out: &impl AsFd) -> usize {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
     let asked = || terminal_size::terminal_size_of(out).map(|(width, _)| usize::from(width.0));
     columns.or_else(asked).filter(|width| *width != 0).unwrap_or(DEFAULT_WIDTH)

@@ -125,7 +125,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
             }
             Ok(())
         }),
-        TableFormat::Table => output.text(|text| {
+        TableFormat::Table => output.write_in(true, |text| {
             for (at, top) in files.iter().enumerate() {
                 if files.len() > 1 {
                     let space = if at == 0 { "" } else { "\n" };

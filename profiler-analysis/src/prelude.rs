@@ -31,7 +31,7 @@ use crate::reports::{AnyReport, Reports, Rules, StatsReport, tracks};
 use crate::roofline::{Declared, Peaks, Roofline};
 use crate::scorecard::{Scorecard, Targets};
 use crate::show::html;
-use sealed::{Is, Sealed};
+use sealed::Is;
 
 /// The number of findings in a report.
 const FINDINGS: usize = 3;
@@ -442,101 +442,77 @@ impl ProfileExt for Profile {}
 
 /// Analysis methods of a [`Query`], on the operations that it selects. Sealed: implemented for that
 /// type alone.
-pub trait QueryExt: Sealed {
+pub trait QueryExt<'a>: Is<Query<'a>> {
     /// The kernels by device, name and launch shape.
-    fn launch_shapes(&self) -> LaunchShapes;
-
-    /// Like [`launch_shapes`](Self::launch_shapes), with a custom classifier.
-    fn launch_shapes_with(&self, classifier: &Classifier) -> LaunchShapes;
-
-    /// Groups operations by class: kernels by name, copies and memsets by kind. Graphs traced as
-    /// one interval are [`KernelClass::Other`].
-    fn by_kernel_class(&self) -> Groups<KernelClass>;
-
-    /// Like [`by_kernel_class`](Self::by_kernel_class), with a custom classifier.
-    fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass>;
-
-    /// Kernels by class as a report, for CSV and JSON, without copies and memsets.
-    fn kernel_class_sums(&self, classifier: &Classifier) -> AnyReport;
-
-    /// Kernels by range and class as a report, for CSV and JSON: by path, then longest time first.
-    fn range_class_sums(&self, classifier: &Classifier) -> AnyReport;
-
-    /// Tensor-core use of the selected kernels.
-    fn tensor_cores(&self) -> TensorCores;
-}
-
-impl QueryExt for Query<'_> {
     fn launch_shapes(&self) -> LaunchShapes {
         self.launch_shapes_with(&Classifier::new())
     }
 
+    /// Like [`launch_shapes`](Self::launch_shapes), with a custom classifier.
     fn launch_shapes_with(&self, classifier: &Classifier) -> LaunchShapes {
-        launches::launch_shapes(self, classifier)
+        launches::launch_shapes(self.it(), classifier)
     }
 
+    /// Groups operations by class: kernels by name, copies and memsets by kind. Graphs traced as
+    /// one interval are [`KernelClass::Other`].
     fn by_kernel_class(&self) -> Groups<KernelClass> {
         self.by_kernel_class_with(&Classifier::new())
     }
 
+    /// Like [`by_kernel_class`](Self::by_kernel_class), with a custom classifier.
     fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass> {
-        shares::by_kernel_class(self, classifier)
+        shares::by_kernel_class(self.it(), classifier)
     }
 
+    /// Kernels by class as a report, for CSV and JSON, without copies and memsets.
     fn kernel_class_sums(&self, classifier: &Classifier) -> AnyReport {
-        shares::kernel_class_sums(self, classifier).into()
+        shares::kernel_class_sums(self.it(), classifier).into()
     }
 
+    /// Kernels by range and class as a report, for CSV and JSON: by path, then longest time first.
     fn range_class_sums(&self, classifier: &Classifier) -> AnyReport {
-        shares::range_class_sums(self, classifier).into()
+        shares::range_class_sums(self.it(), classifier).into()
     }
 
+    /// Tensor-core use of the selected kernels.
     fn tensor_cores(&self) -> TensorCores {
-        tensor_cores::tensor_cores(self, &Classifier::new())
+        tensor_cores::tensor_cores(self.it(), &Classifier::new())
     }
 }
 
+impl<'a> QueryExt<'a> for Query<'a> {}
+
 /// Analysis methods of a [`Kernel`]. Sealed: implemented for that type alone.
-pub trait KernelExt: Sealed {
+pub trait KernelExt<'a>: Is<Kernel<'a>> {
     /// The shape of the launch. `None` if the device's limits are unknown, or the launch has no
     /// threads.
-    fn launch_shape(&self) -> Option<LaunchShape>;
+    fn launch_shape(&self) -> Option<LaunchShape> {
+        shape::launch_shape(self.it())
+    }
 
     /// Its class, by its name. A kernel [added to the collectives](Profile::with_communication) has
     /// their class. Costs microseconds.
-    fn class(&self) -> KernelClass;
-
-    /// Like [`class`](Self::class), with a custom classifier.
-    fn class_with(&self, classifier: &Classifier) -> KernelClass;
-
-    /// Tensor-core use by the kernel's name. Costs microseconds.
-    fn tensor_core_use(&self) -> TensorCoreUse;
-
-    /// Like [`tensor_core_use`](Self::tensor_core_use), with a custom classifier.
-    fn tensor_core_use_with(&self, classifier: &Classifier) -> TensorCoreUse;
-}
-
-impl KernelExt for Kernel<'_> {
-    fn launch_shape(&self) -> Option<LaunchShape> {
-        shape::launch_shape(self)
-    }
-
     fn class(&self) -> KernelClass {
         self.class_with(&Classifier::new())
     }
 
+    /// Like [`class`](Self::class), with a custom classifier.
     fn class_with(&self, classifier: &Classifier) -> KernelClass {
-        shares::class(self, classifier)
+        shares::class(self.it(), classifier)
     }
 
+    /// Tensor-core use by the kernel's name. Costs microseconds.
     fn tensor_core_use(&self) -> TensorCoreUse {
         self.tensor_core_use_with(&Classifier::new())
     }
 
+    /// Like [`tensor_core_use`](Self::tensor_core_use), with a custom classifier.
     fn tensor_core_use_with(&self, classifier: &Classifier) -> TensorCoreUse {
-        tensor_core::tensor_core_use(self, classifier)
+        tensor_core::tensor_core_use(self.it(), classifier)
     }
 }
+
+impl<'a> KernelExt<'a> for Kernel<'a> {}
 
 /// Measurements with a [`Profiler`]. Sealed: implemented for that type alone.
 pub trait ProfilerExt: Is<Profiler> {
@@ -666,10 +642,4 @@ mod sealed {
             self
         }
     }
-
-    /// Implemented in this module alone.
-    pub trait Sealed {}
 }
-
-impl Sealed for Query<'_> {}
-impl Sealed for Kernel<'_> {}

@@ -60,16 +60,6 @@ impl Error {
         matches!(&*self.0, Kind::NoSocket(_))
     }
 
-    /// True if the process did not answer in time.
-    pub fn is_timeout(&self) -> bool {
-        matches!(&*self.0, Kind::TimedOut(_))
-    }
-
-    /// True if the process received the request and refused it.
-    pub fn is_refused(&self) -> bool {
-        matches!(&*self.0, Kind::Refused { .. })
-    }
-
     /// True if the file or folder does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(&*self.0, Kind::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)

@@ -305,7 +305,7 @@ pub(crate) trait Check {
     fn check(&self) -> Result<(), String>;
 }
 
-fn check(version: u32, gpuprof: &str, texts: &[Option<&str>]) -> Result<(), String> {
+fn check(version: u32, gpuprof: &str, texts: &[Option<&String>]) -> Result<(), String> {
     if version != VERSION {
         return Err(other_version(version, gpuprof));
     }
@@ -324,15 +324,15 @@ pub(crate) fn other_version(version: u32, gpuprof: &str) -> String {
 
 impl Check for Run {
     fn check(&self) -> Result<(), String> {
-        let texts = [&self.gpuprof, &self.program, &self.start].map(|text| Some(&**text));
-        check(self.version, &self.gpuprof, &texts)?;
-        check(self.version, &self.gpuprof, &[self.stop.as_deref()])
+        let Self { gpuprof, program, start, .. } = self;
+        let texts = [Some(gpuprof), Some(program), Some(start), self.stop.as_ref()];
+        check(self.version, gpuprof, &texts)
     }
 }
 
 impl Check for Process {
     fn check(&self) -> Result<(), String> {
-        let texts = [Some(&*self.gpuprof), Some(&*self.program), self.reason.as_deref()];
+        let texts = [Some(&self.gpuprof), Some(&self.program), self.reason.as_ref()];
         check(self.version, &self.gpuprof, &texts)
     }
 }

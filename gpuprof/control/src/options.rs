@@ -230,9 +230,7 @@ impl Options {
             let why = "the path of the run folder is not absolute".to_owned();
             return Err(invalid(RUN_VARIABLE, &run, why));
         }
-        if let Start::Range(name) = &self.start
-            && let Err(why) = range_name(name)
-        {
+        if let Some(Err(why)) = self.start.range().map(range_name) {
             return Err(option("start", &self.start.to_string(), &why));
         }
         self.check_modes()?;
@@ -363,11 +361,8 @@ impl FromStr for HostSamples {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "perf" => Ok(Self::Perf),
-            "timers" => Ok(Self::Timers),
-            _ => Err("give perf or timers".to_owned()),
-        }
+        let known = Self::VARIANTS.into_iter().find(|known| known.variant_text() == text);
+        known.ok_or_else(|| "give perf or timers".to_owned())
     }
 }
 

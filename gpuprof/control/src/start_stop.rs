@@ -38,6 +38,16 @@ pub enum Stop {
     Ranges(NonZeroU32),
 }
 
+impl Start {
+    /// The name of the range that starts recording, if one does.
+    pub fn range(&self) -> Option<&str> {
+        match self {
+            Self::Range(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
 impl FromStr for Start {
     type Err = String;
 

@@ -25,7 +25,7 @@ use profiler_core::{Profiler, Sampling};
 
 use crate::control::{Control, Task};
 use crate::recorded::Recorded;
-use crate::switch::{self, Switch, Windows};
+use crate::switch::{self, Change, Switch};
 use crate::{always_on, annotations, counts, mode};
 
 /// The time for which CUPTI stays on after a window, so that consecutive ranges do not toggle it.
@@ -100,7 +100,7 @@ pub(crate) fn begin() -> bool {
     };
     match begun {
         Ok(()) => {
-            mode::turn_on(matches!(life.options.start, Start::Range(_)));
+            mode::turn_on(life.options.start.range().is_some());
             annotations::start_waiting();
             life.spawn_threads();
             true
@@ -161,44 +161,38 @@ fn end_window() {
     }
 }
 
-/// The windows of the recording's file.
+/// Begins and ends windows of the recording's file for the switch.
 ///
-/// These methods run with the switch locked, and other threads lock the switch while they read the
-/// file. A read must therefore not wait for a writer that waits for those threads. Hence the
-/// recursive read.
-struct OfFile;
-
-impl Windows for OfFile {
-    fn begin(&self) {
-        let Some(life) = LIFE.get() else { return };
-        mode::resume();
-        life.control.cancel(Task::Rest);
-        if let Some(file) = &*life.file.read_recursive() {
-            // A refusal leaves the session paused, and the library's thread tries again.
-            let begun = with_signals_blocked(|| file.begin_window(PATIENCE));
-            if begun.is_err() {
-                life.control.plan(Task::Start, Duration::ZERO);
+/// This runs with the switch locked, and other threads lock the switch while they read the file. A
+/// read must therefore not wait for a writer that waits for those threads. Hence the recursive
+/// read.
+fn on_change(change: Change) {
+    let Some(life) = LIFE.get() else { return };
+    match change {
+        Change::Begin => {
+            mode::resume();
+            life.control.cancel(Task::Rest);
+            if let Some(file) = &*life.file.read_recursive() {
+                // A refusal leaves the session paused, and the library's thread tries again.
+                let begun = with_signals_blocked(|| file.begin_window(PATIENCE));
+                if begun.is_err() {
+                    life.control.plan(Task::Start, Duration::ZERO);
+                }
+            }
+            if let Some(Stop::Duration(time)) = life.options.stop {
+                life.control.put_off(Task::Stop, time);
             }
         }
-        if let Some(Stop::Duration(time)) = life.options.stop {
-            life.control.put_off(Task::Stop, time);
+        Change::End => {
+            if let Some(file) = &*life.file.read_recursive() {
+                file.end_window();
+            }
+            life.pause_mode();
+            life.control.put_off(Task::Rest, REST_AFTER);
         }
-        life.control.plan(Task::Describe, DESCRIBE_AFTER);
+        Change::Disarm => return mode::disarm(),
     }
-
-    fn end(&self) {
-        let Some(life) = LIFE.get() else { return };
-        if let Some(file) = &*life.file.read_recursive() {
-            file.end_window();
-        }
-        life.pause_mode();
-        life.control.put_off(Task::Rest, REST_AFTER);
-        life.control.plan(Task::Describe, DESCRIBE_AFTER);
-    }
-
-    fn disarm(&self) {
-        mode::disarm();
-    }
+    life.control.plan(Task::Describe, DESCRIBE_AFTER);
 }
 
 impl Life {
@@ -240,10 +234,7 @@ impl Life {
     /// Starts the session and its file.
     fn begin(&self) -> Result<(), String> {
         let is_on = self.options.start == Start::Now && self.options.always_on.is_none();
-        let range = match &self.options.start {
-            Start::Range(name) if self.options.always_on.is_none() => Some(&**name),
-            _ => None,
-        };
+        let range = self.options.start.range().filter(|_| self.options.always_on.is_none());
         let instances = match self.options.stop {
             Some(Stop::Ranges(most)) => Some(u64::from(most.get())),
             _ => None,
@@ -251,7 +242,7 @@ impl Life {
         if !is_on {
             self.pause_mode();
         }
-        switch::install(Switch::new(is_on, range, instances, Box::new(OfFile)));
+        switch::install(Switch::new(is_on, range, instances, on_change));
         let path = self.folder.recording(&self.manifest.lock());
         let file = self.record(&path, is_on)?;
         file.describe(&mut self.manifest.lock());
@@ -305,11 +296,8 @@ impl Life {
         let profiler = builder.build().map_err(text)?;
         let file = profiler.record_to(path).map_err(text)?;
         if let Some(settings) = &self.options.always_on {
-            let range = match &self.options.start {
-                Start::Range(name) => Some(&**name),
-                _ => None,
-            };
             let windows = always_on::Windows { begin: begin_window, end: end_window };
+            let range = self.options.start.range();
             always_on::start(&profiler, settings, range, windows).map_err(text)?;
         }
         Ok(Recorded::File(file))

@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 use crate::always_on;
 
 /// The switch of this process's recording.
-static SWITCH: OnceLock<Switch<Box<dyn Windows>>> = OnceLock::new();
+static SWITCH: OnceLock<Switch<fn(Change)>> = OnceLock::new();
 
 /// Sets the switch of this process's recording, once.
-pub(crate) fn install(switch: Switch<Box<dyn Windows>>) {
+pub(crate) fn install(switch: Switch<fn(Change)>) {
     let _ = SWITCH.set(switch);
 }
 
 /// The switch of this process's recording, if there is one.
-pub(crate) fn installed() -> Option<&'static Switch<Box<dyn Windows>>> {
+pub(crate) fn installed() -> Option<&'static Switch<fn(Change)>> {
     SWITCH.get()
 }
 
@@ -39,27 +39,15 @@ pub(crate) fn range_ended(instance: Instance) {
     }
 }
 
-/// The actions of a switch.
-pub(crate) trait Windows: Send + Sync {
-    /// Begins a window. Turns CUPTI on first if it is off.
-    fn begin(&self);
-    /// Ends the window. Must not wait.
-    fn end(&self);
-    /// Called when the last counted instance of the range has ended. The options start nothing from
-    /// then on.
-    fn disarm(&self);
-}
-
-impl Windows for Box<dyn Windows> {
-    fn begin(&self) {
-        (**self).begin();
-    }
-    fn end(&self) {
-        (**self).end();
-    }
-    fn disarm(&self) {
-        (**self).disarm();
-    }
+/// What a switch calls its function for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    /// A window begins. CUPTI is turned on first if it is off.
+    Begin,
+    /// The window ends. The function must not wait.
+    End,
+    /// The last counted instance of the range has ended. The options start nothing from then on.
+    Disarm,
 }
 
 /// The sources that request the recording.
@@ -89,25 +77,25 @@ impl Wants {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instance(u64);
 
-pub(crate) struct Switch<W> {
+pub(crate) struct Switch<F> {
     /// The exact name of the range that turns the recording on, in any domain.
     range: Option<Box<str>>,
     /// The number of instances after which neither ranges nor the program turn the recording on.
     instances: Option<u64>,
     wants: Mutex<Wants>,
-    windows: W,
+    on_change: F,
 }
 
-impl<W: Windows> Switch<W> {
+impl<F: Fn(Change)> Switch<F> {
     /// Creates a switch that is on if `asked`.
     pub(crate) fn new(
         asked: bool,
         range: Option<&str>,
         instances: Option<u64>,
-        windows: W,
-    ) -> Switch<W> {
+        on_change: F,
+    ) -> Switch<F> {
         let wants = Wants { asked, windows: asked.into(), ..Wants::default() };
-        Switch { range: range.map(Into::into), instances, wants: Mutex::new(wants), windows }
+        Switch { range: range.map(Into::into), instances, wants: Mutex::new(wants), on_change }
     }
 
     /// Changes the requests, and begins or ends a window if that changes the result. Other threads
@@ -119,9 +107,9 @@ impl<W: Windows> Switch<W> {
         match (before, wants.is_on()) {
             (false, true) => {
                 wants.windows += 1;
-                self.windows.begin();
+                (self.on_change)(Change::Begin);
             }
-            (true, false) => self.windows.end(),
+            (true, false) => (self.on_change)(Change::End),
             _ => {}
         }
         result
@@ -151,7 +139,7 @@ impl<W: Windows> Switch<W> {
             is_over
         });
         if is_over {
-            self.windows.disarm();
+            (self.on_change)(Change::Disarm);
         }
     }
 
@@ -179,7 +167,7 @@ impl<W: Windows> Switch<W> {
     pub(crate) fn end(&self) {
         self.turn_off();
         self.change(|wants| wants.is_over = true);
-        self.windows.disarm();
+        (self.on_change)(Change::Disarm);
     }
 
     /// Returns true if the recording is on, and the number of windows so far.
@@ -202,19 +190,15 @@ mod tests {
         disarmed: AtomicBool,
     }
 
-    impl Windows for &Counted {
-        fn begin(&self) {
-            self.begun.fetch_add(1, Ordering::Relaxed);
-        }
-        fn end(&self) {
-            self.ended.fetch_add(1, Ordering::Relaxed);
-        }
-        fn disarm(&self) {
-            self.disarmed.store(true, Ordering::Relaxed);
-        }
-    }
-
     impl Counted {
+        fn add(&self, change: Change) {
+            match change {
+                Change::Begin => _ = self.begun.fetch_add(1, Ordering::Relaxed),
+                Change::End => _ = self.ended.fetch_add(1, Ordering::Relaxed),
+                Change::Disarm => self.disarmed.store(true, Ordering::Relaxed),
+            }
+        }
+
         fn counts(&self) -> (u64, u64) {
             (self.begun.load(Ordering::Relaxed), self.ended.load(Ordering::Relaxed))
         }
@@ -223,7 +207,7 @@ mod tests {
     #[test]
     fn a_range_is_a_window_until_the_last_instance() {
         let counted = Counted::default();
-        let switch = Switch::new(false, Some("step"), Some(3), &counted);
+        let switch = Switch::new(false, Some("step"), Some(3), |change| counted.add(change));
         assert!(switch.range_begins("other").is_none());
         let outer = switch.range_begins("step").unwrap();
         let inner = switch.range_begins("step").unwrap();
@@ -248,7 +232,7 @@ mod tests {
     #[test]
     fn window_lasts_until_its_last_user_leaves() {
         let counted = Counted::default();
-        let switch = Switch::new(true, Some("step"), None, &counted);
+        let switch = Switch::new(true, Some("step"), None, |change| counted.add(change));
         switch.program_turns(true);
         let instance = switch.range_begins("step").unwrap();
         switch.program_turns(false);
@@ -266,7 +250,7 @@ mod tests {
     #[test]
     fn threads_agree_on_the_windows() {
         let counted = Counted::default();
-        let switch = Switch::new(false, Some("step"), None, &counted);
+        let switch = Switch::new(false, Some("step"), None, |change| counted.add(change));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -11,6 +11,7 @@ mod scorecard;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
 use profiler_analysis::kernels::KernelClass;
@@ -50,6 +51,15 @@ use crate::output::Output;
                   `calibrate` have the status of their program."
 )]
 pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+// Options of every command.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GlobalArgs {
     /// The maximum size of a recording, also of one read from a pipe
     #[arg(long, global = true, value_name = "BYTES", default_value_t = Recording::MAX_BYTES)]
     pub(crate) max_bytes: u64,
@@ -70,8 +80,20 @@ pub(crate) struct Args {
     /// Full names of kernels and ranges, also on a terminal that is too narrow for them
     #[arg(long, global = true, conflicts_with = "width")]
     pub(crate) full_names: bool,
-    #[command(subcommand)]
-    pub(crate) command: Command,
+}
+
+static GLOBAL: OnceLock<GlobalArgs> = OnceLock::new();
+
+impl GlobalArgs {
+    /// Makes these the options of the program.
+    pub(crate) fn set(self) {
+        let _: Result<(), Self> = GLOBAL.set(self);
+    }
+
+    /// The options of the program, once its arguments are parsed.
+    pub(crate) fn get() -> Option<&'static Self> {
+        GLOBAL.get()
+    }
 }
 
 impl Args {

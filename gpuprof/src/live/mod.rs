@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use gpuprof_control::manifest::{Moment, Process};
+use gpuprof_control::manifest::{Counts, Moment, Process};
 use gpuprof_control::socket::{Answer, Client, Folder, Request, sockets};
 use gpuprof_control::{Error, ProcessId, RunFolder};
 use profiler_base::table::Table;
@@ -82,16 +82,39 @@ impl Row {
         let name = self.run.as_deref().and_then(|run| Path::new(run).file_name());
         name.map(|name| shortened(&name.to_string_lossy(), 3 * PROGRAM_WIDTH)).unwrap_or_default()
     }
+}
 
-    fn start_of_table(&self) -> [String; 5] {
-        [
-            self.id.pid.to_string(),
-            self.cell(|process| shortened(&process.program, PROGRAM_WIDTH)),
-            self.cell(rank),
-            self.state(),
-            self.age(),
-        ]
+/// The head of a column and its count.
+type CountColumn = (&'static str, fn(&Counts) -> u64);
+
+/// The columns of counts in `status`.
+const COUNTS: [CountColumn; 6] = [
+    ("operations", |counts| counts.operations),
+    ("ranges", |counts| counts.ranges),
+    ("windows", |counts| counts.windows),
+    ("bytes", |counts| counts.bytes),
+    ("lost", |counts| counts.lost),
+    ("incidents", |counts| counts.incidents),
+];
+
+fn table(rows: &[Row], counts: &[CountColumn]) -> Table {
+    let start = ["pid", "program", "rank", "state", "for"].into_iter();
+    let header = start.chain(counts.iter().map(|(head, _)| *head)).chain(["run"]);
+    let texts = [1, 3, 5 + counts.len()];
+    let mut table = texts.into_iter().fold(Table::new(header, 0), Table::with_text);
+    for row in rows {
+        let start = [
+            row.id.pid.to_string(),
+            row.cell(|process| shortened(&process.program, PROGRAM_WIDTH)),
+            row.cell(rank),
+            row.state(),
+            row.age(),
+        ];
+        let counts =
+            counts.iter().map(|(_, of)| row.cell(|process| of(&process.counts).to_string()));
+        table.add_row(start.into_iter().chain(counts).chain([row.run_name()]));
     }
+    table
 }
 
 fn rank(process: &Process) -> String {
@@ -135,13 +158,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
             note("no live process of this user is recorded: `gpuprof run -- PROGRAM` starts one");
             return Ok(());
         }
-        let header = ["pid", "program", "rank", "state", "for", "run"];
-        let mut table = [1, 3, 5].into_iter().fold(Table::new(header, 0), Table::with_text);
-        for row in &rows {
-            let [pid, program, rank, state, age] = row.start_of_table();
-            table.add_row([pid, program, rank, state, age, row.run_name()]);
-        }
-        Ok(writeln!(out, "{}", table.render(out.layout))?)
+        Ok(writeln!(out, "{}", table(&rows, &[]).render(out.layout))?)
     })
 }
 
@@ -316,7 +333,7 @@ pub(crate) fn snapshot(args: &LiveArgs, report: bool) -> Result<(), Failure> {
     };
     if report {
         let profile = input::profile(read)?;
-        Output::Standard.text(|out| {
+        Output::Standard.write_in(true, |out| {
             writeln!(out)?;
             out.show(&profile)
         })?;
@@ -325,7 +342,7 @@ pub(crate) fn snapshot(args: &LiveArgs, report: bool) -> Result<(), Failure> {
 }
 
 fn write_lines(lines: &[String]) -> Result<(), Failure> {
-    Output::Standard.text(|out| {
+    Output::Standard.write_in(true, |out| {
         let mut lines = lines.iter();
         let written: io::Result<()> =
             lines.try_for_each(|line| writeln!(out, "{}", printable(line)));
@@ -366,43 +383,8 @@ pub(crate) fn status(args: &LiveArgs, json: bool) -> Result<(), Failure> {
     if !rows.is_empty() {
         Output::Standard.write_in(!json, |out| match json {
             true => write_json(out, &rows),
-            false => Ok(writeln!(out, "{}", status_table(&rows).render(out.layout))?),
+            false => Ok(writeln!(out, "{}", table(&rows, &COUNTS).render(out.layout))?),
         })?;
     }
     asked
-}
-
-fn status_table(rows: &[Row]) -> Table {
-    let header = [
-        "pid",
-        "program",
-        "rank",
-        "state",
-        "for",
-        "operations",
-        "ranges",
-        "windows",
-        "bytes",
-        "lost",
-        "incidents",
-        "run",
-    ];
-    let mut table = [1, 3, 11].into_iter().fold(Table::new(header, 0), Table::with_text);
-    for row in rows {
-        let [pid, program, rank, state, age] = row.start_of_table();
-        let [operations, ranges, windows, bytes, lost, incidents] = [
-            row.cell(|process| process.counts.operations.to_string()),
-            row.cell(|process| process.counts.ranges.to_string()),
-            row.cell(|process| process.counts.windows.to_string()),
-            row.cell(|process| process.counts.bytes.to_string()),
-            row.cell(|process| process.counts.lost.to_string()),
-            row.cell(|process| process.counts.incidents.to_string()),
-        ];
-        let run = row.run_name();
-        table.add_row([
-            pid, program, rank, state, age, operations, ranges, windows, bytes, lost, incidents,
-            run,
-        ]);
-    }
-    table
 }

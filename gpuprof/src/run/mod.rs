@@ -155,7 +155,7 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
     options.stacks = args.stacks.or(args.host_samples.map(|_| SHORTEST_GAP));
     options.log_to_stderr = Options::environment_logs_to_stderr();
     let slow = std::mem::take(&mut args.slow);
-    let range = range_of(&options.start);
+    let range = options.start.range();
     if args.ranges.is_some() && range.is_none() {
         return usage("--ranges counts the ranges of --range NAME: give both");
     }
@@ -163,12 +163,14 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
         (Some(settings), _) => {
             settings.rate = args.rate;
             settings.slow = slow.first().map(|(_, time)| *time);
-            if !matches!(options.start, Start::Now | Start::Range(_)) {
+            if options.start != Start::Now && range.is_none() {
                 return usage(
                     "--always-on draws windows of the whole run, or of --range NAME: leave out other starts",
                 );
             }
-            if !slow.is_empty() && (slow.len() > 1 || range != slow.first().map(|(name, _)| name)) {
+            if !slow.is_empty()
+                && (slow.len() > 1 || range != slow.first().map(|(name, _)| &**name))
+            {
                 return usage(
                     "with --always-on, --slow NAME=TIME is of the range of --range NAME: give both, once",
                 );
@@ -187,19 +189,11 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
         }
         (None, _) => options.triggers.slow = slow,
     }
-    let is_by_program = matches!(options.start, Start::CudaProfilerApi | Start::Range(_));
+    let is_by_program = options.start == Start::CudaProfilerApi || range.is_some();
     if options.keep_last.is_some() && is_by_program {
         return usage("--keep-last covers the whole run: leave out starts by the program");
     }
     Ok(options)
-}
-
-/// The name of the range that starts recording.
-fn range_of(start: &Start) -> Option<&String> {
-    match start {
-        Start::Range(name) => Some(name),
-        _ => None,
-    }
 }
 
 /// Refuses `--stats REPORT PROGRAM`, which would run the report's name as the program.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use profiler_base::units::nanoseconds;
 
-use super::table::row;
+use super::table::{Row, row};
 use super::{Report, Rules, is_imported};
 use profiler_core::tables::Interval;
 
@@ -141,12 +141,8 @@ impl Rules<'_> {
             }
         }
         rows.sort_by_key(|row| (std::cmp::Reverse(row.duration_ns), row.start_ns));
-        for (number, row) in (1..).zip(&mut rows) {
-            row.row = number;
-        }
-        let report = Report::new(rows, "no device was idle for so long between its operations");
-        let report = report.without_graphs(self.reports().whole_graphs());
-        self.limited(report.leaving_out(self.without_time(|_| true)))
+        (1..).zip(&mut rows).for_each(|(number, row)| row.row = number);
+        self.idle(rows, "no device was idle for so long between its operations")
     }
 
     /// Times with low use of a device, lowest first. Adjacent low parts form one row.
@@ -159,12 +155,12 @@ impl Rules<'_> {
             // CAST: printed with one decimal.
             ((row.in_use_percent * 10.0).round() as u64, row.duration_ns, row.start_ns)
         });
-        for (number, row) in (1..).zip(&mut rows) {
-            row.row = number;
-        }
-        let report =
-            Report::new(rows, "every device had enough to do between its first and last operation");
-        let report = report.without_graphs(self.reports().whole_graphs());
+        (1..).zip(&mut rows).for_each(|(number, row)| row.row = number);
+        self.idle(rows, "every device had enough to do between its first and last operation")
+    }
+
+    fn idle<R: Row>(self, rows: Vec<R>, empty: &'static str) -> Report<R> {
+        let report = Report::new(rows, empty).without_graphs(self.reports().whole_graphs());
         self.limited(report.leaving_out(self.without_time(|_| true)))
     }
 

@@ -104,7 +104,7 @@ fn requests_are_answered_and_refusals_have_their_reason() {
         let ask = |request| sandbox.ask(request);
         let mark = Request::Mark { text: "epoch \"3\"\n\u{e4}".to_owned() };
         let refused = ask(mark.clone()).unwrap_err();
-        assert!(refused.is_refused() && refused.to_string().ends_with("recording is off"));
+        assert!(refused.to_string().ends_with("refused the request: recording is off"));
         let on = ask(Request::On).unwrap();
         assert_eq!((on.process.state, on.changed), (State::Recording, true));
         assert!(!ask(Request::On).unwrap().changed);
@@ -222,7 +222,7 @@ fn a_process_that_does_not_answer_times_out() {
     let folders = [sandbox.folder()];
     let client = Client::find(&folders, ProcessId::current().unwrap()).unwrap();
     let error = client.ask(Request::Status, Duration::from_millis(100)).unwrap_err();
-    assert!(error.is_timeout(), "{error}");
+    assert!(error.to_string().contains("did not answer in time"), "{error}");
 }
 
 #[test]

@@ -10,12 +10,10 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::domain::Domain;
 use super::schema::Schema;
-use super::{changing, observer};
+use super::{FIRST_DYNAMIC, FIRST_STATIC, changing, observer};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
-const FIRST_STATIC: u64 = 1 << 24;
-const FIRST_DYNAMIC: u64 = 1 << 32;
 /// The maximum number of counters.
 const MOST: usize = 1 << 16;
 

@@ -11,25 +11,14 @@ use super::schema::{Kind, Purpose, Schema};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
-/// Passes one event to the observer.
-pub(crate) fn submit(domain: usize, block: Block<'_>) {
+/// Passes one event to the observer, or a batch of contiguous events.
+pub(crate) fn submit(domain: usize, block: Block<'_>, is_batch: bool) {
     if !Mode::load().is_on() {
         return;
     }
     let domain = Domain::from_handle(domain);
     match Schema::find(domain, block.schema) {
-        Some(schema) => emit(domain, schema, block.bytes),
-        None => count(&COUNTS.unread_values),
-    }
-}
-
-/// Passes a batch of contiguous events to the observer.
-pub(crate) fn batch(domain: usize, block: Block<'_>) {
-    if !Mode::load().is_on() {
-        return;
-    }
-    let domain = Domain::from_handle(domain);
-    match Schema::find(domain, block.schema) {
+        Some(schema) if !is_batch => emit(domain, schema, block.bytes),
         Some(schema) if schema.size != 0 => {
             let events = block.bytes.chunks_exact(schema.size);
             events.for_each(|event| emit(domain, schema, event));

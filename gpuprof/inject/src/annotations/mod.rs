@@ -3,14 +3,14 @@
 //! Once the thread and the domain are known, pushes and pops take no lock and allocate nothing.
 //! Only a wide-character name, or one that is not valid UTF-8, is converted.
 
-mod counter;
-mod deferred;
+pub(crate) mod counter;
+pub(crate) mod deferred;
 mod domain;
 mod names;
-mod nccl;
+pub(crate) mod nccl;
 mod process_ranges;
-mod schema;
-mod sync;
+pub(crate) mod schema;
+pub(crate) mod sync;
 mod thread;
 mod waiting;
 
@@ -21,21 +21,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use nvtx::observer::{Named, Observer, RangeStart};
 use nvtx::{Color, Payload, ResourceId};
 
-pub(crate) use self::counter::{
-    CounterDescription, batch as counter_batch, no_value as counter_no_value,
-    register as register_counter, sample as sample_counter, sample_bytes as sample_counter_group,
-};
-pub(crate) use self::deferred::{batch as deferred_batch, submit as deferred_event};
 pub(crate) use self::domain::Domain;
-pub(crate) use self::nccl::{
-    Collective, CommunicatorDescription, begin_launch as begin_nccl_launch,
-    record as record_collective, register as register_communicator,
-};
-pub(crate) use self::schema::{
-    EntryDescription, EnumDescription, SchemaDescription, register as register_schema,
-    register_enum,
-};
-pub(crate) use self::sync::{create as create_sync, destroy as destroy_sync, step as sync_step};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
@@ -58,6 +44,14 @@ pub(crate) fn before_fork() {
 pub(crate) fn after_fork() {
     let _ = FORKS.try_with(Cell::take);
 }
+
+/// NVTX's result for ranges that no tool tracks, and if the level is unknown.
+pub(crate) const NO_LEVEL: i32 = -2;
+/// The smallest id of a schema, counter or other object that the program chooses. Smaller ids are
+/// types.
+const FIRST_STATIC: u64 = 1 << 24;
+/// The smallest id that the tool chooses.
+pub(crate) const FIRST_DYNAMIC: u64 = 1 << 32;
 
 static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new();
 
@@ -191,7 +185,7 @@ fn with_blocks<R>(
 pub(crate) fn push(domain: usize, event: &Event<'_>) -> i32 {
     let mode = Mode::load();
     if !mode.is_active() {
-        return NO_TRACKING;
+        return NO_LEVEL;
     }
     let domain = Domain::from_handle(domain);
     with_start(domain, event, |start| thread::push(mode, domain, start))
@@ -204,15 +198,12 @@ pub(crate) fn start_waiting() {
     thread::start_waiting();
 }
 
-/// NVTX's result for ranges that no tool tracks.
-const NO_TRACKING: i32 = -2;
-
 /// Ends the innermost range of this thread and domain, and returns its level.
 #[inline]
 pub(crate) fn pop(domain: usize) -> i32 {
     let mode = Mode::load();
     if !mode.is_active() {
-        return NO_TRACKING;
+        return NO_LEVEL;
     }
     thread::pop(mode, Domain::from_handle(domain))
 }

@@ -12,14 +12,10 @@ use nvtx::abi::{BYTE, BYTES, FLOP, FLOPS, TYPE_INFO, WORK_SCHEMA};
 use nvtx::{Field, FieldValue, Payload};
 
 use super::domain::Domain;
-use super::{Block, Name, Text, changing, names};
+use super::{Block, FIRST_DYNAMIC, FIRST_STATIC, Name, Text, changing, names};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 
-/// The first schema id; smaller ids are types.
-const FIRST_SCHEMA: u64 = 1 << 24;
-/// The first id chosen by the tool.
-const FIRST_DYNAMIC: u64 = 1 << 32;
 const MOST_SCHEMAS: usize = 1 << 16;
 const MOST_OF_DOMAIN: usize = 1 << 12;
 /// The maximum number of values in a schema, and of fields in an event.
@@ -171,7 +167,7 @@ impl Schema {
 /// Stores a schema and returns its id, or 0 if it is refused.
 fn keep(domain: &Domain, id: u64, schema: Schema) -> u64 {
     let is_static = id != 0;
-    let is_valid = !is_static || (FIRST_SCHEMA..FIRST_DYNAMIC).contains(&id);
+    let is_valid = !is_static || (FIRST_STATIC..FIRST_DYNAMIC).contains(&id);
     let has_room =
         SCHEMAS.count() < MOST_SCHEMAS && (!is_static || domain.schemas.count() < MOST_OF_DOMAIN);
     if !is_valid || !has_room {
@@ -354,7 +350,7 @@ fn content(domain: &Domain, entry: &EntryDescription) -> Option<(Option<Content>
         },
         77 | 78 if entry.length == 0 => unread(size_of::<usize>()),
         80 => value(Kind::Registered, size_of::<usize>()),
-        FIRST_SCHEMA.. => {
+        FIRST_STATIC.. => {
             let schema = Schema::find(domain, entry.kind)?;
             match (schema.is_enum, schema.size) {
                 (true, size @ (1 | 2 | 4 | 8)) => value(Kind::Enum(schema), size),
@@ -522,7 +518,7 @@ impl<'a> Values<'a> {
 
     /// Reads a payload.
     pub(super) fn read(&mut self, domain: &Domain, block: Block<'a>) {
-        if block.schema < FIRST_SCHEMA {
+        if block.schema < FIRST_STATIC {
             return self.read_plain(block);
         }
         let Some(schema) = Schema::find(domain, block.schema).filter(|schema| !schema.is_enum)

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use nvtx::observer::{RangeStart, Token};
 
 use super::domain::Domain;
-use super::observer;
 use super::waiting::Waiting;
+use super::{NO_LEVEL, observer};
 use crate::counts::{COUNTS, count};
 use crate::mode::Mode;
 use crate::switch::{self, Instance};
@@ -19,8 +19,6 @@ use crate::switch::{self, Instance};
 const DEEPEST: usize = 1 << 14;
 /// The limit for ranges that are opened before the recording begins, instead of [`DEEPEST`].
 const DEEPEST_WAITING: usize = 1 << 10;
-/// NVTX's result if the level is unknown.
-const NO_LEVEL: i32 = -2;
 /// The result of a pop without an open range.
 const UNBALANCED: i32 = -1;
 

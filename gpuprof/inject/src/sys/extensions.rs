@@ -12,13 +12,8 @@ use nvtx::observer::CounterValue;
 
 use super::read::{self, values, with_blocks};
 use super::{Entry, functions};
-use crate::annotations::{self, Block, Event, Name};
+use crate::annotations::{self, Block, Event, FIRST_DYNAMIC, NO_LEVEL, Name};
 use crate::mode::Mode;
-
-/// The result of a push or pop after a panic.
-const NO_LEVEL: c_int = -2;
-/// The smallest id chosen by a tool.
-const FIRST_DYNAMIC: u64 = 1 << 32;
 
 type Blocks<'a> = *const PayloadData<'a>;
 
@@ -37,12 +32,12 @@ functions! {
     slot::schema_register => schema_register(domain: usize, schema: *const SchemaAttributes<'_>) -> u64, 0; {
         // SAFETY: NVTX passes null or attributes that live through the call.
         let described = unsafe { read::schema(schema) };
-        described.map_or(0, |schema| annotations::register_schema(domain, &schema))
+        described.map_or(0, |schema| annotations::schema::register(domain, &schema))
     }
     slot::enum_register => enum_register(domain: usize, schema: *const EnumAttributes<'_>) -> u64, 0; {
         // SAFETY: as above.
         let described = unsafe { read::enumeration(schema) };
-        described.map_or(0, |schema| annotations::register_enum(domain, &schema))
+        described.map_or(0, |schema| annotations::schema::register_enum(domain, &schema))
     }
     slot::mark_payloads => mark(domain: usize, first: Blocks<'_>, blocks: usize) -> (), (); {
         // SAFETY: NVTX passes null or as many payloads, which live through the call.
@@ -93,39 +88,39 @@ functions! {
         _domain: usize, _source: u64, _destination: u64, _slope: f64, _source_time: i64, _destination_time: i64
     ) -> (), (); {}
     slot::submit => submit(domain: usize, first: Blocks<'_>, blocks: usize) -> (), (); {
-        let each = |blocks: &[Block<'_>]| blocks.iter().for_each(|block| annotations::deferred_event(domain, *block));
+        let each = |blocks: &[Block<'_>]| blocks.iter().for_each(|block| annotations::deferred::submit(domain, *block, false));
         // SAFETY: NVTX passes null or as many payloads, which live through the call.
         unsafe { with_blocks(first, blocks, each) }
     }
     slot::event_batch_submit => submit_batch(domain: usize, batch: *const EventBatch<'_>) -> (), (); {
         // SAFETY: NVTX passes null or a batch that lives through the call.
         if let Some(block) = unsafe { read::event_batch(batch) } {
-            annotations::deferred_batch(domain, block);
+            annotations::deferred::submit(domain, block, true);
         }
     }
 
     slot::counter_register => counter_register(domain: usize, counter: *const CounterAttributes<'_>) -> u64, 0; {
         // SAFETY: NVTX passes null or attributes that live through the call.
         let described = unsafe { read::counter(counter) };
-        described.map_or(0, |counter| annotations::register_counter(domain, &counter))
+        described.map_or(0, |counter| annotations::counter::register(domain, &counter))
     }
     slot::counter_sample_i64 => sample_i64(domain: usize, counter: u64, value: i64) -> (), (); {
-        annotations::sample_counter(domain, counter, CounterValue::I64(value))
+        annotations::counter::sample(domain, counter, CounterValue::I64(value))
     }
     slot::counter_sample_f64 => sample_f64(domain: usize, counter: u64, value: f64) -> (), (); {
-        annotations::sample_counter(domain, counter, CounterValue::F64(value))
+        annotations::counter::sample(domain, counter, CounterValue::F64(value))
     }
     slot::counter_bytes => sample_bytes(domain: usize, counter: u64, bytes: *const u8, length: usize) -> (), (); {
         // SAFETY: NVTX passes null or as many bytes, which live through the call.
-        annotations::sample_counter_group(domain, counter, unsafe { values(bytes, length) })
+        annotations::counter::sample_bytes(domain, counter, unsafe { values(bytes, length) })
     }
     slot::counter_no_value => no_value(domain: usize, counter: u64, reason: u8) -> (), (); {
-        annotations::counter_no_value(domain, counter, reason)
+        annotations::counter::no_value(domain, counter, reason)
     }
     slot::counter_batch => counter_batch(domain: usize, batch: *const CounterBatch<'_>) -> (), (); {
         // SAFETY: NVTX passes null or a batch that lives through the call.
         if let Some((counter, samples, times)) = unsafe { read::counter_batch(batch) } {
-            annotations::counter_batch(domain, counter, samples, times);
+            annotations::counter::batch(domain, counter, samples, times);
         }
     }
 }

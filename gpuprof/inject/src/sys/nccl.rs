@@ -10,7 +10,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use super::{guarded, read};
-use crate::annotations::{self, Collective, CommunicatorDescription, Text};
+use crate::annotations::Text;
+use crate::annotations::nccl::{self, Collective, CommunicatorDescription};
 use crate::counts::{COUNTS, count};
 
 /// `ncclSuccess`.
@@ -171,7 +172,7 @@ unsafe fn init(
         // SAFETY: the caller's promise.
         let name = unsafe { read::text(name) };
         let communicator = CommunicatorDescription { hash, ranks, rank, name };
-        let handle = annotations::register_communicator(&communicator);
+        let handle = nccl::register(&communicator);
         // Without a handle, NCCL passes null to the other functions.
         let handle = handle.map_or(ptr::null_mut(), ptr::without_provenance_mut);
         // SAFETY: not null; the caller promises that it may be written.
@@ -257,16 +258,16 @@ unsafe fn start(
         }
         let communicator = context.addr();
         match kind() {
-            KERNEL_LAUNCH => annotations::begin_nccl_launch(communicator),
+            KERNEL_LAUNCH => nccl::begin_launch(communicator),
             COLLECTIVE => {
                 // SAFETY: not null, and the type promises a collective's description.
                 let collective = unsafe { collective(described.cast()) };
-                annotations::record_collective(communicator, &collective);
+                nccl::record(communicator, &collective);
             }
             POINT_TO_POINT => {
                 // SAFETY: as above, with that of a send or receive.
                 let collective = unsafe { point_to_point(described.cast()) };
-                annotations::record_collective(communicator, &collective);
+                nccl::record(communicator, &collective);
             }
             // NCCL reports groups and calls of the program with any mask.
             _ => {}

@@ -17,10 +17,9 @@ use nvtx::abi::{
     SemanticsHeader, SyncAttributes, TimeSemantics,
 };
 
-use crate::annotations::{
-    Block, CounterDescription, EntryDescription, EnumDescription, Event, Name, SchemaDescription,
-    Text,
-};
+use crate::annotations::counter::CounterDescription;
+use crate::annotations::schema::{EntryDescription, EnumDescription, SchemaDescription};
+use crate::annotations::{Block, Event, Name, Text};
 use crate::counts::{COUNTS, count};
 
 /// The maximum length of a text in characters. Longer texts are truncated.

@@ -13,10 +13,7 @@ use nvtx::observer::{Named, SyncStep};
 
 use super::read::{name, resource, sync, text, wide_text, with_event};
 use super::{Entry, functions};
-use crate::annotations::{self, Domain, Event, Text};
-
-/// The result of a push or pop after a panic.
-const NO_LEVEL: c_int = -2;
+use crate::annotations::{self, Domain, Event, NO_LEVEL, Text};
 
 type Attributes<'a> = *const EventAttributes<'a>;
 
@@ -147,20 +144,20 @@ functions! {
 
     slot::sync_create => sync_create(domain: usize, attributes: *const SyncAttributes<'_>) -> usize, 0; {
         // SAFETY: NVTX passes null or attributes that live through the call.
-        annotations::create_sync(domain, unsafe { sync(attributes) })
+        annotations::sync::create(domain, unsafe { sync(attributes) })
     }
-    slot::sync_destroy => sync_destroy(object: usize) -> (), (); { annotations::destroy_sync(object) }
+    slot::sync_destroy => sync_destroy(object: usize) -> (), (); { annotations::sync::destroy(object) }
     slot::sync_acquire_start => sync_start(object: usize) -> (), (); {
-        annotations::sync_step(object, SyncStep::AcquireStart)
+        annotations::sync::step(object, SyncStep::AcquireStart)
     }
     slot::sync_acquire_failed => sync_failed(object: usize) -> (), (); {
-        annotations::sync_step(object, SyncStep::AcquireFailed)
+        annotations::sync::step(object, SyncStep::AcquireFailed)
     }
     slot::sync_acquire_success => sync_success(object: usize) -> (), (); {
-        annotations::sync_step(object, SyncStep::AcquireSuccess)
+        annotations::sync::step(object, SyncStep::AcquireSuccess)
     }
     slot::sync_releasing => sync_releasing(object: usize) -> (), (); {
-        annotations::sync_step(object, SyncStep::Releasing)
+        annotations::sync::step(object, SyncStep::Releasing)
     }
 }
 

@@ -171,13 +171,9 @@ impl Gate {
         ignore_times(pattern: &str) ignored += Pattern::new(pattern);
         /// Sets if the baseline is written instead of compared; by default `GPU_BASELINES` decides.
         update(is_wanted: bool) update = Some(is_wanted);
-    }
-
-    /// Sets the name of the build in the file; by default `debug` or `release`, from the build of
-    /// this crate.
-    pub fn build(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.build);
-        self
+        /// Sets the name of the build in the file; by default `debug` or `release`, from the build
+        /// of this crate.
+        build(name: &str) build = name.to_owned();
     }
 
     /// Makes runs with `next` until everything is decided or the budget is used up.

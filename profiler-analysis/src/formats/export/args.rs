@@ -1,6 +1,7 @@
 //! Arguments of slices: named values in addition to name and time.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -34,6 +35,19 @@ macro_rules! value_from {
 value_from! {
     u64 => U64, u32 => U64, u16 => U64, i64 => I64, i32 => I64, f64 => F64, f32 => F64, bool => Bool,
     &'a str => Text, String => Text, [u32; 3] => Sizes,
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::U64(value) => value.fmt(f),
+            Self::I64(value) => value.fmt(f),
+            Self::F64(value) => value.fmt(f),
+            Self::Bool(value) => value.fmt(f),
+            Self::Text(text) => text.fmt(f),
+            Self::Sizes([x, y, z]) => write!(f, "{x} x {y} x {z}"),
+        }
+    }
 }
 
 impl Serialize for Value<'_> {

@@ -11,7 +11,7 @@ use profiler_base::text::write_json;
 
 use crate::formats::epoch_ns;
 use super::HOST;
-use super::args::{self, Args, Value};
+use super::args::{self, Args};
 use super::format::Export;
 use super::timeline::{Host, OperationRow, Span, Timeline, ns};
 use crate::formats::places::thread_title;
@@ -217,7 +217,7 @@ impl Target {
         let mut values = Vec::with_capacity(kind.fields.len() + 1);
         for (key, format) in &kind.fields {
             let value = args.iter().find(|(name, _)| name == key).map(|(_, value)| value);
-            let text = value.map(text).unwrap_or_default();
+            let text = value.map(ToString::to_string).unwrap_or_default();
             values.push(match format {
                 fx::MarkerFieldFormat::String => {
                     FieldValue::Text(self.profile.intern_string(&text))
@@ -229,7 +229,7 @@ impl Target {
         for (name, value) in args.iter() {
             if !kind.fields.iter().any(|(key, _)| *key == name) {
                 let comma = if more.is_empty() { "" } else { ", " };
-                let _ = write!(more, "{comma}{name}: {}", text(value));
+                let _ = write!(more, "{comma}{name}: {value}");
             }
         }
         values.push(FieldValue::Text(self.profile.intern_string(&more)));
@@ -312,17 +312,6 @@ impl Target {
         };
         let frame = self.profile.intern_frame(thread.handle, frame);
         self.profile.intern_stack(thread.handle, parent, frame)
-    }
-}
-
-fn text(value: &Value<'_>) -> String {
-    match value {
-        Value::U64(value) => value.to_string(),
-        Value::I64(value) => value.to_string(),
-        Value::F64(value) => value.to_string(),
-        Value::Bool(value) => value.to_string(),
-        Value::Text(text) => text.to_string(),
-        Value::Sizes([x, y, z]) => format!("{x} x {y} x {z}"),
     }
 }
 
