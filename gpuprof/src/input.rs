@@ -14,8 +14,8 @@ use indicatif::ProgressBar;
 use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
 
-use crate::args::GlobalArgs;
 use crate::failure::Failure;
+use crate::global::GlobalArgs;
 use crate::message::note;
 use crate::{progress, suggest};
 

@@ -22,6 +22,7 @@ mod failure;
 mod file_size;
 mod gaps;
 mod gate;
+mod global;
 mod input;
 mod kernels;
 mod live;

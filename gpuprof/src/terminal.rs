@@ -9,8 +9,8 @@ use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use textwrap::{Options, WordSplitter, WrapAlgorithm};
 
-use crate::args::GlobalArgs;
 use crate::failure::Failure;
+use crate::global::GlobalArgs;
 
 /// The width of a terminal that does not report one.
 const DEFAULT_WIDTH: usize = 80;
