@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use crate::quickstart;
 use profiler_analysis::kernels::KernelClass::{self, *};
 use profiler_analysis::kernels::{Classifier, Rule};
 use profiler_analysis::prelude::*;
-use profiler_core::Profile;
 
 /// Names as profilers of the last five architectures show them.
 const NAMES: &[(&str, KernelClass)] = &[
@@ -235,11 +235,6 @@ fn rules_of_the_program_count_before_the_table() {
     assert_eq!(classifier.classify("not_my_gemm"), Gemm);
     assert_eq!(classifier.explain("my_gemm").map(Rule::family), Some(""));
     assert!(Classifier::new().explain("my_kernel").is_none());
-}
-
-fn quickstart() -> Profile {
-    let file = "/../examples/recordings/quickstart-h200.gpuprof";
-    Profile::load(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
 #[test]

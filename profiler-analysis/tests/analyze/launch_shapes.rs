@@ -2,17 +2,13 @@
 
 use std::ffi::CStr;
 
+use crate::{profiler, quickstart};
 use cupti::sys::generated::{device, kernel};
 use cupti::{ActivityKind, Config, Version};
 use fake_cupti::{Fake, Written};
 use profiler_analysis::kernels::{KernelShape, LaunchShapes, ShapeFindingKind, SmLimits};
 use profiler_analysis::prelude::*;
-use profiler_core::{Profile, Profiler};
-
-fn quickstart() -> Profile {
-    let file = "/../examples/recordings/quickstart-h200.gpuprof";
-    Profile::load(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap()
-}
+use profiler_core::Profile;
 
 fn row<'a>(shapes: &'a LaunchShapes, name: &str, grid: [u32; 3]) -> &'a KernelShape {
     let is = |row: &&KernelShape| row.name.contains(name) && row.shape.grid == grid;
@@ -65,9 +61,7 @@ const VERSION: Version = Version(130_001);
 /// A session in which CUPTI reported this device, and of these kernels: name, carveout and setting in KiB.
 fn with_device(capability: (u32, u32), kernels: &[(&'static CStr, Option<u8>, u32)]) -> Profile {
     let fake = Fake::new();
-    let config = Config::new().add_kind(ActivityKind::DEVICE);
-    let profiler = Profiler::builder().library(fake.library().unwrap()).config(config);
-    let profiler = profiler.build().unwrap();
+    let profiler = profiler(&fake, Config::new().add_kind(ActivityKind::DEVICE));
     let now_ns = fake.now_ns();
     let program = || {
         let record = Written::new(ActivityKind::DEVICE, VERSION).unwrap();

@@ -1,6 +1,11 @@
 //! Tests of analyses, reports and exports. They need the feature `analysis`.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
+use cupti::Config;
+use fake_cupti::Fake;
+use profiler_core::{Profile, Profiler};
+use test_support::everything;
+
 #[cfg(feature = "nsys")]
 #[path = "../support/capture.rs"]
 mod capture;
@@ -49,3 +54,29 @@ mod tracks;
 mod wall;
 #[cfg(feature = "nsys")]
 mod whole_graphs;
+
+const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
+
+fn quickstart() -> Profile {
+    Profile::from_bytes(RECORDING).unwrap()
+}
+
+fn profiler(fake: &Fake, config: Config) -> Profiler {
+    Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap()
+}
+
+/// The profile of a program, on a fake of its own.
+fn record(program: impl FnOnce(&Fake)) -> Profile {
+    let fake = Fake::new();
+    everything::record(&fake, || program(&fake))
+}
+
+/// The profile as it comes back from a capture that is written of it.
+#[cfg(feature = "nsys")]
+fn rewritten(profile: &Profile) -> Profile {
+    use profiler_analysis::prelude::*;
+    let folder = capture::Folder::new();
+    let path = folder.file("rewritten.sqlite");
+    profile.write_nsys(&path, |_, _| ()).unwrap();
+    profiler_analysis::nsys::read(&path).unwrap()
+}

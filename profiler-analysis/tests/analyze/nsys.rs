@@ -1,6 +1,7 @@
 //! Captures of Nsight Systems as profiles, and profiles as captures.
 
-use crate::capture;
+use crate::formats::{KINDS, text};
+use crate::{capture, profiler, quickstart, rewritten};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use profiler_analysis::Error;
 use profiler_analysis::Format;
 use profiler_analysis::prelude::*;
 use profiler_core::profile::{Attribution, GpuOperation, OperationKind, RangeNode, Totals};
-use profiler_core::{Profile, Profiler, Range, at_most, expect};
+use profiler_core::{Profile, Range, at_most, expect};
 use rusqlite::Connection;
 use test_support::effort::{is_thorough, rounds};
 use test_support::session;
@@ -229,9 +230,7 @@ fn random_captures_of_several_processes_round_trip() {
         let truth = capture::write(&path, seed);
         let profile = profiler_analysis::nsys::read(&path).unwrap();
         check_random(&profile, &truth);
-        let again = folder.file("again.sqlite");
-        profile.write_nsys(&again, |_, _| ()).unwrap();
-        check_random(&profiler_analysis::nsys::read(&again).unwrap(), &truth);
+        check_random(&rewritten(&profile), &truth);
     }
 }
 
@@ -321,11 +320,9 @@ fn live_profile_round_trips_through_a_capture() {
 /// What a real recording knows beyond what the store keeps, and its process and calendar time, of which older ones know nothing.
 #[test]
 fn kernel_and_version_facts_are_written() {
-    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = Folder::new();
     let path = folder.file("quickstart.sqlite");
-    let profile =
-        Profile::load(recordings.join("examples/recordings/quickstart-h200.gpuprof")).unwrap();
+    let profile = quickstart();
     assert_eq!((profile.recording_info().process_id, profile.started_at()), (None, None));
     profile.write_nsys(&path, |_, _| ()).unwrap();
     let kernels = profile.kernels().count() as i64;
@@ -366,7 +363,7 @@ fn kernel_and_version_facts_are_written() {
 
     // CUPTI reported cuMemAlloc and cuMemFree twice.
     let path = folder.file("kinds.sqlite");
-    let profile = Profile::load(recordings.join("tests/recordings/kinds-130001.gpuprof")).unwrap();
+    let profile = Profile::from_bytes(KINDS).unwrap();
     profile.write_nsys(&path, |_, _| ()).unwrap();
     let memory = profile.memory();
     let sum =
@@ -393,10 +390,7 @@ fn capture_contains_process_and_start_time() {
     let loaded = Profile::from_bytes(&profile.recording().unwrap().to_bytes()).unwrap();
     assert_eq!(loaded.started_at(), Some(started));
 
-    let folder = Folder::new();
-    let path = folder.file("process.sqlite");
-    profile.write_nsys(&path, |_, _| ()).unwrap();
-    let again = profiler_analysis::nsys::read(&path).unwrap();
+    let again = rewritten(&profile);
     assert_eq!(again.started_at(), Some(started));
     let processes: Vec<_> = again.processes().map(|of| (of.id(), of.name())).collect();
     assert_eq!(processes, [(id, None)]);
@@ -416,8 +410,7 @@ fn capture_contains_process_and_start_time() {
 fn runtime_call_replaces_its_driver_call() {
     let fake = Fake::new();
     let config = cupti::Config::new().runtime_calls(true).add_kind(cupti::ActivityKind::MEMORY2);
-    let profiler =
-        Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
+    let profiler = profiler(&fake, config);
     profiler.start().unwrap();
     {
         let _range = nvtx::range("both");
@@ -427,10 +420,7 @@ fn runtime_call_replaces_its_driver_call() {
     }
     let profile = profiler.stop().unwrap();
     assert_eq!((profile.calls().count(), profile.runtime_calls().count()), (3, 2));
-    let folder = Folder::new();
-    let path = folder.file("both.sqlite");
-    profile.write_nsys(&path, |_, _| ()).unwrap();
-    let again = profiler_analysis::nsys::read(&path).unwrap();
+    let again = rewritten(&profile);
     let mut names: Vec<_> = again.calls().map(|call| call.name()).collect();
     names.sort_unstable();
     assert_eq!(names, ["cuLaunchKernel", "cudaLaunchKernel", "cudaMemcpyAsync"]);
@@ -513,9 +503,8 @@ fn processes_of_several_machines_are_distinct() {
         );
     }
     let profile = read(&folder, &rows);
-    let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_, _| ()).unwrap();
-    for profile in [profile, profiler_analysis::nsys::read(&again).unwrap()] {
+    let again = rewritten(&profile);
+    for profile in [profile, again] {
         profile.health().assert_complete();
         for name in ["a", "b", "c"] {
             assert_eq!(profile.range(name).unwrap().kernels(), 1, "{name}");
@@ -613,9 +602,7 @@ fn odd_values_are_counted() {
     assert_eq!(profile.range("b").unwrap().instances(), 1);
     assert!(!profile.to_string().is_empty());
     // And it can be written and read again.
-    let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_, _| ()).unwrap();
-    assert_eq!(profiler_analysis::nsys::read(&again).unwrap().totals(), profile.totals());
+    assert_eq!(rewritten(&profile).totals(), profile.totals());
 }
 
 #[test]
@@ -824,9 +811,7 @@ fn backward_pass_of_pytorch_has_the_work_of_autograds_thread_as_inferred() {
     assert_eq!((helpers.len(), batches), (1, 20));
     let has_range = |range: Range<'_>| helpers.contains(&range.thread_id());
     assert!(!profile.ranges().any(has_range));
-    let mut trace = Vec::new();
-    profile.export(Format::Chrome, &mut trace).unwrap();
-    let trace = String::from_utf8(trace).unwrap();
+    let trace = text(&profile, Format::Chrome);
     let named =
         trace.lines().filter(|line| line.contains("\"inferred path\":\"Batch 3/Backward pass\""));
     let of_batch = profile.range("Batch 3/Backward pass").unwrap().inferred().gpu_operations();

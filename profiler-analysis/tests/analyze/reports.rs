@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
+use crate::{quickstart, rewritten};
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
 use profiler_core::Profile;
-use test_support::folder;
 
 fn captures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/captures")
@@ -34,9 +34,9 @@ fn expected(capture: &str, file: &str) -> String {
     }
 }
 
-/// Lines that differ, at most 10. nsys leaves quotes within a cell as they are; ours are doubled, so that the file can be
+/// Lines that differ, at most 10, if any do. nsys leaves quotes within a cell as they are; ours are doubled, so that the file can be
 /// read.
-fn differences(ours: &str, theirs: &str) -> Vec<String> {
+fn differences(of: &str, ours: &str, theirs: &str) -> Option<String> {
     let ours = &ours.replace("\"\"", "\"");
     let mut all = Vec::new();
     if ours.lines().count() != theirs.lines().count() {
@@ -48,7 +48,7 @@ fn differences(ours: &str, theirs: &str) -> Vec<String> {
         }
     }
     all.truncate(10);
-    all
+    (!all.is_empty()).then(|| format!("{of}:\n{}", all.join("\n")))
 }
 
 #[test]
@@ -62,10 +62,7 @@ fn every_report_matches_nsys_in_every_cell() {
             }
             let (ours, theirs) =
                 (profile.stats(report).csv(), expected(name, &format!("{report}.csv")));
-            let differences = differences(&ours, &theirs);
-            if !differences.is_empty() {
-                found.push(format!("{name}: {report}:\n{}", differences.join("\n")));
-            }
+            found.extend(differences(&format!("{name}: {report}"), &ours, &theirs));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n\n"));
@@ -85,10 +82,7 @@ fn every_rule_matches_nsys_in_every_cell() {
                 lines.dedup();
                 theirs = lines.iter().map(|line| format!("{line}\n")).collect();
             }
-            let differences = differences(&ours, &theirs);
-            if !differences.is_empty() {
-                found.push(format!("{name}: {rule}:\n{}", differences.join("\n")));
-            }
+            found.extend(differences(&format!("{name}: {rule}"), &ours, &theirs));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n\n"));
@@ -96,30 +90,22 @@ fn every_rule_matches_nsys_in_every_cell() {
 
 #[test]
 fn a_capture_that_we_wrote_has_the_same_reports() {
-    let folder = folder::Folder::new();
     let mut found = Vec::new();
     for name in CAPTURES {
         let read = capture(name);
-        let file = folder.0.join(format!("{name}.sqlite"));
-        read.write_nsys(&file, |_, _| {}).unwrap();
-        let again = profiler_analysis::nsys::read(&file).unwrap();
+        let again = rewritten(&read);
         for &report in StatsReport::ALL {
             // Their numbers of ranges are those of the rows of a table, which has marks and domains too.
             if matches!(report, StatsReport::NvtxGpuProjTrace | StatsReport::NvtxPushpopTrace) {
                 continue;
             }
             let (ours, theirs) = (again.stats(report).csv(), read.stats(report).csv());
-            let differences = differences(&ours, &theirs.replace("\"\"", "\""));
-            if !differences.is_empty() {
-                found.push(format!("{name}: {report}:\n{}", differences.join("\n")));
-            }
+            let theirs = theirs.replace("\"\"", "\"");
+            found.extend(differences(&format!("{name}: {report}"), &ours, &theirs));
         }
         for &rule in Rule::ALL {
             let (ours, theirs) = (again.rules().get(rule).csv(), read.rules().get(rule).csv());
-            let differences = differences(&ours, &theirs);
-            if !differences.is_empty() {
-                found.push(format!("{name}: {rule}:\n{}", differences.join("\n")));
-            }
+            found.extend(differences(&format!("{name}: {rule}"), &ours, &theirs));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n\n"));
@@ -127,20 +113,12 @@ fn a_capture_that_we_wrote_has_the_same_reports() {
 
 #[test]
 fn reports_of_a_recording_match_those_of_its_capture() {
-    let path =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
-    let recorded = Profile::load(path).unwrap();
-    let folder = folder::Folder::new();
-    let file = folder.0.join("quickstart.sqlite");
-    recorded.write_nsys(&file, |_, _| {}).unwrap();
-    let captured = profiler_analysis::nsys::read(&file).unwrap();
+    let recorded = quickstart();
+    let captured = rewritten(&recorded);
     let mut found = Vec::new();
     for &report in StatsReport::ALL {
         let (ours, theirs) = (recorded.stats(report).csv(), captured.stats(report).csv());
-        let differences = differences(&ours, &theirs);
-        if !differences.is_empty() {
-            found.push(format!("{report}:\n{}", differences.join("\n")));
-        }
+        found.extend(differences(report.name(), &ours, &theirs));
     }
     assert!(found.is_empty(), "{}", found.join("\n\n"));
 }

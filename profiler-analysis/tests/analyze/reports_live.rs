@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::{profiler, quickstart};
 use cupti::record::UnifiedMemoryKind;
 use cupti::sys::generated::unified_memory_counter::{ADDRESS, COUNTER_KIND, END, START, VALUE};
 use cupti::{ActivityKind, Config};
@@ -9,15 +10,10 @@ use fake_cupti::{Fake, Work, Written};
 use nvtx::range;
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{AnyReport, Reports, Rule, Rules, StatsReport};
-use profiler_core::{Profile, Profiler};
+use profiler_core::Profile;
 use serde_json::Value;
+use test_support::everything::record;
 use test_support::folder;
-
-fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(program).unwrap();
-    profile
-}
 
 const GEMM: &std::ffi::CStr = c"_ZN2ns4gemmIfLi4EEEvPfi";
 
@@ -33,12 +29,6 @@ fn step(fake: &Fake) {
     fake.launch(Work::memset(64).taking_ns(100));
     fake.launch(Work::device_to_host(4).taking_ns(50));
     fake.launch(Work::synchronize());
-}
-
-fn quickstart() -> Profile {
-    let path =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
-    Profile::load(path).unwrap()
 }
 
 /// The rows of a report by their field names.
@@ -306,11 +296,8 @@ fn all_reports_of_400_000_events_take_less_than_a_second() {
 #[test]
 fn managed_memory_of_a_session_is_summed_by_address() {
     let fake = Fake::new();
-    let profiler = Profiler::builder()
-        .library(fake.library().unwrap())
-        .config(Config::new().add_kind(ActivityKind::UNIFIED_MEMORY_COUNTER))
-        .build()
-        .unwrap();
+    let config = Config::new().add_kind(ActivityKind::UNIFIED_MEMORY_COUNTER);
+    let profiler = profiler(&fake, config);
     let version = fake.library().unwrap().version();
     let event = |kind: UnifiedMemoryKind, address: u64, value: u64, ns: u64| {
         let record = Written::new(ActivityKind::UNIFIED_MEMORY_COUNTER, version).unwrap();

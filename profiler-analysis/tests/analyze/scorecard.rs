@@ -3,22 +3,16 @@
 
 use std::path::Path;
 
-use fake_cupti::{Fake, Work};
+use crate::{quickstart, record};
+use fake_cupti::Work;
 use profiler_analysis::diagnosis::{Bottleneck, Thresholds};
 use profiler_analysis::prelude::*;
 use profiler_analysis::scorecard::{Flag, ScoreKind, Scorecard, Target, Targets};
-use profiler_core::{Profile, Profiler};
+use profiler_core::Profile;
 use serde_json::Value;
 
 fn load(path: &str) -> Profile {
     Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
-}
-
-fn record(program: impl FnOnce(&Fake)) -> Profile {
-    let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(|| program(&fake)).unwrap();
-    profile
 }
 
 /// The first thing to fix.
@@ -103,7 +97,7 @@ fn anti_pattern_flags_only_its_own_value() {
 
 #[test]
 fn values_match_the_diagnosis_and_the_tables() {
-    let profile = load("../examples/recordings/quickstart-h200.gpuprof");
+    let profile = quickstart();
     let card = profile.scorecard();
     check(&card);
     let diagnosis = profile.diagnose();
@@ -260,7 +254,7 @@ fn incomplete_recording_has_no_clock_value() {
 
 #[test]
 fn targets_can_be_set() {
-    let profile = load("../examples/recordings/quickstart-h200.gpuprof");
+    let profile = quickstart();
     let flag = |target| {
         profile
             .scorecard_with(&Targets::new().with_target(ScoreKind::GpuBusy, target))

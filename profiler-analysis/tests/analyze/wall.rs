@@ -10,6 +10,7 @@ use profiler_analysis::gate::Gate;
 use profiler_analysis::{Speed, compare};
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler};
+use test_support::everything;
 use test_support::folder::Folder;
 use test_support::own_process::of_its_own;
 use test_support::relapses::{self, PLANTED};
@@ -52,9 +53,7 @@ fn relapses_fail_fixes_pass_and_the_planted_cause_is_named() {
 fn record(program: impl FnOnce(&Fake)) -> Profile {
     let fake = Fake::new();
     fake.stop_clock();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(|| program(&fake)).unwrap();
-    of_its_own(&profile)
+    of_its_own(&everything::record(&fake, || program(&fake)))
 }
 
 /// A run of a kernel of so many milliseconds in `step/inner`, which is far longer than the host's part of it.
