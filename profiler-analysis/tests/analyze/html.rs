@@ -4,14 +4,13 @@ use std::ffi::CString;
 use std::time::Duration;
 
 use crate::formats::Full;
-use crate::{RECORDING, profiler, quickstart};
+use crate::{RECORDING, profiler, quickstart, record};
 use cupti::Config;
 use fake_cupti::{Fake, Work};
 use profiler_analysis::diagnosis::{Part, Thresholds};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 use serde_json::Value;
-use test_support::everything::record;
 
 const SERIAL: &[u8] =
     include_bytes!("../../../tests/recordings/diseases/serial-streams-ill.gpuprof");
@@ -247,8 +246,7 @@ fn hostile_names_are_data() {
         "<img src=x onerror=alert(1)>",
         "\u{2028}\u{feff}",
     ];
-    let fake = Fake::new();
-    let profile = record(&fake, || {
+    let profile = record(|fake| {
         for name in hostile.iter().chain([&long.as_str()]) {
             let _range = nvtx::range(name);
             let kernel = CString::new(name.replace('\0', "")).unwrap();
@@ -279,8 +277,7 @@ fn hostile_names_are_data() {
 
 #[test]
 fn losses_and_failed_calls_are_findings() {
-    let fake = Fake::new();
-    let profile = record(&fake, || {
+    let profile = record(|fake| {
         let _range = nvtx::range("r");
         fake.launch(Work::kernel(c"k"));
         fake.call_only("cuMemAlloc_v2", 2);
@@ -303,8 +300,7 @@ fn losses_and_failed_calls_are_findings() {
 
 #[test]
 fn operations_without_timestamps_are_in_the_tables_and_not_in_the_timeline() {
-    let fake = Fake::new();
-    let profile = record(&fake, || {
+    let profile = record(|fake| {
         fake.launch(Work::kernel(c"seen"));
         fake.lose_timestamps();
         fake.launch(Work::kernel(c"unseen"));
@@ -318,8 +314,7 @@ fn operations_without_timestamps_are_in_the_tables_and_not_in_the_timeline() {
 
 #[test]
 fn range_labels_are_on_the_page() {
-    let fake = Fake::new();
-    let profile = record(&fake, || {
+    let profile = record(|_| {
         let _range = nvtx::event("said").color(nvtx::Color::RED).payload(17u64).range();
         nvtx::mark("moment");
     });
@@ -370,8 +365,7 @@ fn a_pause_is_on_the_page() {
 
 #[test]
 fn an_empty_profile_is_a_page() {
-    let fake = Fake::new();
-    let data = data_of(&record(&fake, || {}));
+    let data = data_of(&record(|_| ()));
     assert_eq!(data["findings"][0]["title"], "No work on a GPU was recorded");
     assert_eq!(data["nodes"], serde_json::json!([]));
 }

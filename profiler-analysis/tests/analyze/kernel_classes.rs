@@ -263,9 +263,7 @@ fn classes_of_a_profile_add_up_to_its_kernels() {
 #[cfg(feature = "nsys")]
 #[test]
 fn kernels_of_a_pytorch_run_are_classified() {
-    let file = "/../tests/captures/train-h200.sqlite";
-    let profile =
-        profiler_analysis::nsys::read(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let profile = crate::captured("train");
     let classes = profile.kernel_classes();
     let count = |class: KernelClass| classes.get(class.name()).map_or(0, |group| group.count());
     // By hand, from what `nsys stats -r cuda_gpu_kern_sum` lists: seven kernels of cuBLAS and CUTLASS with their epilogue

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use crate::{profiler, quickstart};
+use crate::{load, profiler, quickstart};
 use cupti::sys::generated::{device, kernel};
 use cupti::{ActivityKind, Config, Version};
 use fake_cupti::{Fake, Written};
@@ -161,9 +161,7 @@ fn cache_configuration_distinguishes_launches() {
 #[test]
 fn limits_of_a_gpu_match_the_table() {
     for version in ["26", "28", "130001", "130500"] {
-        let file =
-            format!("{}/../tests/recordings/kinds-{version}.gpuprof", env!("CARGO_MANIFEST_DIR"));
-        let profile = Profile::load(file).unwrap();
+        let profile = load(&format!("kinds-{version}"));
         assert_eq!(profile.sm_limits(0), SmLimits::from_compute_capability((9, 0)), "{version}");
         assert_eq!(profile.launch_shapes().unknown(), 0);
     }
@@ -213,22 +211,18 @@ mod nsys {
     use profiler_analysis::kernels::Limiter;
 
     use super::*;
-
-    fn train() -> Profile {
-        let file = "/../tests/captures/train-h200.sqlite";
-        profiler_analysis::nsys::read(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap()
-    }
+    use crate::captured;
 
     #[test]
     fn capture_has_the_limits_of_its_device() {
-        assert_eq!(train().sm_limits(0), SmLimits::from_compute_capability((9, 0)));
-        assert_eq!(train().sm_limits(7), None);
+        assert_eq!(captured("train").sm_limits(0), SmLimits::from_compute_capability((9, 0)));
+        assert_eq!(captured("train").sm_limits(7), None);
     }
 
     /// Worked out by hand, from the table of compute capabilities and what nsys recorded.
     #[test]
     fn training_run_has_the_expected_shapes() {
-        let shapes = train().launch_shapes();
+        let shapes = captured("train").launch_shapes();
         // 202 registers are 208 x 32 a warp: 2 to a partition. 8 warps a block: one block.
         let large = row(&shapes, "_256x128_8x4", [64, 2, 1]);
         assert_eq!(

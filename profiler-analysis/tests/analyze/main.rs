@@ -1,6 +1,8 @@
 //! Tests of analyses, reports and exports. They need the feature `analysis`.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
+use std::path::{Path, PathBuf};
+
 use cupti::Config;
 use fake_cupti::Fake;
 use profiler_core::{Profile, Profiler};
@@ -56,6 +58,22 @@ mod wall;
 mod whole_graphs;
 
 const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
+
+/// The path of a file in the workspace's folder `tests`.
+fn file(name: impl AsRef<Path>) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests").join(name)
+}
+
+/// A recording of `tests/recordings`.
+fn load(name: &str) -> Profile {
+    Profile::load(file(format!("recordings/{name}.gpuprof"))).unwrap()
+}
+
+/// A capture of `tests/captures`.
+#[cfg(feature = "nsys")]
+fn captured(name: &str) -> Profile {
+    profiler_analysis::nsys::read(file(format!("captures/{name}-h200.sqlite"))).unwrap()
+}
 
 fn quickstart() -> Profile {
     Profile::from_bytes(RECORDING).unwrap()

@@ -1,7 +1,7 @@
 //! Captures of Nsight Systems as profiles, and profiles as captures.
 
 use crate::formats::{KINDS, text};
-use crate::{capture, profiler, quickstart, rewritten};
+use crate::{capture, captured, file, profiler, quickstart, rewritten};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use test_support::session;
 
 /// A training run of 20 batches with PyTorch on an H200, exported by nsys 2025.3.
 fn train() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures/train-h200.sqlite")
+    file("captures/train-h200.sqlite")
 }
 
 /// A capture of these rows, in tables of the usual columns.
@@ -41,7 +41,7 @@ fn error(path: impl AsRef<Path>) -> Error {
 
 #[test]
 fn training_run_matches_nsys() {
-    let profile = profiler_analysis::nsys::read(train()).unwrap();
+    let profile = captured("train");
     profile.health().assert_complete();
     let info = profile.recording_info();
     assert_eq!(
@@ -207,7 +207,7 @@ fn capture_round_trips() {
         }
     }
     let again = folder.file("again.sqlite");
-    profiler_analysis::nsys::read(train()).unwrap().write_nsys(&again, |_, _| ()).unwrap();
+    captured("train").write_nsys(&again, |_, _| ()).unwrap();
     for (columns, from) in [
         (
             "start, end, contextId, streamId, correlationId, globalPid, syncType, eventId",
@@ -552,7 +552,7 @@ fn a_million_operations_are_written_in_three_seconds() {
 fn ordinal_of_two_gpus_gives_no_verdict() {
     use profiler_analysis::diagnosis::Inconclusive;
     let folder = Folder::new();
-    let family = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures/family-h200.sqlite");
+    let family = file("captures/family-h200.sqlite");
     let inconclusive = |file: &Path| {
         profiler_analysis::nsys::read(file).unwrap().diagnose().verdict().inconclusive
     };
@@ -740,7 +740,7 @@ fn payloads_of_several_values_are_fields() {
 
 #[test]
 fn a_capture_that_cannot_be_written_leaves_nothing() {
-    let profile = profiler_analysis::nsys::read(train()).unwrap();
+    let profile = captured("train");
     let folder = Folder::new();
     let error = profile.write_nsys(folder.file("no/such/folder.sqlite"), |_, _| ()).unwrap_err();
     assert!(error.to_string().contains("no/such/folder.sqlite"), "{error}");
@@ -787,8 +787,8 @@ fn nothing_of_the_machine_is_written() {
 /// `Backward pass`.
 #[test]
 fn backward_pass_of_pytorch_has_the_work_of_autograds_thread_as_inferred() {
-    let exact = profiler_analysis::nsys::read(train()).unwrap();
-    let profile = profiler_analysis::nsys::read(train()).unwrap().with_inferred_ranges();
+    let exact = captured("train");
+    let profile = captured("train").with_inferred_ranges();
     assert_eq!(
         (profile.totals(), profile.outside_ranges()),
         (exact.totals(), exact.outside_ranges())

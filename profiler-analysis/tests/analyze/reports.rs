@@ -1,33 +1,22 @@
 //! The reports against what Nsight Systems 2025.3 says of the same captures, cell by cell and in its order. Nothing differs
 //! but quotes within a cell and what a rule finds twice where processes share correlation ids. See `reports_nsys.rs` for what differs on others.
 
-use std::path::PathBuf;
-
-use crate::{quickstart, rewritten};
+use crate::{captured, quickstart, rewritten};
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
-use profiler_core::Profile;
-
-fn captures() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/captures")
-}
 
 /// A training run of a Python program, and programs of `tests/captures/program.rs`: one process with threads, streams and
 /// graphs, the same with graphs as wholes, three processes, and managed memory.
-const CAPTURES: [&str; 5] =
-    ["train-h200", "one-h200", "whole-graphs-h200", "family-h200", "managed-h200"];
+const CAPTURES: [&str; 5] = ["train", "one", "whole-graphs", "family", "managed"];
 
 /// The reports of which nsys wrote no file for a capture.
 const WITHOUT_FILE: [&[&str]; 5] =
     [&["um_cpu_page_faults_sum", "um_sum", "um_total_sum"], &[], &[], &[], &[]];
 
-fn capture(name: &str) -> Profile {
-    profiler_analysis::nsys::read(captures().join(format!("{name}.sqlite"))).unwrap()
-}
-
 /// nsys's file, of which each ends with an empty line.
 fn expected(capture: &str, file: &str) -> String {
-    let text = std::fs::read_to_string(captures().join(capture).join(file)).unwrap();
+    let text =
+        std::fs::read_to_string(crate::file(format!("captures/{capture}-h200/{file}"))).unwrap();
     match text.trim_end() {
         "" => String::new(),
         text => text.to_owned() + "\n",
@@ -55,7 +44,7 @@ fn differences(of: &str, ours: &str, theirs: &str) -> Option<String> {
 fn every_report_matches_nsys_in_every_cell() {
     let mut found = Vec::new();
     for (name, without) in CAPTURES.into_iter().zip(WITHOUT_FILE) {
-        let profile = capture(name);
+        let profile = captured(name);
         for &report in StatsReport::ALL {
             if without.contains(&report.name()) {
                 continue;
@@ -72,7 +61,7 @@ fn every_report_matches_nsys_in_every_cell() {
 fn every_rule_matches_nsys_in_every_cell() {
     let mut found = Vec::new();
     for name in CAPTURES {
-        let profile = capture(name);
+        let profile = captured(name);
         for &rule in Rule::ALL {
             let ours = profile.rules().get(rule).csv();
             let mut theirs = expected(name, &format!("rule_{rule}.csv"));
@@ -92,7 +81,7 @@ fn every_rule_matches_nsys_in_every_cell() {
 fn a_capture_that_we_wrote_has_the_same_reports() {
     let mut found = Vec::new();
     for name in CAPTURES {
-        let read = capture(name);
+        let read = captured(name);
         let again = rewritten(&read);
         for &report in StatsReport::ALL {
             // Their numbers of ranges are those of the rows of a table, which has marks and domains too.

@@ -1,9 +1,8 @@
 //! Whether two sides did the same work: what is compared, and what has a reason instead of a verdict.
 
 use std::ffi::CStr;
-use std::path::Path;
 
-use crate::record;
+use crate::{load, record};
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::Speed;
@@ -136,9 +135,7 @@ fn other_ranges_with_most_of_the_time_are_other_work() {
 
 #[test]
 fn recordings_of_training_and_decoding_are_other_work() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/pytorch-h100");
-    let [train, decode] = ["train", "decode"]
-        .map(|name| Profile::load(folder.join(format!("{name}.gpuprof"))).unwrap());
+    let [train, decode] = ["pytorch-h100/train", "pytorch-h100/decode"].map(load);
     assert_eq!(reason(&train, &decode), other("step", 20, 0));
     assert_eq!(reason(&decode, &train), other("decode", 50, 0));
 }

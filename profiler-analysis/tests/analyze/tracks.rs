@@ -698,8 +698,7 @@ fn comparison_reports_different_clocks() {
 /// What an H200 gave: 200 copies of 1 GiB, 100 ms of nothing, 80 multiplications of bf16 matrices of 8192.
 #[test]
 fn samples_of_an_h200_match_its_work() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/samples-h200.gpuprof");
-    let profile = Profile::load(file).unwrap();
+    let profile = crate::load("samples-h200");
     profile.health().assert_complete();
     let labels: Vec<_> = profile.tracks().map(|track| track.label()).collect();
     assert_eq!(labels[..3], ["SM active", "tensor active", "DRAM read"]);

@@ -1,8 +1,8 @@
 //! The change of wall time, what explains it, and what cannot be decided.
 
-use std::path::Path;
 use std::time::Duration;
 
+use crate::load;
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::compare::{Compare, Quantity, Side, Undecidable, WallCause, WallChange};
@@ -15,11 +15,6 @@ use test_support::folder::Folder;
 use test_support::own_process::of_its_own;
 use test_support::relapses::{self, PLANTED};
 
-fn load(file: &str) -> Profile {
-    Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings").join(file))
-        .unwrap()
-}
-
 /// The parts add up to the change within 1 %, and at most 10 % of it is unexplained.
 #[track_caller]
 fn assert_explained(wall: &WallChange) {
@@ -30,8 +25,8 @@ fn assert_explained(wall: &WallChange) {
 /// Where the recordings of a program are, slow and fast.
 fn recordings(name: &str) -> [String; 2] {
     match PLANTED.iter().position(|(of, _)| *of == name).unwrap() {
-        0..9 => ["ill", "cured"].map(|state| format!("diseases/{name}-{state}.gpuprof")),
-        _ => ["before", "after"].map(|state| format!("case-studies/{name}-{state}.gpuprof")),
+        0..9 => ["ill", "cured"].map(|state| format!("diseases/{name}-{state}")),
+        _ => ["before", "after"].map(|state| format!("case-studies/{name}-{state}")),
     }
 }
 
@@ -221,7 +216,7 @@ fn runs_of_different_programs_or_of_different_work_are_undecided() {
 #[test]
 fn runs_on_different_devices_are_undecided() {
     let text = |profile: &Profile| {
-        let comparison = compare(profile, &load("diseases/slow-loader-ill.gpuprof"));
+        let comparison = compare(profile, &load("diseases/slow-loader-ill"));
         comparison.wall().headline()
     };
     // The fake has a device of another name than an H200.
@@ -269,8 +264,7 @@ fn empty_cut_off_and_missing_runs_are_undecided() {
 
 #[test]
 fn idle_time_is_split_by_cause_after_range_times() {
-    let [ill, cured] =
-        ["ill", "cured"].map(|state| load(&format!("diseases/slow-loader-{state}.gpuprof")));
+    let [ill, cured] = ["ill", "cured"].map(|state| load(&format!("diseases/slow-loader-{state}")));
     let comparison = compare(&ill, &cured);
     let time_of = |cause| comparison.wall().time_of(cause);
     let sum: f64 = WallCause::ALL.into_iter().map(|cause| time_of(cause)[0]).sum();

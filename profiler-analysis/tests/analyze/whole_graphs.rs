@@ -1,8 +1,8 @@
 //! CUDA graphs that were traced as one interval each: busy time of the range of their launch, and no kernel.
 
 use crate::formats::export;
-use crate::{capture, rewritten};
-use std::path::{Path, PathBuf};
+use crate::{capture, captured, rewritten};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use capture::{Folder, SCHEMA, connect, global};
@@ -17,11 +17,6 @@ use profiler_core::profile::OperationKind;
 use profiler_core::{Profile, Profiler, at_most, expect};
 
 const MS: u64 = 1_000_000;
-
-/// The program of `tests/captures/program.rs`, whose graphs nsys 2025.3 traced as a whole.
-fn captured() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures/whole-graphs-h200.sqlite")
-}
 
 /// One second in which a graph of 47 ms is launched 20 times in `step`, each waited for: 94 % busy. One kernel of 1 ms
 /// stands outside.
@@ -130,7 +125,8 @@ fn graphs_are_in_every_export_and_in_a_rewritten_capture() {
 /// Reports that have nsys's names leave graphs out as nsys does, and say so.
 #[test]
 fn reports_of_nsys_omit_graphs_with_a_note() {
-    let profile = profiler_analysis::nsys::read(captured()).unwrap();
+    // The program of `tests/captures/program.rs`, whose graphs nsys 2025.3 traced as a whole.
+    let profile = captured("whole-graphs");
     profile.health().assert_complete();
     assert_eq!((profile.health().facts.whole_graphs, profile.totals().graphs), (15, 15));
     for report in [
