@@ -133,7 +133,7 @@ impl Matches {
         matches.participants = participants.into_values();
         matches.unmatched = (rows.len() - matched) as u64;
         order::sort_by_number(&mut matches.all, |matched| matched.latest_ns);
-        matches.add_waits(&Covered::kernels_by_device(profile));
+        matches.add_waits(&Covered::by_device(profile, |what| matches!(what, What::Kernel { .. })));
         matches
     }
 
@@ -185,17 +185,11 @@ pub(crate) struct Covered {
 }
 
 impl Covered {
-    /// The times of operations besides collectives, by device.
-    pub(crate) fn by_device(profile: &Profile) -> BTreeMap<u32, Self> {
-        Self::matching(profile, |_| true)
-    }
-
-    /// The times of kernels besides collectives, by device.
-    fn kernels_by_device(profile: &Profile) -> BTreeMap<u32, Self> {
-        Self::matching(profile, |what| matches!(what, What::Kernel { .. }))
-    }
-
-    fn matching(profile: &Profile, are_meant: impl Fn(&What) -> bool) -> BTreeMap<u32, Self> {
+    /// The times of these operations besides collectives, by device.
+    pub(crate) fn by_device(
+        profile: &Profile,
+        are_meant: impl Fn(&What) -> bool,
+    ) -> BTreeMap<u32, Self> {
         let store = &profile.tables();
         let kernels = profile.collective_kernels();
         let mut others: BTreeMap<u32, Vec<Interval>> = BTreeMap::new();

@@ -1,8 +1,7 @@
 //! Programs before and after a change that is known to help, as they ran on an NVIDIA H200: what is said before, and what the
 //! change brought beside what was said that it can bring.
 
-use std::path::Path;
-
+use crate::load;
 use nvtx::{Dtype, Pipe};
 use profiler_analysis::compare;
 use profiler_analysis::compare::Quantity;
@@ -14,8 +13,7 @@ use profiler_core::query::Step;
 
 fn pair(name: &str) -> [Profile; 2] {
     ["before", "after"].map(|state| {
-        let path = format!("../tests/recordings/case-studies/{name}-{state}.gpuprof");
-        let profile = Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+        let profile = load(&format!("case-studies/{name}-{state}"));
         profile.health().assert_complete();
         profile
     })

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::{RECORDING, quickstart, record};
 use base64::Engine as _;
 use fake_cupti::{Fake, Work};
 use hmac_sha256::Hash;
@@ -10,15 +11,6 @@ use profiler_analysis::compare::{Change, ChangeKind, Compare, Comparison, Quanti
 use profiler_analysis::{Speed, compare};
 use profiler_core::{Profile, Profiler};
 use serde_json::Value;
-
-const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
-
-fn record(program: impl FnOnce(&Fake)) -> Profile {
-    let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(|| program(&fake)).unwrap();
-    profile
-}
 
 fn gemm(ns: u64) -> Work {
     Work::kernel(c"_ZN4gemmIfEEvv").taking_ns(ns)
@@ -64,7 +56,7 @@ fn find_change<'c>(
 
 #[test]
 fn profile_compared_with_itself_is_unchanged() {
-    let profile = Profile::from_bytes(RECORDING).unwrap();
+    let profile = quickstart();
     let same = Compare::new().by_range(true).between(&profile, &profile);
     assert!(!same.counts_differ() && same.is_complete());
     assert!(same.changes().iter().all(|row| !row.differs() && !row.is_new() && !row.is_gone()));

@@ -297,14 +297,11 @@ fn a_plot_has_a_spot_for_each_level() {
 }
 
 fn recorded(names: &[&'static std::ffi::CStr]) -> Profile {
-    let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let launch = || {
+    crate::record(|fake| {
         for name in names {
             fake.launch(Gpu::kernel(name).taking_ns(1000));
         }
-    };
-    profiler.record(launch).unwrap().1
+    })
 }
 
 #[test]

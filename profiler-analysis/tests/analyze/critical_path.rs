@@ -1,10 +1,11 @@
 //! Critical paths and predictions of recordings from a GPU, beside what the changed programs took; and of a program of
 //! the fake with threads.
 
-use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use crate::load;
+use crate::ranks::job;
 use cupti::{ActivityKind, Config};
 use fake_cupti::{Fake, FakeCall, Work};
 use profiler_analysis::critical_path::{Intervention, PathKind, ReplayError, WhatIf};
@@ -47,17 +48,16 @@ fn pairs() -> Vec<(&'static str, [&'static str; 2], Option<WhatIf>)> {
     let pairs = anti_patterns.chain(case_studies).chain(overlaps);
     // Without a recording of both there is nothing to compare.
     pairs
-        .filter(|(name, states, _)| states.iter().all(|state| file(name, state).exists()))
+        .filter(|(name, states, _)| {
+            states.iter().all(|state| {
+                crate::file(format!("recordings/{}.gpuprof", state.replace("NAME", name))).exists()
+            })
+        })
         .collect()
 }
 
-fn file(name: &str, state: &str) -> PathBuf {
-    let file = format!("../tests/recordings/{}.gpuprof", state.replace("NAME", name));
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
-}
-
 fn recordings(name: &str, states: [&str; 2]) -> [Profile; 2] {
-    states.map(|state| Profile::load(file(name, state)).unwrap())
+    states.map(|state| load(&state.replace("NAME", name)))
 }
 
 fn step_time(profile: &Profile) -> f64 {
@@ -148,8 +148,7 @@ fn replay_of_unseen_steps_is_within_a_percent() {
 #[test]
 fn replay_of_pytorch_steps_has_the_median_step_within_a_percent() {
     for name in ["decode", "single_threaded_backward", "train", "triton"] {
-        let file = format!("../tests/recordings/pytorch-h100/{name}.gpuprof");
-        let profile = Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        let profile = load(&format!("pytorch-h100/{name}"));
         let error = profile.with_inferred_ranges().dependencies().replay_error().unwrap();
         println!("{name:<24} {error}");
         assert!((error.median_step - error.halves).abs() < 0.01, "{name}: {error}");
@@ -316,8 +315,7 @@ fn path_follows_a_hand_over_to_another_thread() {
 #[test]
 fn recorded_events_of_a_gpu_are_matched_with_their_waits() {
     for name in ["kinds-130001", "kinds-130500", "kinds-28", "kinds-26"] {
-        let file = format!("../tests/recordings/{name}.gpuprof");
-        let profile = Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        let profile = load(name);
         let dependencies = profile.dependencies();
         let assumptions = dependencies.assumptions();
         let counts = (assumptions.recorded_events, assumptions.inferred_events);
@@ -383,9 +381,7 @@ fn inserted_delays_match_the_prediction() {
 /// rank 1, and nobody waits for the other kernel.
 #[test]
 fn path_of_two_gpus_leads_to_the_late_rank() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/nccl-2xh100");
-    let load = |rank| Recording::load(folder.join(format!("rank-{rank}.gpuprof"))).unwrap();
-    let profile = Profile::from_recordings([load(0), load(1)]).unwrap();
+    let profile = job();
     let late = profile.ranks().ranks[1].process_id;
     let dependencies = profile.dependencies();
     let assumptions = dependencies.assumptions();

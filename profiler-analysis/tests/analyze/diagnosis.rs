@@ -1,7 +1,6 @@
 //! The diagnosis of recordings: nine programs that are slow for one known reason each, and their cured twins, as they ran
 //! on an NVIDIA H200.
-use std::path::{Path, PathBuf};
-
+use crate::load;
 use profiler_analysis::diagnosis::{Bottleneck, FindingKind, Thresholds};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
@@ -11,13 +10,9 @@ use test_support::diseases::{DISEASES, judge};
 /// microsecond: a copy of what the host has just written takes longer.
 const NOISE: f64 = 0.02;
 
-fn recording(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/diseases").join(name)
-}
-
 fn pair(name: &str) -> [Profile; 2] {
     ["ill", "cured"].map(|state| {
-        let profile = Profile::load(recording(&format!("{name}-{state}.gpuprof"))).unwrap();
+        let profile = load(&format!("diseases/{name}-{state}"));
         profile.health().assert_complete();
         profile
     })
@@ -163,8 +158,7 @@ fn diagnosis_time_is_bounded() {
 #[cfg(feature = "nsys")]
 #[test]
 fn a_capture_of_nsys_is_diagnosed_too() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures/train-h200.sqlite");
-    let profile = profiler_analysis::nsys::read(file).unwrap();
+    let profile = crate::captured("train");
     let diagnosis = profile.diagnose();
     // Python's imports, and libraries that load their kernels in the first batch, are start-up.
     let whole = profile.diagnosis(Thresholds::new()).verdict();

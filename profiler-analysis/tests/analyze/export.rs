@@ -1,17 +1,11 @@
 //! A profile as text for other programs.
 
+use crate::formats::export;
+use crate::record;
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::StatsReport;
-use profiler_core::{Profile, Profiler};
-
-fn record(program: impl FnOnce(&Fake)) -> Profile {
-    let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(|| program(&fake)).unwrap();
-    profile
-}
 
 fn forward(fake: &Fake, taking_ns: u64) {
     let _forward = range("forward");
@@ -135,8 +129,7 @@ fn deep_ranges_need_little_text(name: impl Fn(usize) -> String + Copy) {
     assert!(counts.len() < DEPTH * 1_000, "{} bytes", counts.len());
     let deep = format!("{}… 65: 1 x {}: 1 launches, 1 kernels\n", "  ".repeat(64), name(65));
     assert!(counts.contains(&deep), "{}", &counts[..10_000]);
-    let mut folded = Vec::new();
-    profile.export(profiler_analysis::Format::Folded, &mut folded).unwrap();
+    let folded = export(&profile, profiler_analysis::Format::Folded);
     assert!(folded.len() < DEPTH * 4_000, "{} bytes", folded.len());
     let rows = serde_json::to_value(profile.stats(StatsReport::NvtxKernSum)).unwrap();
     let rows = rows.as_array().unwrap();

@@ -1,5 +1,5 @@
 //! A profile in the formats of other tools: all of it is there, and whatever names it holds, it can be read.
-use crate::perfetto;
+use crate::{RECORDING, perfetto, quickstart};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -16,20 +16,19 @@ use profiler_core::Profile;
 use serde_json::Value;
 use test_support::everything::{everything, fake, record};
 
-const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
-const KINDS: &[u8] = include_bytes!("../../../tests/recordings/kinds-130001.gpuprof");
+pub(crate) const KINDS: &[u8] = include_bytes!("../../../tests/recordings/kinds-130001.gpuprof");
 
-fn export(profile: &Profile, export: impl Into<Export>) -> Vec<u8> {
+pub(crate) fn export(profile: &Profile, export: impl Into<Export>) -> Vec<u8> {
     let mut bytes = Vec::new();
     profile.export(export, &mut bytes).unwrap();
     bytes
 }
 
-fn text(profile: &Profile, format: impl Into<Export>) -> String {
+pub(crate) fn text(profile: &Profile, format: impl Into<Export>) -> String {
     String::from_utf8(export(profile, format)).unwrap()
 }
 
-fn json(profile: &Profile, format: impl Into<Export>) -> Value {
+pub(crate) fn json(profile: &Profile, format: impl Into<Export>) -> Value {
     serde_json::from_slice(&export(profile, format)).unwrap()
 }
 
@@ -270,7 +269,7 @@ fn kineto_shows_every_slice_and_arrow_once() {
 
 #[test]
 fn kineto_export_suits_its_readers() {
-    let profile = Profile::from_bytes(RECORDING).unwrap();
+    let profile = quickstart();
     let trace = json(&profile, Export::new(Format::Kineto).rank(3, 8));
     assert_eq!(trace["distributedInfo"], serde_json::json!({"rank": 3, "world_size": 8}));
     assert!(json(&profile, Format::Kineto).get("distributedInfo").is_none());
@@ -329,7 +328,7 @@ fn traces_contain_start_time_and_process() {
         assert_eq!(range["pid"], id, "{format:?}");
     }
 
-    let old = Profile::from_bytes(RECORDING).unwrap();
+    let old = quickstart();
     let trace = perfetto::read(&export(&old, Format::Perfetto));
     assert_eq!((trace.clocks, trace.processes), (vec![], vec![1_000_000]));
     let second = old.recording_info().recorded_at_s.unwrap();
@@ -562,15 +561,13 @@ fn five_thousand_nested_ranges_are_recorded() {
 }
 
 /// Takes so many bytes.
-struct Full(usize);
+pub(crate) struct Full(pub(crate) usize);
 
 impl io::Write for Full {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0 < bytes.len() {
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "the disk is full"));
-        }
-        self.0 -= bytes.len();
-        Ok(bytes.len())
+        let taken = bytes.len().min(self.0);
+        self.0 -= taken;
+        if taken == 0 { Err(io::Error::other("the disk is full")) } else { Ok(taken) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -580,7 +577,7 @@ impl io::Write for Full {
 
 #[test]
 fn full_disk_is_an_error() {
-    let profile = Profile::from_bytes(RECORDING).unwrap();
+    let profile = quickstart();
     for format in Format::ALL {
         for room in [0, 400] {
             let error = profile.export(format, Full(room)).unwrap_err();
@@ -594,7 +591,7 @@ fn full_disk_is_an_error() {
 /// Names, extensions, and nothing of where it was recorded but the machine's kind.
 #[test]
 fn formats_have_names_and_hold_no_environment() {
-    let profile = Profile::from_bytes(RECORDING).unwrap();
+    let profile = quickstart();
     let mut extensions = std::collections::BTreeSet::new();
     for format in Format::ALL {
         assert!(extensions.insert(format.extension()) && !format.to_string().is_empty());

@@ -1,14 +1,11 @@
 //! Recordings of burn, tch and cudarc on an H100 and of candle on an H200, those of burn and tch beside what runs of 20 steps counted there whose modules ran
 //! alone and synchronised.
 
-use std::path::Path;
-
+use crate::load;
 use profiler_core::{Profile, Recording};
 
 fn profile(name: &str) -> Profile {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/frameworks-h100");
-    let recording = Recording::load(folder.join(format!("{name}.gpuprof"))).unwrap();
-    let profile = Profile::from_recording(recording).with_inferred_ranges();
+    let profile = load(&format!("frameworks-h100/{name}")).with_inferred_ranges();
     profile.health().assert_complete();
     profile
 }

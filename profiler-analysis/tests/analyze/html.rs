@@ -1,33 +1,29 @@
 //! The page of a profile: its data is the profile, and no name in it is anything but data.
 
 use std::ffi::CString;
-use std::io;
 use std::time::Duration;
 
+use crate::formats::Full;
+use crate::{RECORDING, profiler, quickstart, record};
+use cupti::Config;
 use fake_cupti::{Fake, Work};
 use profiler_analysis::diagnosis::{Part, Thresholds};
 use profiler_analysis::prelude::*;
-use profiler_core::{Profile, Profiler};
+use profiler_core::Profile;
 use serde_json::Value;
 
-const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
 const SERIAL: &[u8] =
     include_bytes!("../../../tests/recordings/diseases/serial-streams-ill.gpuprof");
 const ROOFLINE: &[u8] = include_bytes!("../../../tests/recordings/roofline-h200.gpuprof");
 const SAMPLES: &[u8] = include_bytes!("../../../tests/recordings/samples-h200.gpuprof");
 
-fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    profiler.record(program).unwrap().1
-}
-
 /// What stands in the page's element of data.
-fn json_of(page: &str) -> &str {
+pub(crate) fn json_of(page: &str) -> &str {
     let (_, rest) = page.split_once(r#"<script type="application/json" id="data">"#).unwrap();
     rest.split_once("</script>").unwrap().0
 }
 
-fn data_of(profile: &Profile) -> Value {
+pub(crate) fn data_of(profile: &Profile) -> Value {
     serde_json::from_str(json_of(&profile.to_html())).unwrap()
 }
 
@@ -53,7 +49,7 @@ fn name<'a>(data: &'a Value, row: &Value) -> &'a str {
 
 #[test]
 fn the_columns_of_a_real_recording_are_its_ranges_calls_and_operations() {
-    let profile = Profile::from_bytes(RECORDING).unwrap();
+    let profile = quickstart();
     let data = data_of(&profile);
 
     let ranges = &data["ranges"];
@@ -115,7 +111,7 @@ fn the_columns_of_a_real_recording_are_its_ranges_calls_and_operations() {
 
 #[test]
 fn tables_and_summary_match_the_report() {
-    let profile = Profile::from_bytes(RECORDING).unwrap();
+    let profile = quickstart();
     let data = data_of(&profile);
     let totals = profile.totals();
     let sum = |table: &str, field: &str| -> u64 {
@@ -223,7 +219,7 @@ fn declared_work_is_a_roofline_in_the_page() {
     assert!(
         page.contains("aria-label=\"Roofline: NVIDIA H200\"") && page.contains("<td>gemm</td>")
     );
-    assert!(!Profile::from_bytes(RECORDING).unwrap().to_html().contains("<svg"));
+    assert!(!quickstart().to_html().contains("<svg"));
 }
 
 #[test]
@@ -250,8 +246,7 @@ fn hostile_names_are_data() {
         "<img src=x onerror=alert(1)>",
         "\u{2028}\u{feff}",
     ];
-    let fake = Fake::new();
-    let profile = record(&fake, || {
+    let profile = record(|fake| {
         for name in hostile.iter().chain([&long.as_str()]) {
             let _range = nvtx::range(name);
             let kernel = CString::new(name.replace('\0', "")).unwrap();
@@ -262,7 +257,7 @@ fn hostile_names_are_data() {
     let page = profile.to_html();
     // Nothing that ends or opens an element but the page's own.
     assert!(!json_of(&page).contains('<'));
-    let plain = Profile::from_bytes(RECORDING).unwrap().to_html();
+    let plain = quickstart().to_html();
     for tag in ["<script", "</script", "<style", "<img", "<!--", "Content-Security-Policy"] {
         assert_eq!(page.matches(tag).count(), plain.matches(tag).count(), "{tag}");
     }
@@ -282,8 +277,7 @@ fn hostile_names_are_data() {
 
 #[test]
 fn losses_and_failed_calls_are_findings() {
-    let fake = Fake::new();
-    let profile = record(&fake, || {
+    let profile = record(|fake| {
         let _range = nvtx::range("r");
         fake.launch(Work::kernel(c"k"));
         fake.call_only("cuMemAlloc_v2", 2);
@@ -306,8 +300,7 @@ fn losses_and_failed_calls_are_findings() {
 
 #[test]
 fn operations_without_timestamps_are_in_the_tables_and_not_in_the_timeline() {
-    let fake = Fake::new();
-    let profile = record(&fake, || {
+    let profile = record(|fake| {
         fake.launch(Work::kernel(c"seen"));
         fake.lose_timestamps();
         fake.launch(Work::kernel(c"unseen"));
@@ -321,8 +314,7 @@ fn operations_without_timestamps_are_in_the_tables_and_not_in_the_timeline() {
 
 #[test]
 fn range_labels_are_on_the_page() {
-    let fake = Fake::new();
-    let profile = record(&fake, || {
+    let profile = record(|_| {
         let _range = nvtx::event("said").color(nvtx::Color::RED).payload(17u64).range();
         nvtx::mark("moment");
     });
@@ -338,9 +330,7 @@ fn range_labels_are_on_the_page() {
 #[test]
 fn calls_of_the_runtime_api_are_drawn_and_in_no_sum() {
     let fake = Fake::new();
-    let config = cupti::Config::new().runtime_calls(true);
-    let profiler =
-        Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
+    let profiler = profiler(&fake, Config::new().runtime_calls(true));
     let launch = || fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"k"));
     let data = data_of(&profiler.record(launch).unwrap().1);
     let calls = &data["calls"];
@@ -355,7 +345,7 @@ fn calls_of_the_runtime_api_are_drawn_and_in_no_sum() {
 #[test]
 fn a_pause_is_on_the_page() {
     let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let profiler = profiler(&fake, Config::new());
     let program = || {
         fake.launch(Work::kernel(c"before"));
         profiler.pause().unwrap();
@@ -375,30 +365,14 @@ fn a_pause_is_on_the_page() {
 
 #[test]
 fn an_empty_profile_is_a_page() {
-    let fake = Fake::new();
-    let data = data_of(&record(&fake, || {}));
+    let data = data_of(&record(|_| ()));
     assert_eq!(data["findings"][0]["title"], "No work on a GPU was recorded");
     assert_eq!(data["nodes"], serde_json::json!([]));
 }
 
-/// Takes so many bytes.
-struct Full(usize);
-
-impl io::Write for Full {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(self.0);
-        self.0 -= taken;
-        if taken == 0 { Err(io::Error::other("the disk is full")) } else { Ok(taken) }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn unwritable_page_is_an_error_with_its_reason() {
-    let profile = Profile::from_bytes(RECORDING).unwrap();
+    let profile = quickstart();
     let page = profile.to_html();
     for room in [0, 10, page.len() / 2, page.len() - 1] {
         let error = profile.write_html(Full(room)).unwrap_err();

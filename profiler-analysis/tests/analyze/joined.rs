@@ -5,6 +5,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use crate::{formats, profiler};
+use cupti::Config;
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::Format;
@@ -13,6 +15,7 @@ use profiler_core::profile::{Attribution, GpuOperation};
 use profiler_core::{
     Context, Profile, Profiler, Range, Recording, Summary, at_most, exactly, expect,
 };
+use test_support::everything;
 
 /// What is said of a program live, by the bytes of its recording, and by a session that keeps sums.
 fn record(fake: &Fake, program: impl FnOnce()) -> ([Profile; 2], Summary) {
@@ -77,6 +80,12 @@ fn only<'a>(profile: &'a Profile, name: &str) -> Range<'a> {
     let range = ranges.next().unwrap();
     assert!(ranges.next().is_none(), "{name} is there twice");
     range
+}
+
+/// The context of a range that has ended.
+fn context(name: &str) -> Context {
+    let _range = range(name);
+    Context::capture()
 }
 
 /// A device thread that launches one kernel for what two users asked for.
@@ -154,9 +163,7 @@ fn a_launch_counts_for_the_first_and_is_shared_with_the_other() {
         let lines = profile.json_lines();
         let shared: Vec<&str> = lines.lines().filter(|line| line.contains("\"shared\"")).collect();
         assert!(matches!(shared[..], [relu] if relu.contains("model/relu")), "{shared:?}");
-        let mut trace = Vec::new();
-        profile.export(Format::Chrome, &mut trace).unwrap();
-        let trace = String::from_utf8(trace).unwrap();
+        let trace = formats::text(&profile, Format::Chrome);
         assert_eq!(trace.matches(r#""shared with":"model/relu""#).count(), 2, "{trace}");
 
         expect(&profile)
@@ -234,10 +241,6 @@ fn shared_work_counts_once_per_path_and_pattern() {
 fn contexts_of_contexts_are_all_their_ranges() {
     let fake = Fake::new();
     let (profiles, _) = record(&fake, || {
-        let context = |name: &str| {
-            let _range = range(name);
-            Context::capture()
-        };
         let [a, b, c, d] = ["a", "b", "c", "d"].map(context);
         let pair = Context::join([b, a]);
         let all = Context::join([c, pair, b, Context::default(), Context::join([d, pair])]);
@@ -284,10 +287,6 @@ fn contexts_of_contexts_are_all_their_ranges() {
 fn a_graph_and_calls_without_work_are_shared_too() {
     let fake = Fake::new();
     let (profiles, _) = record(&fake, || {
-        let context = |name: &str| {
-            let _range = range(name);
-            Context::capture()
-        };
         let _both = Context::join([context("first"), context("second")]).attach();
         fake.launch_graph(&[Work::kernel(c"node"), Work::memset(16)]);
         fake.launch(Work::synchronize());
@@ -311,13 +310,7 @@ fn a_graph_and_calls_without_work_are_shared_too() {
 fn contexts_of_another_session_are_left_out() {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let two = || {
-        let context = |name: &str| {
-            let _range = range(name);
-            Context::capture()
-        };
-        [context("a"), context("b")]
-    };
+    let two = || ["a", "b"].map(context);
     assert!(Context::join(two()).is_empty());
     profiler.start().unwrap();
     let old = two();
@@ -346,10 +339,7 @@ fn last_part_has_links_from_before_it() {
     let first = Context::capture();
     let inner = range("inner");
     let second = Context::capture();
-    let third = {
-        let _range = range("ended");
-        Context::capture()
-    };
+    let third = context("ended");
     let (two, three) = (Context::join([first, second]), Context::join([second, first, third]));
     // Three times what the session keeps: the parts of the logs in which these ranges began are dropped.
     for _ in 0..2 {
@@ -369,15 +359,11 @@ fn last_part_has_links_from_before_it() {
 #[test]
 fn snapshot_and_later_session_have_the_links() {
     let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap());
-    let profiler = profiler.build().unwrap();
+    let profiler = profiler(&fake, Config::new());
     profiler.start().unwrap();
     let outer = range("outer");
     let first = Context::capture();
-    let others = ["b", "c", "d"].map(|name| {
-        let _range = range(name);
-        Context::capture()
-    });
+    let others = ["b", "c", "d"].map(context);
     let joined = Context::join([first].into_iter().chain(others));
     let _opened = joined.run(|| range("opened"));
     // A session that begins now has not seen any of it but in what is left.
@@ -402,29 +388,22 @@ thread_local!(static ISSUER: Cell<u64> = const { Cell::new(0) });
 #[test]
 fn work_of_several_issuers_belongs_to_each() {
     let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let context = |name: &str| {
-        let _range = range(name);
-        Context::capture()
-    };
-    let ((), profile) = profiler
-        .record(|| {
-            let fused = Context::join([context("a"), context("b")]);
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    ISSUER.set(1);
-                    fused.hand_over(|| ISSUER.get());
-                    fake.launch(Work::kernel(c"both"));
-                    ISSUER.set(2);
-                    fake.launch(Work::kernel(c"nobody"));
-                    ISSUER.set(1);
-                    fake.launch(Work::kernel(c"both"));
-                    Context::default().hand_over(|| ISSUER.get());
-                    fake.launch(Work::kernel(c"nobody"));
-                });
+    let profile = everything::record(&fake, || {
+        let fused = Context::join([context("a"), context("b")]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                ISSUER.set(1);
+                fused.hand_over(|| ISSUER.get());
+                fake.launch(Work::kernel(c"both"));
+                ISSUER.set(2);
+                fake.launch(Work::kernel(c"nobody"));
+                ISSUER.set(1);
+                fake.launch(Work::kernel(c"both"));
+                Context::default().hand_over(|| ISSUER.get());
+                fake.launch(Work::kernel(c"nobody"));
             });
-        })
-        .unwrap();
+        });
+    });
     profile.health().assert_complete();
     for kernel in profile.kernels() {
         let of: Vec<&str> = kernel.ranges().map(|range| range.name()).collect();

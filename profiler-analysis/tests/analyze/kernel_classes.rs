@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use crate::quickstart;
 use profiler_analysis::kernels::KernelClass::{self, *};
 use profiler_analysis::kernels::{Classifier, Rule};
 use profiler_analysis::prelude::*;
-use profiler_core::Profile;
 
 /// Names as profilers of the last five architectures show them.
 const NAMES: &[(&str, KernelClass)] = &[
@@ -237,11 +237,6 @@ fn rules_of_the_program_count_before_the_table() {
     assert!(Classifier::new().explain("my_kernel").is_none());
 }
 
-fn quickstart() -> Profile {
-    let file = "/../examples/recordings/quickstart-h200.gpuprof";
-    Profile::load(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap()
-}
-
 #[test]
 fn classes_of_a_profile_add_up_to_its_kernels() {
     let profile = quickstart();
@@ -268,9 +263,7 @@ fn classes_of_a_profile_add_up_to_its_kernels() {
 #[cfg(feature = "nsys")]
 #[test]
 fn kernels_of_a_pytorch_run_are_classified() {
-    let file = "/../tests/captures/train-h200.sqlite";
-    let profile =
-        profiler_analysis::nsys::read(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let profile = crate::captured("train");
     let classes = profile.kernel_classes();
     let count = |class: KernelClass| classes.get(class.name()).map_or(0, |group| group.count());
     // By hand, from what `nsys stats -r cuda_gpu_kern_sum` lists: seven kernels of cuBLAS and CUTLASS with their epilogue

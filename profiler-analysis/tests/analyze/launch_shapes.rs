@@ -2,17 +2,13 @@
 
 use std::ffi::CStr;
 
+use crate::{load, profiler, quickstart};
 use cupti::sys::generated::{device, kernel};
 use cupti::{ActivityKind, Config, Version};
 use fake_cupti::{Fake, Written};
 use profiler_analysis::kernels::{KernelShape, LaunchShapes, ShapeFindingKind, SmLimits};
 use profiler_analysis::prelude::*;
-use profiler_core::{Profile, Profiler};
-
-fn quickstart() -> Profile {
-    let file = "/../examples/recordings/quickstart-h200.gpuprof";
-    Profile::load(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap()
-}
+use profiler_core::Profile;
 
 fn row<'a>(shapes: &'a LaunchShapes, name: &str, grid: [u32; 3]) -> &'a KernelShape {
     let is = |row: &&KernelShape| row.name.contains(name) && row.shape.grid == grid;
@@ -65,9 +61,7 @@ const VERSION: Version = Version(130_001);
 /// A session in which CUPTI reported this device, and of these kernels: name, carveout and setting in KiB.
 fn with_device(capability: (u32, u32), kernels: &[(&'static CStr, Option<u8>, u32)]) -> Profile {
     let fake = Fake::new();
-    let config = Config::new().add_kind(ActivityKind::DEVICE);
-    let profiler = Profiler::builder().library(fake.library().unwrap()).config(config);
-    let profiler = profiler.build().unwrap();
+    let profiler = profiler(&fake, Config::new().add_kind(ActivityKind::DEVICE));
     let now_ns = fake.now_ns();
     let program = || {
         let record = Written::new(ActivityKind::DEVICE, VERSION).unwrap();
@@ -167,9 +161,7 @@ fn cache_configuration_distinguishes_launches() {
 #[test]
 fn limits_of_a_gpu_match_the_table() {
     for version in ["26", "28", "130001", "130500"] {
-        let file =
-            format!("{}/../tests/recordings/kinds-{version}.gpuprof", env!("CARGO_MANIFEST_DIR"));
-        let profile = Profile::load(file).unwrap();
+        let profile = load(&format!("kinds-{version}"));
         assert_eq!(profile.sm_limits(0), SmLimits::from_compute_capability((9, 0)), "{version}");
         assert_eq!(profile.launch_shapes().unknown(), 0);
     }
@@ -219,22 +211,18 @@ mod nsys {
     use profiler_analysis::kernels::Limiter;
 
     use super::*;
-
-    fn train() -> Profile {
-        let file = "/../tests/captures/train-h200.sqlite";
-        profiler_analysis::nsys::read(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap()
-    }
+    use crate::captured;
 
     #[test]
     fn capture_has_the_limits_of_its_device() {
-        assert_eq!(train().sm_limits(0), SmLimits::from_compute_capability((9, 0)));
-        assert_eq!(train().sm_limits(7), None);
+        assert_eq!(captured("train").sm_limits(0), SmLimits::from_compute_capability((9, 0)));
+        assert_eq!(captured("train").sm_limits(7), None);
     }
 
     /// Worked out by hand, from the table of compute capabilities and what nsys recorded.
     #[test]
     fn training_run_has_the_expected_shapes() {
-        let shapes = train().launch_shapes();
+        let shapes = captured("train").launch_shapes();
         // 202 registers are 208 x 32 a warp: 2 to a partition. 8 warps a block: one block.
         let large = row(&shapes, "_256x128_8x4", [64, 2, 1]);
         assert_eq!(

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::formats::{export, json};
+use crate::html::data_of;
 use crate::perfetto;
 use fake_cupti::{Fake, Work};
 use nvtx::range;
@@ -57,12 +59,6 @@ fn on_two() -> Profile {
     merged([rank(7_100, A), rank(7_200, B)])
 }
 
-fn exported(profile: &Profile, format: Format) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    profile.export(format, &mut bytes).unwrap();
-    bytes
-}
-
 /// The names of processes and of their threads in a trace of events, by id.
 fn named(events: &[Value]) -> (BTreeMap<u64, String>, BTreeMap<u64, Vec<String>>) {
     let (mut processes, mut threads) = (BTreeMap::new(), BTreeMap::<_, Vec<String>>::new());
@@ -82,7 +78,7 @@ fn named(events: &[Value]) -> (BTreeMap<u64, String>, BTreeMap<u64, Vec<String>>
 fn traces_of_events_have_a_process_for_each_process_and_each_device() {
     for (format, gpus) in [(Format::Chrome, [1_000_001, 1_000_002]), (Format::Kineto, [0, 1])] {
         let profile = on_two();
-        let trace: Value = serde_json::from_slice(&exported(&profile, format)).unwrap();
+        let trace = json(&profile, format);
         let events = trace["traceEvents"].as_array().unwrap();
         let (processes, threads) = named(events);
         let pids: Vec<u64> = processes.keys().copied().collect();
@@ -128,7 +124,7 @@ fn traces_of_events_have_a_process_for_each_process_and_each_device() {
 fn streams_of_two_processes_on_one_device_are_distinct() {
     let profile = on_one();
     for format in [Format::Chrome, Format::Kineto] {
-        let trace: Value = serde_json::from_slice(&exported(&profile, format)).unwrap();
+        let trace = json(&profile, format);
         let (_, threads) = named(trace["traceEvents"].as_array().unwrap());
         let gpu = if format == Format::Chrome { 1_000_001 } else { 0 };
         // Overlapping operations have a lane more.
@@ -139,7 +135,7 @@ fn streams_of_two_processes_on_one_device_are_distinct() {
         });
         assert_eq!(streams, expected.collect(), "{format}");
     }
-    let trace = perfetto::read(&exported(&profile, Format::Perfetto));
+    let trace = perfetto::read(&export(&profile, Format::Perfetto));
     assert_eq!(trace.processes, [7_100, 7_200]);
     let names: Vec<_> = trace.tracks.values().map(|track| track.name.as_str()).collect();
     for name in ["stream 7 of process 7100", "stream 9 of process 7200"] {
@@ -159,9 +155,7 @@ fn streams_of_two_processes_on_one_device_are_distinct() {
 
 #[test]
 fn page_has_the_threads_of_each_process() {
-    let page = on_one().to_html();
-    let (_, rest) = page.split_once(r#"<script type="application/json" id="data">"#).unwrap();
-    let data: Value = serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap();
+    let data = data_of(&on_one());
     let labels: Vec<_> =
         data["processes"].as_array().unwrap().iter().map(|row| row["label"].clone()).collect();
     assert_eq!(labels, ["rank 0, train.py, process 7100", "rank 1, train.py, process 7200"]);

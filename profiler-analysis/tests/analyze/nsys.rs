@@ -1,6 +1,7 @@
 //! Captures of Nsight Systems as profiles, and profiles as captures.
 
-use crate::capture;
+use crate::formats::{KINDS, text};
+use crate::{capture, captured, file, profiler, quickstart, rewritten};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,14 +12,14 @@ use profiler_analysis::Error;
 use profiler_analysis::Format;
 use profiler_analysis::prelude::*;
 use profiler_core::profile::{Attribution, GpuOperation, OperationKind, RangeNode, Totals};
-use profiler_core::{Profile, Profiler, Range, at_most, expect};
+use profiler_core::{Profile, Range, at_most, expect};
 use rusqlite::Connection;
 use test_support::effort::{is_thorough, rounds};
 use test_support::session;
 
 /// A training run of 20 batches with PyTorch on an H200, exported by nsys 2025.3.
 fn train() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures/train-h200.sqlite")
+    file("captures/train-h200.sqlite")
 }
 
 /// A capture of these rows, in tables of the usual columns.
@@ -40,7 +41,7 @@ fn error(path: impl AsRef<Path>) -> Error {
 
 #[test]
 fn training_run_matches_nsys() {
-    let profile = profiler_analysis::nsys::read(train()).unwrap();
+    let profile = captured("train");
     profile.health().assert_complete();
     let info = profile.recording_info();
     assert_eq!(
@@ -206,7 +207,7 @@ fn capture_round_trips() {
         }
     }
     let again = folder.file("again.sqlite");
-    profiler_analysis::nsys::read(train()).unwrap().write_nsys(&again, |_, _| ()).unwrap();
+    captured("train").write_nsys(&again, |_, _| ()).unwrap();
     for (columns, from) in [
         (
             "start, end, contextId, streamId, correlationId, globalPid, syncType, eventId",
@@ -229,9 +230,7 @@ fn random_captures_of_several_processes_round_trip() {
         let truth = capture::write(&path, seed);
         let profile = profiler_analysis::nsys::read(&path).unwrap();
         check_random(&profile, &truth);
-        let again = folder.file("again.sqlite");
-        profile.write_nsys(&again, |_, _| ()).unwrap();
-        check_random(&profiler_analysis::nsys::read(&again).unwrap(), &truth);
+        check_random(&rewritten(&profile), &truth);
     }
 }
 
@@ -321,11 +320,9 @@ fn live_profile_round_trips_through_a_capture() {
 /// What a real recording knows beyond what the store keeps, and its process and calendar time, of which older ones know nothing.
 #[test]
 fn kernel_and_version_facts_are_written() {
-    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = Folder::new();
     let path = folder.file("quickstart.sqlite");
-    let profile =
-        Profile::load(recordings.join("examples/recordings/quickstart-h200.gpuprof")).unwrap();
+    let profile = quickstart();
     assert_eq!((profile.recording_info().process_id, profile.started_at()), (None, None));
     profile.write_nsys(&path, |_, _| ()).unwrap();
     let kernels = profile.kernels().count() as i64;
@@ -366,7 +363,7 @@ fn kernel_and_version_facts_are_written() {
 
     // CUPTI reported cuMemAlloc and cuMemFree twice.
     let path = folder.file("kinds.sqlite");
-    let profile = Profile::load(recordings.join("tests/recordings/kinds-130001.gpuprof")).unwrap();
+    let profile = Profile::from_bytes(KINDS).unwrap();
     profile.write_nsys(&path, |_, _| ()).unwrap();
     let memory = profile.memory();
     let sum =
@@ -393,10 +390,7 @@ fn capture_contains_process_and_start_time() {
     let loaded = Profile::from_bytes(&profile.recording().unwrap().to_bytes()).unwrap();
     assert_eq!(loaded.started_at(), Some(started));
 
-    let folder = Folder::new();
-    let path = folder.file("process.sqlite");
-    profile.write_nsys(&path, |_, _| ()).unwrap();
-    let again = profiler_analysis::nsys::read(&path).unwrap();
+    let again = rewritten(&profile);
     assert_eq!(again.started_at(), Some(started));
     let processes: Vec<_> = again.processes().map(|of| (of.id(), of.name())).collect();
     assert_eq!(processes, [(id, None)]);
@@ -416,8 +410,7 @@ fn capture_contains_process_and_start_time() {
 fn runtime_call_replaces_its_driver_call() {
     let fake = Fake::new();
     let config = cupti::Config::new().runtime_calls(true).add_kind(cupti::ActivityKind::MEMORY2);
-    let profiler =
-        Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
+    let profiler = profiler(&fake, config);
     profiler.start().unwrap();
     {
         let _range = nvtx::range("both");
@@ -427,10 +420,7 @@ fn runtime_call_replaces_its_driver_call() {
     }
     let profile = profiler.stop().unwrap();
     assert_eq!((profile.calls().count(), profile.runtime_calls().count()), (3, 2));
-    let folder = Folder::new();
-    let path = folder.file("both.sqlite");
-    profile.write_nsys(&path, |_, _| ()).unwrap();
-    let again = profiler_analysis::nsys::read(&path).unwrap();
+    let again = rewritten(&profile);
     let mut names: Vec<_> = again.calls().map(|call| call.name()).collect();
     names.sort_unstable();
     assert_eq!(names, ["cuLaunchKernel", "cudaLaunchKernel", "cudaMemcpyAsync"]);
@@ -513,9 +503,8 @@ fn processes_of_several_machines_are_distinct() {
         );
     }
     let profile = read(&folder, &rows);
-    let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_, _| ()).unwrap();
-    for profile in [profile, profiler_analysis::nsys::read(&again).unwrap()] {
+    let again = rewritten(&profile);
+    for profile in [profile, again] {
         profile.health().assert_complete();
         for name in ["a", "b", "c"] {
             assert_eq!(profile.range(name).unwrap().kernels(), 1, "{name}");
@@ -563,7 +552,7 @@ fn a_million_operations_are_written_in_three_seconds() {
 fn ordinal_of_two_gpus_gives_no_verdict() {
     use profiler_analysis::diagnosis::Inconclusive;
     let folder = Folder::new();
-    let family = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures/family-h200.sqlite");
+    let family = file("captures/family-h200.sqlite");
     let inconclusive = |file: &Path| {
         profiler_analysis::nsys::read(file).unwrap().diagnose().verdict().inconclusive
     };
@@ -613,9 +602,7 @@ fn odd_values_are_counted() {
     assert_eq!(profile.range("b").unwrap().instances(), 1);
     assert!(!profile.to_string().is_empty());
     // And it can be written and read again.
-    let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_, _| ()).unwrap();
-    assert_eq!(profiler_analysis::nsys::read(&again).unwrap().totals(), profile.totals());
+    assert_eq!(rewritten(&profile).totals(), profile.totals());
 }
 
 #[test]
@@ -753,7 +740,7 @@ fn payloads_of_several_values_are_fields() {
 
 #[test]
 fn a_capture_that_cannot_be_written_leaves_nothing() {
-    let profile = profiler_analysis::nsys::read(train()).unwrap();
+    let profile = captured("train");
     let folder = Folder::new();
     let error = profile.write_nsys(folder.file("no/such/folder.sqlite"), |_, _| ()).unwrap_err();
     assert!(error.to_string().contains("no/such/folder.sqlite"), "{error}");
@@ -800,8 +787,8 @@ fn nothing_of_the_machine_is_written() {
 /// `Backward pass`.
 #[test]
 fn backward_pass_of_pytorch_has_the_work_of_autograds_thread_as_inferred() {
-    let exact = profiler_analysis::nsys::read(train()).unwrap();
-    let profile = profiler_analysis::nsys::read(train()).unwrap().with_inferred_ranges();
+    let exact = captured("train");
+    let profile = captured("train").with_inferred_ranges();
     assert_eq!(
         (profile.totals(), profile.outside_ranges()),
         (exact.totals(), exact.outside_ranges())
@@ -824,9 +811,7 @@ fn backward_pass_of_pytorch_has_the_work_of_autograds_thread_as_inferred() {
     assert_eq!((helpers.len(), batches), (1, 20));
     let has_range = |range: Range<'_>| helpers.contains(&range.thread_id());
     assert!(!profile.ranges().any(has_range));
-    let mut trace = Vec::new();
-    profile.export(Format::Chrome, &mut trace).unwrap();
-    let trace = String::from_utf8(trace).unwrap();
+    let trace = text(&profile, Format::Chrome);
     let named =
         trace.lines().filter(|line| line.contains("\"inferred path\":\"Batch 3/Backward pass\""));
     let of_batch = profile.range("Batch 3/Backward pass").unwrap().inferred().gpu_operations();

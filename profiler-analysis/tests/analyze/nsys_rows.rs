@@ -1,7 +1,7 @@
 //! Rows of captures that are rare: negative times, ranges without an end, calls that share a correlation id, tables that
 //! are none, rows in any order. What nsys says of each was seen with `nsys stats` 2023.4.
 
-use crate::capture;
+use crate::{capture, captured, file, rewritten};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::Permissions;
@@ -14,10 +14,6 @@ use profiler_analysis::prelude::*;
 use profiler_analysis::reports::StatsReport;
 use profiler_core::{Profile, at_most, expect};
 use rusqlite::Connection;
-
-fn captures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures")
-}
 
 /// Rows of a capture, written in a few words.
 struct Rows {
@@ -107,13 +103,8 @@ fn negative_times_match_nsys() {
         .call(20, 30, 2, 1)
         .kernel(60, 70, 2)
         .range(-50, "-30", "early");
-    let folder = Folder::new();
-    let path = folder.file("negative.sqlite");
-    rows.write(&path);
-    let again = folder.file("again.sqlite");
-    let profile = profiler_analysis::nsys::read(&path).unwrap();
-    profile.write_nsys(&again, |_, _| ()).unwrap();
-    let again = profiler_analysis::nsys::read(again).unwrap();
+    let profile = rows.read();
+    let again = rewritten(&profile);
     for profile in [profile, again] {
         profile.health().assert_complete();
         assert_eq!(
@@ -383,10 +374,9 @@ fn shuffled(from: &Path, to: &Path, seed: u64) {
 #[test]
 fn row_order_is_irrelevant() {
     let folder = Folder::new();
-    let mut files: Vec<PathBuf> =
-        ["one-h200", "family-h200", "managed-h200", "whole-graphs-h200", "train-h200"]
-            .map(|name| captures().join(format!("{name}.sqlite")))
-            .to_vec();
+    let mut files: Vec<PathBuf> = ["one", "family", "managed", "whole-graphs", "train"]
+        .map(|name| file(format!("captures/{name}-h200.sqlite")))
+        .to_vec();
     let random = if test_support::effort::is_thorough() { 5 } else { 2 };
     for seed in 0..random {
         let path = folder.file(&format!("random-{seed}.sqlite"));
@@ -520,13 +510,9 @@ fn a_log_whose_index_cannot_be_written_is_read_in_a_copy() {
 
 #[test]
 fn a_capture_that_is_written_again_keeps_the_numbers_of_its_ranges() {
-    let folder = Folder::new();
-    for name in ["one-h200", "family-h200", "train-h200"] {
-        let profile =
-            profiler_analysis::nsys::read(captures().join(format!("{name}.sqlite"))).unwrap();
-        let path = folder.file("again.sqlite");
-        profile.write_nsys(&path, |_, _| ()).unwrap();
-        let again = profiler_analysis::nsys::read(&path).unwrap();
+    for name in ["one", "family", "train"] {
+        let profile = captured(name);
+        let again = rewritten(&profile);
         for report in [StatsReport::NvtxPushpopTrace, StatsReport::NvtxGpuProjTrace] {
             let ours = again.stats(report).csv();
             assert!(ours.lines().count() > 1, "{name} proves nothing");

@@ -2,19 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::record;
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::compare;
 use profiler_analysis::compare::{ChangeKind, Comparison};
 use profiler_analysis::prelude::*;
-use profiler_core::{Profile, Profiler};
-
-fn record(program: impl FnOnce(&Fake)) -> Profile {
-    let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(|| program(&fake)).unwrap();
-    profile
-}
+use profiler_core::Profile;
 
 fn launch(fake: &Fake) {
     fake.launch(Work::kernel(c"gemm_128x64").taking_ns(1_000_000));

@@ -1,23 +1,18 @@
 //! pprof, OTLP and Firefox profiles add up to the profile. `profile_referees.rs` has their readers.
 
-use fake_cupti::{Fake, Work};
+use crate::formats::{export, json};
+use crate::quickstart;
+use fake_cupti::Work;
 use profiler_analysis::Format;
 use profiler_analysis::formats::Export;
 use profiler_analysis::formats::stacks::{FrameKind, StackRoot};
 use profiler_analysis::prelude::*;
-use profiler_core::{Profile, Profiler};
-use test_support::everything::everything;
-
-const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
+use profiler_core::Profile;
+use serde_json::Value;
+use test_support::everything::{everything, fake, record};
 
 fn profiles() -> [Profile; 2] {
-    [Profile::from_bytes(RECORDING).unwrap(), everything()]
-}
-
-fn export(profile: &Profile, export: impl Into<Export>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    profile.export(export, &mut bytes).unwrap();
-    bytes
+    [quickstart(), everything()]
 }
 
 #[test]
@@ -63,16 +58,20 @@ fn otlp_values_add_up_to_each_weight() {
     }
 }
 
+fn weights_of_streams(read: &Value) -> Vec<u64> {
+    let threads = read["threads"].as_array().unwrap().iter();
+    let of_streams =
+        threads.filter(|thread| thread["name"].as_str().unwrap().starts_with("stream "));
+    let weights = of_streams.flat_map(|thread| thread["samples"]["weight"].as_array().unwrap());
+    weights.map(|weight| weight.as_u64().unwrap()).collect()
+}
+
 #[test]
 fn firefox_samples_of_streams_add_up_to_the_gpu_time() {
     for profile in profiles() {
         let bytes = export(&profile, Format::Firefox);
-        let read: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
-        let threads = read["threads"].as_array().unwrap().iter();
-        let of_streams =
-            threads.filter(|thread| thread["name"].as_str().unwrap().starts_with("stream "));
-        let weights = of_streams.flat_map(|thread| thread["samples"]["weight"].as_array().unwrap());
-        let sum: u64 = weights.map(|weight| weight.as_u64().unwrap()).sum();
+        let read: Value = serde_json::from_slice(&bytes).unwrap();
+        let sum: u64 = weights_of_streams(&read).iter().sum();
         assert_eq!(u128::from(sum), profile.totals().gpu_time().as_nanos());
         let stacks = profile.stacks(StackRoot::Streams);
         let timed = stacks.iter().filter(|stack| !stack.weights.gpu_time.is_zero());
@@ -89,19 +88,13 @@ fn firefox_samples_of_streams_add_up_to_the_gpu_time() {
 fn firefox_samples_are_as_many_as_operations() {
     const NS: [u64; 4] = [4_000_000_000_000_000_000, 3_000_000_000, 2_147_483_648, 2_147_483_647];
     for longest in NS {
-        let fake = Fake::builder().clock_offset(0).build();
-        let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-        profiler.start().unwrap();
-        fake.launch(Work::kernel(c"short").taking_ns(1_234));
-        fake.launch(Work::kernel(c"long").taking_ns(longest));
-        let profile = profiler.stop().unwrap();
-        let read: serde_json::Value =
-            serde_json::from_slice(&export(&profile, Format::Firefox)).unwrap();
-        let threads = read["threads"].as_array().unwrap().iter();
-        let of_streams =
-            threads.filter(|thread| thread["name"].as_str().unwrap().starts_with("stream "));
-        let weights = of_streams.flat_map(|thread| thread["samples"]["weight"].as_array().unwrap());
-        let weights: Vec<u64> = weights.map(|weight| weight.as_u64().unwrap()).collect();
+        let fake = fake();
+        let profile = record(&fake, || {
+            fake.launch(Work::kernel(c"short").taking_ns(1_234));
+            fake.launch(Work::kernel(c"long").taking_ns(longest));
+        });
+        let read = json(&profile, Format::Firefox);
+        let weights = weights_of_streams(&read);
         // The first and the last are the edges of the recording.
         assert_eq!(weights.len(), 4, "{longest}");
         let unit_ns = (read["meta"]["interval"].as_f64().unwrap() * 1e6).round() as u64;

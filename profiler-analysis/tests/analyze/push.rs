@@ -4,17 +4,12 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use crate::formats::export;
+use crate::quickstart;
 use profiler_analysis::Format;
 use profiler_analysis::formats::push::{PushCounts, PushTo};
-use profiler_analysis::prelude::*;
-use profiler_core::{Profile, Recording};
 
-const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
 const LONG: Duration = Duration::from_secs(60);
-
-fn profile() -> Profile {
-    Profile::from_recording(Recording::from_bytes(RECORDING).unwrap())
-}
 
 fn listener() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -43,9 +38,8 @@ fn a_receiver_gets_the_bytes_of_the_export() {
     let (listener, url) = listener();
     let push = PushTo::new(url).header("X-Scope", "team a").content_type("text/plain");
     let push = push.timeout(LONG).start().unwrap();
-    let profile = profile();
-    let mut expected = Vec::new();
-    profile.export(Format::Folded, &mut expected).unwrap();
+    let profile = quickstart();
+    let expected = export(&profile, Format::Folded);
     push.push(profile, Format::Folded);
     let (stream, _) = listener.accept().unwrap();
     let (head, body) = read(&stream);
@@ -69,7 +63,7 @@ fn a_collector_reads_pushed_profiles() {
 
     let (listener, url) = listener();
     let push = PushTo::new(url).timeout(LONG).start().unwrap();
-    push.push(profile(), Format::Otlp);
+    push.push(quickstart(), Format::Otlp);
     let (stream, _) = listener.accept().unwrap();
     let (head, body) = read(&stream);
     answer(&stream, "200 OK");
@@ -85,7 +79,7 @@ fn a_collector_reads_pushed_profiles() {
         let values = profiles[profile].samples.iter().flat_map(|sample| &sample.values);
         values.sum::<i64>()
     };
-    let total = profile().totals().gpu_time().as_nanos() as i64;
+    let total = quickstart().totals().gpu_time().as_nanos() as i64;
     assert!((0..profiles.len()).any(|number| sum(number) == total), "none has {total} ns");
     assert!(request.dictionary.is_some() && push.flush(LONG));
 }
@@ -96,7 +90,7 @@ fn a_hanging_receiver_holds_nothing_up() {
     let (_listener, url) = listener();
     let push = PushTo::new(&url).most_waiting(3).timeout(60 * LONG).start().unwrap();
     for _ in 0..40 {
-        push.push(profile(), Format::Folded);
+        push.push(quickstart(), Format::Folded);
         assert!(push.counts().waiting <= 4);
     }
     let PushCounts { sent, dropped, failed, waiting, .. } = push.counts();
@@ -105,7 +99,7 @@ fn a_hanging_receiver_holds_nothing_up() {
     // Nor does a drop wait for the receiver, which is here until the end.
     drop(push);
     let push = PushTo::new(url).timeout(Duration::from_millis(20)).start().unwrap();
-    push.push(profile(), Format::Folded);
+    push.push(quickstart(), Format::Folded);
     while push.counts().failed == 0 {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -122,19 +116,19 @@ fn a_killed_receiver_is_counted_and_may_come_back() {
     let address = listener.local_addr().unwrap();
     let push = PushTo::new(url).timeout(LONG).start().unwrap();
     // It dies in the middle of a request.
-    push.push(profile(), Format::Folded);
+    push.push(quickstart(), Format::Folded);
     drop(listener.accept().unwrap());
     drop(listener);
     assert!(push.flush(LONG));
     assert_eq!((push.counts().sent, push.counts().failed), (0, 1));
     // It is not there.
-    push.push(profile(), Format::Folded);
+    push.push(quickstart(), Format::Folded);
     assert!(push.flush(LONG));
     assert_eq!(push.counts().failed, 2, "{:?}", push.counts());
     // It is back, and refuses first.
     let listener = TcpListener::bind(address).unwrap();
     for status in ["503 Service Unavailable", "202 Accepted"] {
-        push.push(profile(), Format::Folded);
+        push.push(quickstart(), Format::Folded);
         let (stream, _) = listener.accept().unwrap();
         read(&stream);
         answer(&stream, status);

@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use profiler_core::Profile;
 use profiler_core::profile::Range;
-use profiler_core::{Profile, Recording};
 
 fn file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/pytorch-h100").join(name)
+    crate::file("recordings/pytorch-h100").join(name)
 }
 
 fn profile(scene: &str) -> Profile {
-    let recording = Recording::load(file(&format!("{scene}.gpuprof"))).unwrap();
-    let profile = Profile::from_recording(recording).with_inferred_ranges();
+    let profile = crate::load(&format!("pytorch-h100/{scene}")).with_inferred_ranges();
     profile.health().assert_complete();
     profile
 }

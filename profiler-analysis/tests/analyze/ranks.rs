@@ -1,8 +1,9 @@
 //! Two ranks of PyTorch on two H100, of which rank 1 launches a longer kernel before every second AllReduce.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::file;
 use profiler_analysis::prelude::*;
 use profiler_analysis::ranks::LateCause;
 use profiler_core::profile::{CollectiveFunction, OperationKind};
@@ -11,12 +12,15 @@ use test_support::processes::with_info;
 
 const STEPS: usize = 50;
 
-fn recordings() -> [Recording; 2] {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/nccl-2xh100");
-    [0, 1].map(|rank| Recording::load(folder.join(format!("rank-{rank}.gpuprof"))).unwrap())
+fn path(rank: u32) -> PathBuf {
+    file(format!("recordings/nccl-2xh100/rank-{rank}.gpuprof"))
 }
 
-fn job() -> Profile {
+fn recordings() -> [Recording; 2] {
+    [0, 1].map(|rank| Recording::load(path(rank)).unwrap())
+}
+
+pub(crate) fn job() -> Profile {
     let profile = Profile::from_recordings(recordings()).unwrap();
     profile.health().assert_complete();
     profile
@@ -39,8 +43,7 @@ fn planted_straggler_is_named_with_its_kernel() {
 /// The file of a killed rank ends early: here with the ranges of 62 collectives, whose kernels would have come later.
 #[test]
 fn rank_with_a_truncated_file_is_not_compared() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/nccl-2xh100");
-    let bytes = std::fs::read(folder.join("rank-1.gpuprof")).unwrap();
+    let bytes = std::fs::read(path(1)).unwrap();
     let cut = Recording::from_bytes(&bytes[..bytes.len() * 2 / 3]).unwrap();
     let [first, _] = recordings();
     let profile = Profile::from_recordings([first, cut]).unwrap();

@@ -1,42 +1,31 @@
 //! The reports against what Nsight Systems 2025.3 says of the same captures, cell by cell and in its order. Nothing differs
 //! but quotes within a cell and what a rule finds twice where processes share correlation ids. See `reports_nsys.rs` for what differs on others.
 
-use std::path::PathBuf;
-
+use crate::{captured, quickstart, rewritten};
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{Rule, StatsReport};
-use profiler_core::Profile;
-use test_support::folder;
-
-fn captures() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/captures")
-}
 
 /// A training run of a Python program, and programs of `tests/captures/program.rs`: one process with threads, streams and
 /// graphs, the same with graphs as wholes, three processes, and managed memory.
-const CAPTURES: [&str; 5] =
-    ["train-h200", "one-h200", "whole-graphs-h200", "family-h200", "managed-h200"];
+const CAPTURES: [&str; 5] = ["train", "one", "whole-graphs", "family", "managed"];
 
 /// The reports of which nsys wrote no file for a capture.
 const WITHOUT_FILE: [&[&str]; 5] =
     [&["um_cpu_page_faults_sum", "um_sum", "um_total_sum"], &[], &[], &[], &[]];
 
-fn capture(name: &str) -> Profile {
-    profiler_analysis::nsys::read(captures().join(format!("{name}.sqlite"))).unwrap()
-}
-
 /// nsys's file, of which each ends with an empty line.
 fn expected(capture: &str, file: &str) -> String {
-    let text = std::fs::read_to_string(captures().join(capture).join(file)).unwrap();
+    let text =
+        std::fs::read_to_string(crate::file(format!("captures/{capture}-h200/{file}"))).unwrap();
     match text.trim_end() {
         "" => String::new(),
         text => text.to_owned() + "\n",
     }
 }
 
-/// Lines that differ, at most 10. nsys leaves quotes within a cell as they are; ours are doubled, so that the file can be
+/// Lines that differ, at most 10, if any do. nsys leaves quotes within a cell as they are; ours are doubled, so that the file can be
 /// read.
-fn differences(ours: &str, theirs: &str) -> Vec<String> {
+fn differences(of: &str, ours: &str, theirs: &str) -> Option<String> {
     let ours = &ours.replace("\"\"", "\"");
     let mut all = Vec::new();
     if ours.lines().count() != theirs.lines().count() {
@@ -48,24 +37,21 @@ fn differences(ours: &str, theirs: &str) -> Vec<String> {
         }
     }
     all.truncate(10);
-    all
+    (!all.is_empty()).then(|| format!("{of}:\n{}", all.join("\n")))
 }
 
 #[test]
 fn every_report_matches_nsys_in_every_cell() {
     let mut found = Vec::new();
     for (name, without) in CAPTURES.into_iter().zip(WITHOUT_FILE) {
-        let profile = capture(name);
+        let profile = captured(name);
         for &report in StatsReport::ALL {
             if without.contains(&report.name()) {
                 continue;
             }
             let (ours, theirs) =
                 (profile.stats(report).csv(), expected(name, &format!("{report}.csv")));
-            let differences = differences(&ours, &theirs);
-            if !differences.is_empty() {
-                found.push(format!("{name}: {report}:\n{}", differences.join("\n")));
-            }
+            found.extend(differences(&format!("{name}: {report}"), &ours, &theirs));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n\n"));
@@ -75,7 +61,7 @@ fn every_report_matches_nsys_in_every_cell() {
 fn every_rule_matches_nsys_in_every_cell() {
     let mut found = Vec::new();
     for name in CAPTURES {
-        let profile = capture(name);
+        let profile = captured(name);
         for &rule in Rule::ALL {
             let ours = profile.rules().get(rule).csv();
             let mut theirs = expected(name, &format!("rule_{rule}.csv"));
@@ -85,10 +71,7 @@ fn every_rule_matches_nsys_in_every_cell() {
                 lines.dedup();
                 theirs = lines.iter().map(|line| format!("{line}\n")).collect();
             }
-            let differences = differences(&ours, &theirs);
-            if !differences.is_empty() {
-                found.push(format!("{name}: {rule}:\n{}", differences.join("\n")));
-            }
+            found.extend(differences(&format!("{name}: {rule}"), &ours, &theirs));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n\n"));
@@ -96,30 +79,22 @@ fn every_rule_matches_nsys_in_every_cell() {
 
 #[test]
 fn a_capture_that_we_wrote_has_the_same_reports() {
-    let folder = folder::Folder::new();
     let mut found = Vec::new();
     for name in CAPTURES {
-        let read = capture(name);
-        let file = folder.0.join(format!("{name}.sqlite"));
-        read.write_nsys(&file, |_, _| {}).unwrap();
-        let again = profiler_analysis::nsys::read(&file).unwrap();
+        let read = captured(name);
+        let again = rewritten(&read);
         for &report in StatsReport::ALL {
             // Their numbers of ranges are those of the rows of a table, which has marks and domains too.
             if matches!(report, StatsReport::NvtxGpuProjTrace | StatsReport::NvtxPushpopTrace) {
                 continue;
             }
             let (ours, theirs) = (again.stats(report).csv(), read.stats(report).csv());
-            let differences = differences(&ours, &theirs.replace("\"\"", "\""));
-            if !differences.is_empty() {
-                found.push(format!("{name}: {report}:\n{}", differences.join("\n")));
-            }
+            let theirs = theirs.replace("\"\"", "\"");
+            found.extend(differences(&format!("{name}: {report}"), &ours, &theirs));
         }
         for &rule in Rule::ALL {
             let (ours, theirs) = (again.rules().get(rule).csv(), read.rules().get(rule).csv());
-            let differences = differences(&ours, &theirs);
-            if !differences.is_empty() {
-                found.push(format!("{name}: {rule}:\n{}", differences.join("\n")));
-            }
+            found.extend(differences(&format!("{name}: {rule}"), &ours, &theirs));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n\n"));
@@ -127,20 +102,12 @@ fn a_capture_that_we_wrote_has_the_same_reports() {
 
 #[test]
 fn reports_of_a_recording_match_those_of_its_capture() {
-    let path =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
-    let recorded = Profile::load(path).unwrap();
-    let folder = folder::Folder::new();
-    let file = folder.0.join("quickstart.sqlite");
-    recorded.write_nsys(&file, |_, _| {}).unwrap();
-    let captured = profiler_analysis::nsys::read(&file).unwrap();
+    let recorded = quickstart();
+    let captured = rewritten(&recorded);
     let mut found = Vec::new();
     for &report in StatsReport::ALL {
         let (ours, theirs) = (recorded.stats(report).csv(), captured.stats(report).csv());
-        let differences = differences(&ours, &theirs);
-        if !differences.is_empty() {
-            found.push(format!("{report}:\n{}", differences.join("\n")));
-        }
+        found.extend(differences(report.name(), &ours, &theirs));
     }
     assert!(found.is_empty(), "{}", found.join("\n\n"));
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::{profiler, quickstart, record};
 use cupti::record::UnifiedMemoryKind;
 use cupti::sys::generated::unified_memory_counter::{ADDRESS, COUNTER_KIND, END, START, VALUE};
 use cupti::{ActivityKind, Config};
@@ -9,15 +10,9 @@ use fake_cupti::{Fake, Work, Written};
 use nvtx::range;
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::{AnyReport, Reports, Rule, Rules, StatsReport};
-use profiler_core::{Profile, Profiler};
+use profiler_core::Profile;
 use serde_json::Value;
 use test_support::folder;
-
-fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(program).unwrap();
-    profile
-}
 
 const GEMM: &std::ffi::CStr = c"_ZN2ns4gemmIfLi4EEEvPfi";
 
@@ -35,12 +30,6 @@ fn step(fake: &Fake) {
     fake.launch(Work::synchronize());
 }
 
-fn quickstart() -> Profile {
-    let path =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
-    Profile::load(path).unwrap()
-}
-
 /// The rows of a report by their field names.
 fn rows(report: &AnyReport) -> Vec<Value> {
     serde_json::from_value(serde_json::to_value(report).unwrap()).unwrap()
@@ -52,8 +41,7 @@ fn number(row: &Value, name: &str) -> u64 {
 
 #[test]
 fn kernels_have_the_requested_naming_and_are_summed_by_name() {
-    let fake = Fake::new();
-    let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));
+    let profile = record(|fake| (0..4).for_each(|_| step(fake)));
     let of = |reports: Reports<'_>| {
         let report = reports.get(StatsReport::CudaGpuKernSum);
         rows(&report).iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -72,8 +60,7 @@ fn kernels_have_the_requested_naming_and_are_summed_by_name() {
 
 #[test]
 fn calls_of_the_driver_api_are_in_the_reports_and_rules() {
-    let fake = Fake::new();
-    let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));
+    let profile = record(|fake| (0..4).for_each(|_| step(fake)));
     let calls = rows(&profile.stats(StatsReport::CudaApiSum));
     let count: u64 = calls.iter().map(|row| number(row, "num_calls")).sum();
     assert_eq!(count, 24);
@@ -94,9 +81,8 @@ fn calls_of_the_driver_api_are_in_the_reports_and_rules() {
 
 #[test]
 fn launches_that_did_not_wait_have_a_deviation_of_zero_alone() {
-    let fake = Fake::new();
     let before_the_return = || std::thread::sleep(Duration::from_millis(2));
-    let profile = record(&fake, || {
+    let profile = record(|fake| {
         fake.launch_around(&Work::kernel(c"relu").taking_ns(1_000), before_the_return);
     });
     let report = profile.stats(StatsReport::CudaKernExecSum);
@@ -111,8 +97,7 @@ fn launches_that_did_not_wait_have_a_deviation_of_zero_alone() {
 
 #[test]
 fn ranges_on_the_gpu_match_their_launches() {
-    let fake = Fake::new();
-    let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));
+    let profile = record(|fake| (0..4).for_each(|_| step(fake)));
     let projected = rows(&profile.stats(StatsReport::NvtxGpuProjSum));
     let of = |name: &str| projected.iter().find(|row| row["range"] == name).unwrap();
     let (step, forward) = (of(":step"), of(":forward"));
@@ -162,10 +147,9 @@ fn ranges_on_the_gpu_match_their_launches() {
 
 #[test]
 fn ranges_of_the_process_count_by_time_on_their_thread() {
-    let fake = Fake::new();
-    let profile = record(&fake, || {
+    let profile = record(|fake| {
         let whole = nvtx::process_range("request");
-        step(&fake);
+        step(fake);
         drop(whole);
         let other = nvtx::process_range("elsewhere");
         std::thread::spawn(move || drop(other)).join().unwrap();
@@ -212,7 +196,7 @@ fn gaps_and_use_scale_with_the_window() {
 
 #[test]
 fn empty_profile_has_empty_reports_with_a_reason() {
-    let profile = record(&Fake::new(), || {});
+    let profile = record(|_| ());
     for &report in StatsReport::ALL {
         let report = profile.stats(report);
         assert!(report.is_empty() && report.csv().is_empty(), "{report}");
@@ -259,10 +243,9 @@ fn rows_are_for_machines_too() {
 
 #[test]
 fn all_reports_of_400_000_events_take_less_than_a_second() {
-    let fake = Fake::new();
     let names = [GEMM, c"relu", c"softmax", c"_ZN7cutlass6KernelIfEEvNT_6ParamsE"];
     let count = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
-    let recorded = record(&fake, || {
+    let recorded = record(|fake| {
         for at in 0..count / 10 {
             let _step = range("step");
             for at in 0..10 {
@@ -306,11 +289,8 @@ fn all_reports_of_400_000_events_take_less_than_a_second() {
 #[test]
 fn managed_memory_of_a_session_is_summed_by_address() {
     let fake = Fake::new();
-    let profiler = Profiler::builder()
-        .library(fake.library().unwrap())
-        .config(Config::new().add_kind(ActivityKind::UNIFIED_MEMORY_COUNTER))
-        .build()
-        .unwrap();
+    let config = Config::new().add_kind(ActivityKind::UNIFIED_MEMORY_COUNTER);
+    let profiler = profiler(&fake, config);
     let version = fake.library().unwrap().version();
     let event = |kind: UnifiedMemoryKind, address: u64, value: u64, ns: u64| {
         let record = Written::new(ActivityKind::UNIFIED_MEMORY_COUNTER, version).unwrap();
@@ -348,12 +328,11 @@ fn managed_memory_of_a_session_is_summed_by_address() {
 
 #[test]
 fn work_without_timestamps_is_counted_by_its_reports() {
-    let fake = Fake::new();
-    let profile = record(&fake, || {
-        step(&fake);
+    let profile = record(|fake| {
+        step(fake);
         fake.lose_timestamps();
         // Two kernels, two copies and a memset.
-        step(&fake);
+        step(fake);
         fake.launch(Work::kernel(c"outside"));
     });
     for report in [StatsReport::NvtxGpuProjSum, StatsReport::NvtxGpuProjTrace] {

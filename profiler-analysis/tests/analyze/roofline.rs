@@ -4,17 +4,20 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::{load, quickstart};
 use fake_cupti::{Fake, Work as Gpu};
 use nvtx::{Domain, Dtype, Pipe, Work};
 use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{Bound, Declared, Peaks, Roofline, RooflinePoint};
 use profiler_core::{Profile, Profiler};
-use test_support::session::record;
-
-const BUNDLED: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+use test_support::session;
 
 static LIBRARY: Domain = Domain::new("library");
+
+fn record(program: impl FnOnce(&Fake)) -> [Profile; 2] {
+    let fake = Fake::new();
+    session::record(&fake, || program(&fake))
+}
 
 /// The GPU of a published example, of which its peak alone is known.
 fn six_tera() -> Peaks {
@@ -43,9 +46,8 @@ fn took(point: &RooflinePoint, ns: u64) {
 /// launches of 99.057 us.
 #[test]
 fn a_small_product_is_far_off_the_peak() {
-    let fake = Fake::new();
     let (m, n, k) = (512u64, 512u64, 64u64);
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         for _ in 0..8 {
             let _range = nvtx::event("gemm").flops(2 * m * n * k).dtype(Dtype::F32).range();
             fake.launch(Gpu::kernel(c"sgemm").taking_ns(71_964));
@@ -64,7 +66,7 @@ fn a_small_product_is_far_off_the_peak() {
         let text = roofline.to_string();
         assert!(text.contains("466.3 GFLOP/s") && text.contains("7.8 %"), "{text}");
     }
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         for _ in 0..2 {
             let _range = nvtx::event("gemms").work(Work::gemm(m, 4 * n, k, Dtype::F32)).range();
             fake.launch(Gpu::kernel(c"sgemm").taking_ns(99_057));
@@ -87,9 +89,8 @@ fn ten() -> Peaks {
 
 #[test]
 fn a_point_is_under_the_lower_roof() {
-    let fake = Fake::new();
-    for profile in record(&fake, || {
-        product(&fake, 1024, 1024, 1024);
+    for profile in record(|fake| {
+        product(fake, 1024, 1024, 1024);
         // Twice the ideal time of its bytes.
         let _axpy = nvtx::range!(work: Work::elementwise(1_000_000, 2, 1, 2, Dtype::F32), "axpy");
         fake.launch(Gpu::kernel(c"axpy").taking_ns(24_000));
@@ -116,8 +117,7 @@ fn a_point_is_under_the_lower_roof() {
 
 #[test]
 fn time_is_that_in_which_a_kernel_of_the_range_ran() {
-    let fake = Fake::new();
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         let work = Work::new(1000, 1000).with_dtype(Dtype::F32);
         let _outer = nvtx::event("outer").work(work).range();
         let _inner = LIBRARY.event("inner").work(work).range();
@@ -140,8 +140,7 @@ fn time_is_that_in_which_a_kernel_of_the_range_ran() {
 
 #[test]
 fn work_of_a_captured_range_counts_for_every_launch() {
-    let fake = Fake::new();
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         let mut graph = fake.graph();
         {
             let work = Work::new(3_000, 600).with_dtype(Dtype::F32);
@@ -177,11 +176,10 @@ async fn future(fake: &Fake) {
 
 #[test]
 fn the_work_of_a_future_is_held_against_all_its_polls() {
-    let fake = Fake::new();
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         let _around = nvtx::range("around");
         let context = &mut Context::from_waker(Waker::noop());
-        let mut future = pin!(future(&fake));
+        let mut future = pin!(future(fake));
         assert!(future.as_mut().poll(context).is_pending());
         // Of no poll.
         fake.launch(Gpu::kernel(c"between").taking_ns(50_000));
@@ -198,8 +196,7 @@ fn the_work_of_a_future_is_held_against_all_its_polls() {
 
 #[test]
 fn omitted_work_is_counted() {
-    let fake = Fake::new();
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         drop(nvtx::event("nothing ran").flops(1u64).range());
         let event = nvtx::event("units").field("flops", 2u64, "GFLOP").bytes(100u64);
         let range = event.dtype("quaternion").pipe(Pipe::Tensor).range();
@@ -230,8 +227,7 @@ fn omitted_work_is_counted() {
 
 #[test]
 fn one_path_has_a_point_for_each_type() {
-    let fake = Fake::new();
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         for dtype in [Dtype::F32, Dtype::F16, Dtype::F32] {
             let _range = nvtx::event("gemm").work(Work::gemm(8, 8, 8, dtype)).range();
             fake.launch(Gpu::kernel(c"k"));
@@ -248,7 +244,7 @@ fn one_path_has_a_point_for_each_type() {
 
 #[test]
 fn work_can_be_declared_afterwards() {
-    let profile = Profile::load(BUNDLED).unwrap();
+    let profile = quickstart();
     let peaks = profile.peaks(None).unwrap();
     assert_eq!(peaks.device(), "NVIDIA H200");
     let bf16 = peaks.flops(Dtype::Bf16, None).unwrap().roof.peak.unwrap();
@@ -317,11 +313,10 @@ fn ceilings_match_the_records() {
 
 #[test]
 fn points_have_their_share_of_the_measured_peak() {
-    let fake = Fake::new();
     let peaks =
         ten().with_measured_bandwidth(0.8e12).with_measured_flops(Dtype::F32, Pipe::Vector, 5e12);
     let half = ten().with_measured_flops(Dtype::F32, Pipe::Vector, 5e12);
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         let work = Work::new(1_000_000, 1_000_000).with_dtype(Dtype::F32);
         let _range = nvtx::event("r").work(work).range();
         fake.launch(Gpu::kernel(c"k").taking_ns(2_000));
@@ -335,8 +330,7 @@ fn points_have_their_share_of_the_measured_peak() {
 
 #[test]
 fn json_matches_the_table() {
-    let fake = Fake::new();
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         let work = Work::new(1_000_000, 1_000_000).with_dtype(Dtype::F32);
         let _range = nvtx::event("r").work(work).range();
         fake.launch(Gpu::kernel(c"k").taking_ns(2_000));
@@ -362,8 +356,7 @@ fn names_are_text_in_pictures_and_pages() {
         "a\u{0}b\u{1b}[31m\u{ffff}\u{7}",
         "größe ∑ 核 🚀",
     ];
-    let fake = Fake::new();
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         for name in HOSTILE {
             let work = Work::new(1_000_000, 10_000).with_dtype(Dtype::F32);
             let _range = nvtx::event(name).work(work).range();
@@ -394,8 +387,7 @@ fn names_are_text_in_pictures_and_pages() {
 /// Elements that are opened are closed, in order.
 #[test]
 fn plots_are_complete_for_any_numbers() {
-    let fake = Fake::new();
-    for profile in record(&fake, || {
+    for profile in record(|fake| {
         for (flops, bytes) in
             [(0, 0), (0, 5), (5, 0), (1, u64::MAX), (u64::MAX, 1), (u64::MAX, u64::MAX)]
         {
@@ -405,9 +397,7 @@ fn plots_are_complete_for_any_numbers() {
         }
     }) {
         for peaks in [Peaks::new("none"), ten(), six_tera(), Peaks::new("m").with_bandwidth(1.0)] {
-            for roofline in
-                [profile.roofline(&peaks), Profile::load(BUNDLED).unwrap().roofline(&peaks)]
-            {
+            for roofline in [profile.roofline(&peaks), quickstart().roofline(&peaks)] {
                 for page in [roofline.to_svg(), roofline.to_html()] {
                     assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
                     balanced(&page);
@@ -438,20 +428,16 @@ fn balanced(page: &str) {
 #[cfg(feature = "nsys")]
 #[test]
 fn capture_gives_the_same_result() {
-    let fake = Fake::new();
-    let file = std::env::temp_dir().join(format!("roofline-{}.sqlite", std::process::id()));
-    for profile in record(&fake, || {
-        product(&fake, 1024, 512, 256);
+    for profile in record(|fake| {
+        product(fake, 1024, 512, 256);
         let _half = nvtx::event("half").flops(1.5e9).dtype("half").range();
         fake.launch(Gpu::kernel(c"k").taking_ns(2_000));
     }) {
-        profile.write_nsys(&file, |_, _| ()).unwrap();
-        let capture = profiler_analysis::nsys::read(&file).unwrap();
+        let capture = crate::rewritten(&profile);
         let peaks = profile.peaks(None).unwrap();
         assert_eq!(capture.peaks(None).unwrap(), peaks);
         let points = profile.roofline(&peaks).points;
         assert_eq!((points.len(), capture.roofline(&peaks).points), (2, points));
-        std::fs::remove_file(&file).unwrap();
     }
 }
 
@@ -459,8 +445,7 @@ fn capture_gives_the_same_result() {
 /// within 1.1 % of those declared.
 #[test]
 fn counted_kernels_of_a_recording_keep_their_position() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/roofline-h200.gpuprof");
-    let profile = Profile::load(file).unwrap();
+    let profile = load("roofline-h200");
     profile.health().assert_complete();
     let peaks = profile.peaks(None).unwrap();
     assert_eq!(peaks.bandwidth().peak, Some(4_814_304_000_000.0));

@@ -1,21 +1,14 @@
 //! Whether two sides did the same work: what is compared, and what has a reason instead of a verdict.
 
 use std::ffi::CStr;
-use std::path::Path;
 
+use crate::{load, record};
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::Speed;
 use profiler_analysis::compare;
 use profiler_analysis::compare::{Compare, Side, Undecidable, WallChange};
-use profiler_core::{Profile, Profiler};
-
-fn record(program: impl FnOnce(&Fake)) -> Profile {
-    let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(|| program(&fake)).unwrap();
-    profile
-}
+use profiler_core::Profile;
 
 /// Entries of a range with these kernels in each, of a second each.
 fn runs_of(fake: &Fake, name: &str, entries: usize, kernels: &[&'static CStr]) {
@@ -44,6 +37,11 @@ fn reason(before: &Profile, after: &Profile) -> Option<Undecidable> {
         assert!(!comparison.to_text().contains("a trade"), "{comparison}");
     }
     wall.undecidable.clone()
+}
+
+fn other(range: &str, before: u64, after: u64) -> Option<Undecidable> {
+    let (range, before, after) = (range.to_owned(), (before, before), (after, after));
+    Some(Undecidable::OtherWork { range, before, after })
 }
 
 #[test]
@@ -113,10 +111,6 @@ fn work_missing_in_most_entries_is_undecided() {
 
 #[test]
 fn other_ranges_with_most_of_the_time_are_other_work() {
-    let other = |range: &str, before: u64, after: u64| {
-        let (range, before, after) = (range.to_owned(), (before, before), (after, after));
-        Some(Undecidable::OtherWork { range, before, after })
-    };
     // Renamed, but not entered as often.
     let step = steps("step", 20, &KERNELS);
     assert_eq!(reason(&step, &steps("iteration", 50, &KERNELS)), other("step", 20, 0));
@@ -141,13 +135,7 @@ fn other_ranges_with_most_of_the_time_are_other_work() {
 
 #[test]
 fn recordings_of_training_and_decoding_are_other_work() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/pytorch-h100");
-    let [train, decode] = ["train", "decode"]
-        .map(|name| Profile::load(folder.join(format!("{name}.gpuprof"))).unwrap());
-    let other = |range: &str, before: u64, after: u64| {
-        let (range, before, after) = (range.to_owned(), (before, before), (after, after));
-        Some(Undecidable::OtherWork { range, before, after })
-    };
+    let [train, decode] = ["pytorch-h100/train", "pytorch-h100/decode"].map(load);
     assert_eq!(reason(&train, &decode), other("step", 20, 0));
     assert_eq!(reason(&decode, &train), other("decode", 50, 0));
 }

@@ -1,6 +1,8 @@
 //! What samplers saw, in the formats of other tools: each value from its time on, gaps and ends as what they are.
 
-use crate::perfetto;
+use crate::formats::{export, json};
+use crate::html::json_of;
+use crate::{perfetto, quickstart};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,12 +18,6 @@ use test_support::sampled::{COUNTED, LONG, counted, sampled};
 
 type Values = Vec<(u64, f64)>;
 type Segments = Vec<(u64, u64, f64)>;
-
-fn export(profile: &Profile, export: impl Into<Export>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    profile.export(export, &mut bytes).unwrap();
-    bytes
-}
 
 fn perfetto(profile: &Profile, format: impl Into<Export>) -> Trace {
     perfetto::read(&export(profile, format))
@@ -106,7 +102,7 @@ fn chrome_and_kineto_have_every_sample_at_its_time() {
     let (active, read) = expected(&profile);
     let at = start(&profile);
     for (format, first) in [(Format::Chrome, 1_000_001), (Format::Kineto, 0)] {
-        let trace: Value = serde_json::from_slice(&export(&profile, format)).unwrap();
+        let trace = json(&profile, format);
         let found = counters(&trace);
         let of = |device: u64, name: &str| found[&(first + device, name.to_owned())].clone();
         assert_eq!(of(0, &format!("SM active ({}) %", sampled::ACTIVE)), active);
@@ -131,7 +127,7 @@ fn chrome_and_kineto_have_every_sample_at_its_time() {
 #[test]
 fn trace_names_missing_samples() {
     let profile = sampled();
-    let chrome: Value = serde_json::from_slice(&export(&profile, Format::Chrome)).unwrap();
+    let chrome = json(&profile, Format::Chrome);
     let said = &chrome["otherData"];
     assert_eq!(said["not sampled of GPU 0 (hardware counters)"], "1 gaps, 7.000 us in total");
     let failed = "counters are for administrators: ask yours";
@@ -139,8 +135,7 @@ fn trace_names_missing_samples() {
     assert!(said.get("not sampled of GPU 0 (NVML)").is_none());
     let thinned = "sampled tracks are thinned out to values";
     assert!(said.get(thinned).is_none());
-    let few = export(&profile, Export::new(Format::Kineto).samples(99));
-    let few: Value = serde_json::from_slice(&few).unwrap();
+    let few = json(&profile, Export::new(Format::Kineto).samples(99));
     assert_eq!(few["otherData"][thinned], 99);
     let trace = perfetto(&profile, Format::Perfetto);
     let recording = trace.slices.iter().find(|slice| slice.category == "recording").unwrap();
@@ -189,17 +184,14 @@ fn lines_of_json_have_the_sums() {
     let failures: Vec<&Value> =
         last["samplers"].as_array().unwrap().iter().map(|one| &one["failure"]["cause"]).collect();
     assert_eq!(failures, [&Value::Null, &Value::Null, &Value::Null, &"permission".into()]);
-    let plain =
-        Profile::from_bytes(include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof"));
-    let plain = plain.unwrap().json_lines();
+    let plain = quickstart().json_lines();
     assert!(!plain.contains("sampled") && !plain.contains("tracks"), "nothing where nothing was");
 }
 
 /// The columns of a track on the page, as start, end and value.
 fn on_page(profile: &Profile) -> (Value, Vec<Segments>, usize) {
     let page = profile.to_html();
-    let (_, rest) = page.split_once(r#"<script type="application/json" id="data">"#).unwrap();
-    let data: Value = serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap();
+    let data: Value = serde_json::from_str(json_of(&page)).unwrap();
     let numbers = |column: &Value| -> Vec<u64> {
         column.as_array().unwrap().iter().map(|value| value.as_u64().unwrap()).collect()
     };
@@ -420,11 +412,8 @@ fn rows_as_long_as_time_are_added_up() {
 #[cfg(feature = "nsys")]
 #[test]
 fn counter_values_round_trip_through_a_capture() {
-    let path = std::env::temp_dir().join(format!("counters-{}.sqlite", std::process::id()));
     let profile = sampled();
-    profile.write_nsys(&path, |_, _| ()).unwrap();
-    let back = profiler_analysis::nsys::read(&path).unwrap();
-    std::fs::remove_file(&path).unwrap();
+    let back = crate::rewritten(&profile);
     assert_eq!(back.health().losses.unknown_records, 0);
     let values = |profile: &Profile| -> Vec<_> {
         let counted = profile.tracks().filter(|track| track.source() == Source::Counters);

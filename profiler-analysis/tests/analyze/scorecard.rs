@@ -1,25 +1,15 @@
 //! The scorecard: what programs that are slow for one known reason are marked for and their cured twins are not, and what is
 //! said where nothing is known.
 
-use std::path::Path;
-
-use fake_cupti::{Fake, Work};
+#[cfg(feature = "nsys")]
+use crate::captured;
+use crate::{file, load, quickstart, record};
+use fake_cupti::Work;
 use profiler_analysis::diagnosis::{Bottleneck, Thresholds};
 use profiler_analysis::prelude::*;
 use profiler_analysis::scorecard::{Flag, ScoreKind, Scorecard, Target, Targets};
-use profiler_core::{Profile, Profiler};
+use profiler_core::Profile;
 use serde_json::Value;
-
-fn load(path: &str) -> Profile {
-    Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
-}
-
-fn record(program: impl FnOnce(&Fake)) -> Profile {
-    let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(|| program(&fake)).unwrap();
-    profile
-}
 
 /// The first thing to fix.
 fn first(card: &Scorecard) -> Value {
@@ -68,7 +58,7 @@ const DISEASES: [(&str, &[ScoreKind]); 9] = [
 fn every_anti_pattern_is_flagged_and_its_fix_is_not() {
     for (name, own) in DISEASES {
         let [ill, cured] = ["ill", "cured"]
-            .map(|state| load(&format!("../tests/recordings/diseases/{name}-{state}.gpuprof")))
+            .map(|state| load(&format!("diseases/{name}-{state}")))
             .map(|profile| profile.scorecard());
         check(&ill);
         check(&cured);
@@ -93,7 +83,7 @@ fn every_anti_pattern_is_flagged_and_its_fix_is_not() {
 fn anti_pattern_flags_only_its_own_value() {
     use ScoreKind::{Communication, Copy, Host, Launch, Loading, Synchronization};
     for (name, own) in DISEASES {
-        let ill = load(&format!("../tests/recordings/diseases/{name}-ill.gpuprof")).scorecard();
+        let ill = load(&format!("diseases/{name}-ill")).scorecard();
         for kind in [Launch, Synchronization, Host, Loading, Copy, Communication] {
             let is_bad = ill.flag(kind) == Flag::Bad;
             assert_eq!(is_bad, own.contains(&kind), "{name}: {kind}\n{ill}");
@@ -103,7 +93,7 @@ fn anti_pattern_flags_only_its_own_value() {
 
 #[test]
 fn values_match_the_diagnosis_and_the_tables() {
-    let profile = load("../examples/recordings/quickstart-h200.gpuprof");
+    let profile = quickstart();
     let card = profile.scorecard();
     check(&card);
     let diagnosis = profile.diagnose();
@@ -128,7 +118,7 @@ fn values_match_the_diagnosis_and_the_tables() {
         (0.0, Flag::Bad)
     );
 
-    let profile = load("../tests/recordings/roofline-h200.gpuprof");
+    let profile = load("roofline-h200");
     let card = profile.scorecard();
     check(&card);
     let points = profile.roofline(&profile.peaks(None).unwrap()).points;
@@ -241,8 +231,7 @@ fn a_few_operations_are_no_verdict() {
 /// What is missing looks like an idle GPU: nothing that is of the clock is marked.
 #[test]
 fn incomplete_recording_has_no_clock_value() {
-    let path = "../tests/recordings/diseases/launch-bound-ill.gpuprof";
-    let mut bytes = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let mut bytes = std::fs::read(file("recordings/diseases/launch-bound-ill.gpuprof")).unwrap();
     let needle = b"\"dropped_by_cupti\":0";
     let at = bytes.windows(needle.len()).position(|window| window == needle).unwrap();
     bytes[at + needle.len() - 1] = b'7';
@@ -260,7 +249,7 @@ fn incomplete_recording_has_no_clock_value() {
 
 #[test]
 fn targets_can_be_set() {
-    let profile = load("../examples/recordings/quickstart-h200.gpuprof");
+    let profile = quickstart();
     let flag = |target| {
         profile
             .scorecard_with(&Targets::new().with_target(ScoreKind::GpuBusy, target))
@@ -317,21 +306,17 @@ fn hostile_names_are_text() {
 #[cfg(feature = "nsys")]
 #[test]
 fn captures_of_nsys_have_one_too() {
-    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures");
     for name in ["train", "family", "managed", "one", "whole-graphs"] {
-        let profile =
-            profiler_analysis::nsys::read(captures.join(format!("{name}-h200.sqlite"))).unwrap();
-        let card = profile.scorecard();
+        let card = captured(name).scorecard();
         check(&card);
         assert_ne!(card.flag(ScoreKind::GpuBusy), Flag::Unknown, "{name}\n{card}");
     }
-    let train =
-        profiler_analysis::nsys::read(captures.join("train-h200.sqlite")).unwrap().scorecard();
+    let train = captured("train").scorecard();
     assert_eq!(train.flag(ScoreKind::Host), Flag::Bad);
     // 3 ms of products are much of the steps, though little in a run of 6 s.
     assert_eq!(train.flag(ScoreKind::TensorCores), Flag::Bad);
     let loading = Targets::new().thresholds(Thresholds::new().loading("*"));
-    let train = profiler_analysis::nsys::read(captures.join("train-h200.sqlite")).unwrap();
+    let train = captured("train");
     assert!(
         train.scorecard_with(&loading).score(ScoreKind::Loading).unwrap().value
             > train.scorecard().score(ScoreKind::Loading).unwrap().value

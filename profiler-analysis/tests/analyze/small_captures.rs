@@ -11,6 +11,7 @@ use profiler_core::profile::ProcessRangeGroup;
 use rusqlite::{Connection, ToSql, params};
 
 use crate::capture::{Folder, SCHEMA, global};
+use crate::formats::export;
 
 const US: i64 = 1_000;
 const MS: i64 = 1_000_000;
@@ -122,9 +123,7 @@ impl Capture {
 }
 
 fn exported(profile: &Profile, format: Format) -> String {
-    let mut bytes = Vec::new();
-    profile.export(format, &mut bytes).unwrap();
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8_lossy(&export(profile, format)).into_owned()
 }
 
 fn ns(time: Duration) -> i64 {

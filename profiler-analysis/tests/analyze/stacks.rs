@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::formats::{KINDS, text};
+use crate::quickstart;
 use fake_cupti::Work;
 use nvtx::range;
 use profiler_analysis::Format;
@@ -15,15 +17,11 @@ use profiler_core::profile::GpuOperation;
 use test_support::everything::{everything, fake, record};
 use test_support::processes::as_process;
 
-const RECORDING: &[u8] = include_bytes!("../../../examples/recordings/quickstart-h200.gpuprof");
-const KINDS: &[u8] = include_bytes!("../../../tests/recordings/kinds-130001.gpuprof");
-
 fn profiles() -> [Profile; 4] {
     let recording = everything().recording().unwrap().clone();
     let other = as_process(&recording, 9);
     let several = Profile::from_recordings([recording, other]).unwrap();
-    let read = |bytes| Profile::from_bytes(bytes).unwrap();
-    [read(RECORDING), read(KINDS), everything(), several]
+    [quickstart(), Profile::from_bytes(KINDS).unwrap(), everything(), several]
 }
 
 fn weights(operations: &[GpuOperation<'_>]) -> (u64, u64, u64) {
@@ -144,7 +142,7 @@ fn stacks_of_one_domain_and_path_are_one_row() {
 
 #[test]
 fn folded_lines_have_each_weight() {
-    let profile = Profile::from_bytes(RECORDING).unwrap();
+    let profile = quickstart();
     let stacks = profile.stacks(StackRoot::Ranges);
     for weight in stacks.weights().iter().copied() {
         let lines: Vec<String> = stacks.folded(weight).collect();
@@ -153,10 +151,8 @@ fn folded_lines_have_each_weight() {
         assert_eq!(values.iter().sum::<u64>(), stacks.total().get(weight), "{weight}");
         assert!(stacks.total().get(weight) > 0, "{weight}");
     }
-    let mut export = Vec::new();
-    profile.export(Format::Folded, &mut export).unwrap();
     let lines: Vec<String> = stacks.folded(StackWeight::GpuTime).collect();
-    assert_eq!(String::from_utf8(export).unwrap(), lines.join("\n") + "\n");
+    assert_eq!(text(&profile, Format::Folded), lines.join("\n") + "\n");
 }
 
 /// Paths of all depths have quadratic length together.

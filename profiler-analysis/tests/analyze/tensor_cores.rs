@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::{quickstart, record};
 use fake_cupti::{Fake, Work};
 use nvtx::Dtype;
 use profiler_analysis::kernels::{
@@ -10,7 +11,7 @@ use profiler_analysis::kernels::{
 };
 use profiler_analysis::prelude::*;
 use profiler_analysis::scorecard::ScoreKind;
-use profiler_core::{Profile, Profiler};
+use test_support::everything;
 
 /// Names, whether they use tensor cores, and how sure that is.
 const NAMES: &[(&str, TcUse, Confidence)] = &[
@@ -150,9 +151,7 @@ fn model(fake: &Fake) {
 }
 
 fn modelled() -> TensorCores {
-    let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(|| model(&fake)).unwrap();
+    let profile = record(model);
     profile.health().assert_complete();
     let capability = profile.recording_info().devices[0].compute_capability;
     assert!(capability >= (8, 0), "the fake has tensor cores: {capability:?}");
@@ -237,7 +236,6 @@ fn sums_of_operations_scopes_and_kernels_agree() {
 #[test]
 fn ranges_without_fields_are_divided_by_class() {
     let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let launch = |name, ns| fake.launch(Work::kernel(name).taking_ns(ns));
     let step = || {
         {
@@ -255,7 +253,7 @@ fn ranges_without_fields_are_divided_by_class() {
         launch(c"cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1", 5_000);
         launch(c"vectorized_elementwise_kernel", 7_000);
     };
-    let ((), profile) = profiler.record(step).unwrap();
+    let profile = everything::record(&fake, step);
     let tensor_cores = profile.tensor_cores();
     let ops: Vec<_> = tensor_cores.ops().iter().collect();
     let shown: Vec<_> = ops
@@ -295,8 +293,7 @@ fn ranges_without_fields_are_divided_by_class() {
 
 #[test]
 fn a_run_in_f32_uses_none() {
-    let file = "/../examples/recordings/quickstart-h200.gpuprof";
-    let profile = Profile::load(format!("{}{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let profile = quickstart();
     let tensor_cores = profile.tensor_cores();
     let summary = tensor_cores.summary();
     assert_eq!((summary.using_ops, summary.tc_time), (0, Duration::ZERO));

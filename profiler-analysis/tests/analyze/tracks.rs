@@ -20,16 +20,21 @@ fn turn() -> impl Drop {
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+fn fake() -> Fake {
+    Fake::builder().clock_offset(AHEAD.cast_signed()).build()
+}
+
 const READ: &str = "dram__bytes_read.sum";
 const BUSY: &str = "busy";
 
+fn metrics() -> Vec<Metric> {
+    let read = Metric::new(READ, "DRAM read", Unit::Bytes, Kind::Total);
+    vec![read, Metric::new(BUSY, "busy", Unit::Percent, Kind::Mean)]
+}
+
 /// 100 samples of 1 us from the session's start: sample i has 1000 i bytes, and is busy i %.
 fn series(start_ns: u64) -> Series {
-    let metrics = vec![
-        Metric::new(READ, "DRAM read", Unit::Bytes, Kind::Total),
-        Metric::new(BUSY, "busy", Unit::Percent, Kind::Mean),
-    ];
-    let mut series = Series::new(0, Source::Counters, Duration::from_nanos(1_000), metrics);
+    let mut series = Series::new(0, Source::Counters, Duration::from_nanos(1_000), metrics());
     for row in 0..100 {
         let at = start_ns + row * 1_000;
         // Of the last one nothing is known.
@@ -40,16 +45,21 @@ fn series(start_ns: u64) -> Series {
 }
 
 fn recorded() -> Recording {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let _turn = turn();
+    let recording = recorded_without();
+    let start_ns = recording.windows_ns()[0].0;
+    recording.with_series(series(start_ns))
+}
+
+fn recorded_without() -> Recording {
+    let fake = fake();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
     {
         let _range = nvtx::range("range");
         fake.launch(Work::kernel(c"kernel"));
     }
-    let recording = profiler.stop_recording().unwrap();
-    let start_ns = recording.windows_ns()[0].0;
-    recording.with_series(series(start_ns))
+    profiler.stop_recording().unwrap()
 }
 
 fn us(us: u64) -> Duration {
@@ -212,7 +222,7 @@ fn projection(range: &Range<'_>) -> (u64, u64) {
 
 #[test]
 fn ranges_have_the_samples_of_their_gpu_time() {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let (_turn, fake) = (turn(), fake());
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     fake.stop_clock();
     profiler.start().unwrap();
@@ -234,20 +244,12 @@ fn ranges_have_the_samples_of_their_gpu_time() {
     let recording = profiler.stop_recording().unwrap();
     // All samples are 3 us long, and there is one in four that is missing.
     let (start, end) = recording.windows_ns()[0];
-    let metrics = vec![
-        Metric::new(READ, "DRAM read", Unit::Bytes, Kind::Total),
-        Metric::new(BUSY, "busy", Unit::Percent, Kind::Mean),
-    ];
-    let mut series = Series::new(0, Source::Counters, Duration::from_nanos(3_000), metrics);
+    let mut series = Series::new(0, Source::Counters, us(3), metrics());
     for (row, at) in (start..end).step_by(3_000).enumerate().filter(|(row, _)| row % 4 != 3) {
         series.push(at, at + 3_000, &[row as f64, (row % 100) as f64]).unwrap();
     }
-    let mut elsewhere = Series::new(
-        1,
-        Source::Counters,
-        Duration::from_nanos(3_000),
-        vec![series.metrics()[0].clone()],
-    );
+    let read = vec![series.metrics()[0].clone()];
+    let mut elsewhere = Series::new(1, Source::Counters, us(3), read);
     elsewhere.push(start, end, &[1.0]).unwrap();
     let slow = Metric::new("slow", "slow", Unit::Percent, Kind::Mean);
     let mut slow = Series::new(0, Source::Nvml, Duration::from_nanos(end - start), vec![slow]);
@@ -328,11 +330,19 @@ fn sample(fake: &Fake, count: u64, events: u64) -> u64 {
     from
 }
 
+/// Takes snapshots until this holds of one.
+#[track_caller]
+fn until(profiler: &Profiler, holds: impl Fn(&Profile) -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !holds(&profiler.snapshot().unwrap()) {
+        assert!(Instant::now() < until, "no snapshot in time");
+    }
+}
+
 /// They are written at the end: a file that ends early has none.
 #[test]
 fn finished_file_has_the_samples_of_its_session() {
-    let (_turn, fake, folder) =
-        (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build(), Folder::new());
+    let (_turn, fake, folder) = (turn(), fake(), Folder::new());
     let path = folder.0.join("run.gpuprof");
     let file = sampled(&fake).build().unwrap().record_to(&path).unwrap();
     // CUPTI's first one is none.
@@ -351,7 +361,7 @@ fn finished_file_has_the_samples_of_its_session() {
 
 #[test]
 fn session_samples_while_recording() {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let (_turn, fake) = (turn(), fake());
     let profiler = sampled(&fake).build().unwrap();
     // CUPTI's first one is none; what is before the session is left out.
     fake.sample(0, 1, 1_000_000);
@@ -386,7 +396,7 @@ fn session_samples_while_recording() {
 
 #[test]
 fn session_without_a_sampler_continues_with_a_reason() {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let (_turn, fake) = (turn(), fake());
     let launch = || {
         fake.launch(Work::kernel(c"kernel"));
     };
@@ -423,10 +433,7 @@ fn session_without_a_sampler_continues_with_a_reason() {
     profiler.start().unwrap();
     fake.sample(0, 1, 0);
     sample(&fake, 3, 1);
-    let until = Instant::now() + Duration::from_secs(120);
-    while profiler.snapshot().unwrap().track(0, TOTAL).unwrap().len() < 3 {
-        assert!(Instant::now() < until);
-    }
+    until(&profiler, |profile| profile.track(0, TOTAL).unwrap().len() >= 3);
     fake.fail("cuptiPmSamplingDecodeData", CuptiResult::OUT_OF_MEMORY, When::Always);
     let profile = profiler.stop().unwrap();
     let series = profile.series().next().unwrap();
@@ -438,7 +445,7 @@ fn session_without_a_sampler_continues_with_a_reason() {
 
 #[test]
 fn sessions_that_sample_the_same_share_the_sampler() {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let (_turn, fake) = (turn(), fake());
     let (whole, part) = (sampled(&fake).build().unwrap(), sampled(&fake).build().unwrap());
     whole.start().unwrap();
     fake.sample(0, 1, 0);
@@ -473,7 +480,7 @@ fn sessions_that_sample_the_same_share_the_sampler() {
 
 #[test]
 fn samples_of_a_session_are_bounded() {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let (_turn, fake) = (turn(), fake());
     let sampling = Sampling::counters().metrics([TOTAL]).max_samples(100);
     let builder = Profiler::builder().library(fake.library().unwrap()).sample(sampling);
     let profiler = builder.build().unwrap();
@@ -484,14 +491,10 @@ fn samples_of_a_session_are_bounded() {
         sample(&fake, 50, 1);
         came += 50;
         // Taken out each time, so that the sampler's own bound has nothing to do.
-        let until = Instant::now() + Duration::from_secs(120);
-        let arrived = |profile: &Profile| {
+        until(&profiler, |profile| {
             let series = profile.series().next().unwrap();
-            series.len() as u64 + series.dropped()
-        };
-        while arrived(&profiler.snapshot().unwrap()) < came {
-            assert!(Instant::now() < until);
-        }
+            series.len() as u64 + series.dropped() >= came
+        });
     }
     let profile = profiler.stop().unwrap();
     let series = profile.series().next().unwrap();
@@ -502,15 +505,12 @@ fn samples_of_a_session_are_bounded() {
 
 #[test]
 fn restart_discards_samples() {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let (_turn, fake) = (turn(), fake());
     let profiler = sampled(&fake).build().unwrap();
     profiler.start().unwrap();
     fake.sample(0, 1, 0);
     sample(&fake, 10, 1);
-    let until = Instant::now() + Duration::from_secs(120);
-    while profiler.snapshot().unwrap().track(0, TOTAL).unwrap().len() < 10 {
-        assert!(Instant::now() < until);
-    }
+    until(&profiler, |profile| profile.track(0, TOTAL).unwrap().len() >= 10);
     profiler.restart().unwrap();
     sample(&fake, 7, 1);
     let profile = profiler.stop().unwrap();
@@ -521,7 +521,7 @@ fn restart_discards_samples() {
 
 #[test]
 fn a_session_that_keeps_the_last_part_keeps_its_samples_alone() {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let (_turn, fake) = (turn(), fake());
     let profiler = sampled(&fake).keep_last(Duration::from_millis(200)).build().unwrap();
     profiler.start().unwrap();
     fake.sample(0, 1, 0);
@@ -540,7 +540,7 @@ fn a_session_that_keeps_the_last_part_keeps_its_samples_alone() {
 
 #[test]
 fn failed_sampler_is_reported_by_each_session() {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let (_turn, fake) = (turn(), fake());
     let [first, second, third] = [(); 3].map(|()| sampled(&fake).build().unwrap());
     let ended = |profile: &Profile| {
         let series = profile.series().next().unwrap();
@@ -550,14 +550,9 @@ fn failed_sampler_is_reported_by_each_session() {
     second.start().unwrap();
     fake.sample(0, 1, 0);
     sample(&fake, 3, 1);
-    let until = Instant::now() + Duration::from_secs(120);
-    while first.snapshot().unwrap().track(0, TOTAL).unwrap().len() < 3 {
-        assert!(Instant::now() < until);
-    }
+    until(&first, |profile| profile.track(0, TOTAL).unwrap().len() >= 3);
     fake.fail("cuptiPmSamplingDecodeData", CuptiResult::OUT_OF_MEMORY, When::Once);
-    while !ended(&first.snapshot().unwrap()) {
-        assert!(Instant::now() < until, "the snapshot does not say so");
-    }
+    until(&first, ended);
     assert!(!fake.counts());
     // One that begins now has a sampler of its own.
     third.start().unwrap();
@@ -576,7 +571,7 @@ fn failed_sampler_is_reported_by_each_session() {
 #[cfg(not(feature = "nvml"))]
 #[test]
 fn nvml_without_the_feature_is_an_error() {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let (_turn, fake) = (turn(), fake());
     let builder = Profiler::builder().library(fake.library().unwrap()).sample(Sampling::nvml());
     let ((), profile) = builder.build().unwrap().record(|| ()).unwrap();
     let failure = profile.series().next().unwrap().failure().unwrap();
@@ -587,7 +582,7 @@ fn nvml_without_the_feature_is_an_error() {
 #[cfg(feature = "nvml")]
 #[test]
 fn series_without_nvml_has_a_reason() {
-    let (_turn, fake) = (turn(), Fake::builder().clock_offset(AHEAD.cast_signed()).build());
+    let (_turn, fake) = (turn(), fake());
     let builder = Profiler::builder().library(fake.library().unwrap()).sample(Sampling::nvml());
     let ((), profile) = builder.build().unwrap().record(|| ()).unwrap();
     // Where there is an NVML, it does not know the fake's device.
@@ -597,7 +592,7 @@ fn series_without_nvml_has_a_reason() {
 
 /// A run whose GPU works 10 times for 100 us, while its clocks are as given; in the pauses they are low.
 fn run_at(sm_mhz: f64, reasons: f64) -> Profile {
-    let fake = Fake::builder().clock_offset(AHEAD.cast_signed()).build();
+    let fake = fake();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
     for _ in 0..10 {
@@ -700,19 +695,10 @@ fn comparison_reports_different_clocks() {
     assert_eq!(json.get("clock_warnings"), None);
 }
 
-fn recorded_without() -> Recording {
-    let fake = Fake::builder().clock_offset(AHEAD.cast_signed()).build();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    profiler.start().unwrap();
-    fake.launch(Work::kernel(c"kernel"));
-    profiler.stop_recording().unwrap()
-}
-
 /// What an H200 gave: 200 copies of 1 GiB, 100 ms of nothing, 80 multiplications of bf16 matrices of 8192.
 #[test]
 fn samples_of_an_h200_match_its_work() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/samples-h200.gpuprof");
-    let profile = Profile::load(file).unwrap();
+    let profile = crate::load("samples-h200");
     profile.health().assert_complete();
     let labels: Vec<_> = profile.tracks().map(|track| track.label()).collect();
     assert_eq!(labels[..3], ["SM active", "tensor active", "DRAM read"]);

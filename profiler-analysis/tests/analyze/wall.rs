@@ -1,8 +1,8 @@
 //! The change of wall time, what explains it, and what cannot be decided.
 
-use std::path::Path;
 use std::time::Duration;
 
+use crate::load;
 use fake_cupti::{Fake, Work};
 use nvtx::range;
 use profiler_analysis::compare::{Compare, Quantity, Side, Undecidable, WallCause, WallChange};
@@ -10,14 +10,10 @@ use profiler_analysis::gate::Gate;
 use profiler_analysis::{Speed, compare};
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler};
+use test_support::everything;
 use test_support::folder::Folder;
 use test_support::own_process::of_its_own;
 use test_support::relapses::{self, PLANTED};
-
-fn load(file: &str) -> Profile {
-    Profile::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings").join(file))
-        .unwrap()
-}
 
 /// The parts add up to the change within 1 %, and at most 10 % of it is unexplained.
 #[track_caller]
@@ -29,8 +25,8 @@ fn assert_explained(wall: &WallChange) {
 /// Where the recordings of a program are, slow and fast.
 fn recordings(name: &str) -> [String; 2] {
     match PLANTED.iter().position(|(of, _)| *of == name).unwrap() {
-        0..9 => ["ill", "cured"].map(|state| format!("diseases/{name}-{state}.gpuprof")),
-        _ => ["before", "after"].map(|state| format!("case-studies/{name}-{state}.gpuprof")),
+        0..9 => ["ill", "cured"].map(|state| format!("diseases/{name}-{state}")),
+        _ => ["before", "after"].map(|state| format!("case-studies/{name}-{state}")),
     }
 }
 
@@ -52,9 +48,7 @@ fn relapses_fail_fixes_pass_and_the_planted_cause_is_named() {
 fn record(program: impl FnOnce(&Fake)) -> Profile {
     let fake = Fake::new();
     fake.stop_clock();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let ((), profile) = profiler.record(|| program(&fake)).unwrap();
-    of_its_own(&profile)
+    of_its_own(&everything::record(&fake, || program(&fake)))
 }
 
 /// A run of a kernel of so many milliseconds in `step/inner`, which is far longer than the host's part of it.
@@ -222,7 +216,7 @@ fn runs_of_different_programs_or_of_different_work_are_undecided() {
 #[test]
 fn runs_on_different_devices_are_undecided() {
     let text = |profile: &Profile| {
-        let comparison = compare(profile, &load("diseases/slow-loader-ill.gpuprof"));
+        let comparison = compare(profile, &load("diseases/slow-loader-ill"));
         comparison.wall().headline()
     };
     // The fake has a device of another name than an H200.
@@ -270,8 +264,7 @@ fn empty_cut_off_and_missing_runs_are_undecided() {
 
 #[test]
 fn idle_time_is_split_by_cause_after_range_times() {
-    let [ill, cured] =
-        ["ill", "cured"].map(|state| load(&format!("diseases/slow-loader-{state}.gpuprof")));
+    let [ill, cured] = ["ill", "cured"].map(|state| load(&format!("diseases/slow-loader-{state}")));
     let comparison = compare(&ill, &cured);
     let time_of = |cause| comparison.wall().time_of(cause);
     let sum: f64 = WallCause::ALL.into_iter().map(|cause| time_of(cause)[0]).sum();

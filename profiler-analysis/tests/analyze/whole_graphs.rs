@@ -1,7 +1,8 @@
 //! CUDA graphs that were traced as one interval each: busy time of the range of their launch, and no kernel.
 
-use crate::capture;
-use std::path::{Path, PathBuf};
+use crate::formats::export;
+use crate::{capture, captured, rewritten};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use capture::{Folder, SCHEMA, connect, global};
@@ -16,11 +17,6 @@ use profiler_core::profile::OperationKind;
 use profiler_core::{Profile, Profiler, at_most, expect};
 
 const MS: u64 = 1_000_000;
-
-/// The program of `tests/captures/program.rs`, whose graphs nsys 2025.3 traced as a whole.
-fn captured() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures/whole-graphs-h200.sqlite")
-}
 
 /// One second in which a graph of 47 ms is launched 20 times in `step`, each waited for: 94 % busy. One kernel of 1 ms
 /// stands outside.
@@ -105,25 +101,20 @@ fn graphs_of_a_capture_are_busy_time_of_their_range() {
 fn graphs_are_in_every_export_and_in_a_rewritten_capture() {
     let folder = Folder::new();
     let profile = profiler_analysis::nsys::read(busy(&folder)).unwrap();
-    let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_, _| ()).unwrap();
-    check_busy(&profiler_analysis::nsys::read(&again).unwrap());
+    check_busy(&rewritten(&profile));
     for (format, what) in [
         (Format::Chrome, "\"CUDA graph\""),
         (Format::Kineto, "\"CUDA graph\""),
         (Format::Perfetto, "CUDA graph"),
         (Format::Folded, "CUDA graph"),
     ] {
-        let mut bytes = Vec::new();
-        profile.export(format, &mut bytes).unwrap();
+        let bytes = export(&profile, format);
         let text = String::from_utf8_lossy(&bytes);
         assert!(text.contains(what), "{format}: {}", &text[..text.len().min(2000)]);
     }
     assert!(profile.counts().contains("20 graphs traced as a whole"), "{}", profile.counts());
     assert!(profile.json_lines().contains("\"graphs\":20,"), "{}", profile.json_lines());
-    let mut page = Vec::new();
-    profile.write_html(&mut page).unwrap();
-    let page = String::from_utf8(page).unwrap();
+    let page = profile.to_html();
     assert!(
         page.contains("\"graphs\":20,\"graph_ns\":940000000"),
         "the page has no sums of graphs"
@@ -134,7 +125,8 @@ fn graphs_are_in_every_export_and_in_a_rewritten_capture() {
 /// Reports that have nsys's names leave graphs out as nsys does, and say so.
 #[test]
 fn reports_of_nsys_omit_graphs_with_a_note() {
-    let profile = profiler_analysis::nsys::read(captured()).unwrap();
+    // The program of `tests/captures/program.rs`, whose graphs nsys 2025.3 traced as a whole.
+    let profile = captured("whole-graphs");
     profile.health().assert_complete();
     assert_eq!((profile.health().facts.whole_graphs, profile.totals().graphs), (15, 15));
     for report in [
@@ -172,12 +164,15 @@ fn launch(fake: &Fake, ns: u64) {
     );
 }
 
+fn tracing() -> (Fake, Profiler) {
+    let fake = Fake::builder().version(VERSION.0).clock_offset(0).build();
+    let profiler = crate::profiler(&fake, Config::new().add_kind(ActivityKind::GRAPH_TRACE));
+    (fake, profiler)
+}
+
 #[test]
 fn graphs_of_a_session_match_a_capture() {
-    let fake = Fake::builder().version(VERSION.0).clock_offset(0).build();
-    let config = Config::new().add_kind(ActivityKind::GRAPH_TRACE);
-    let profiler =
-        Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
+    let (fake, profiler) = tracing();
     profiler.start().unwrap();
     {
         let _step = nvtx::range("step");
@@ -195,20 +190,14 @@ fn graphs_of_a_session_match_a_capture() {
     assert_eq!(profile.health().facts.silent_graph_launches, 0);
     let graph = profile.graphs().next().unwrap();
     assert_eq!((graph.executable_id(), graph.template_id()), (6, None));
-    let folder = Folder::new();
-    let path = folder.file("live.sqlite");
-    profile.write_nsys(&path, |_, _| ()).unwrap();
-    let again = profiler_analysis::nsys::read(&path).unwrap();
+    let again = rewritten(&profile);
     assert_eq!(again.totals(), profile.totals());
     assert_eq!(again.health().facts.whole_graphs, 2);
 }
 
 #[test]
 fn a_graph_without_its_call_is_a_loss() {
-    let fake = Fake::builder().version(VERSION.0).clock_offset(0).build();
-    let config = Config::new().add_kind(ActivityKind::GRAPH_TRACE);
-    let profiler =
-        Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
+    let (fake, profiler) = tracing();
     profiler.start().unwrap();
     launch(&fake, 5000);
     let start = cupti::clock::now_ns();
@@ -223,10 +212,7 @@ fn a_graph_without_its_call_is_a_loss() {
 
 #[test]
 fn a_summary_counts_graphs_as_a_profile_does() {
-    let fake = Fake::builder().version(VERSION.0).clock_offset(0).build();
-    let config = Config::new().add_kind(ActivityKind::GRAPH_TRACE);
-    let profiler =
-        Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
+    let (fake, profiler) = tracing();
     let summarizing = profiler.summarize().unwrap();
     {
         let _step = nvtx::range("step");

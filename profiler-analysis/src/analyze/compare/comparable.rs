@@ -310,11 +310,9 @@ impl Work {
             let is_large = of_before.gpu_ns > RANGE_SHARE * self.gpu_ns
                 || of_after.gpu_ns > RANGE_SHARE * after.gpu_ns;
             let (active, active_after) = of_before.active.zip(of_after.active)?;
-            let share = |(active, all): (u64, u64)| active as f64 / all.max(1) as f64;
-            let [least, most] = match share(active) < share(active_after) {
-                true => [share(active), share(active_after)],
-                false => [share(active_after), share(active)],
-            };
+            let [share, share_after] =
+                [active, active_after].map(|(active, all)| active as f64 / all.max(1) as f64);
+            let (least, most) = (share.min(share_after), share.max(share_after));
             let is_outside = active.0 == 0 && self.is_mostly_outside()
                 || active_after.0 == 0 && after.is_mostly_outside();
             (is_large && least < MOST * most && !is_outside).then(|| Undecidable::WorkMissing {
@@ -338,17 +336,15 @@ impl Work {
             largest.filter(|_| all > MOST * side.gpu_ns)
         });
         let is_outside = sides.map(|(side, _)| side.is_mostly_outside());
-        let gone = |(path, of): (&String, &RangeWork)| {
-            Some(Undecidable::OtherWork { range: path.clone(), before: of.entries, after: (0, 0) })
+        let other = |range: &String, before, after| {
+            Some(Undecidable::OtherWork { range: range.clone(), before, after })
         };
         match lone {
-            [Some(before), Some(after)] if before.1.is_apart(after.1, margin) => gone(before),
-            [Some(before), None] if !is_outside[1] => gone(before),
-            [None, Some((path, of))] if !is_outside[0] => Some(Undecidable::OtherWork {
-                range: path.clone(),
-                before: (0, 0),
-                after: of.entries,
-            }),
+            [Some((path, of)), Some((_, after))] if of.is_apart(after, margin) => {
+                other(path, of.entries, (0, 0))
+            }
+            [Some((path, of)), None] if !is_outside[1] => other(path, of.entries, (0, 0)),
+            [None, Some((path, of))] if !is_outside[0] => other(path, (0, 0), of.entries),
             [None, None] if is_outside != [true, true] => None,
             _ => (!self.has_same_kernels(after)).then_some(Undecidable::OtherKernels),
         }

@@ -240,11 +240,8 @@ impl<'b, 'p> Sweep<'b, 'p> {
             self.builder.assumptions.inferred_in_graphs += u64::from(is_inferred);
             match recorded.unwrap_or_else(|| ended.into_iter().collect()) {
                 before if !before.is_empty() => {
-                    let class = self.builder.class(4, [0; 3]);
                     for before in before {
-                        let (end, end_ns) = self.end_of(before);
-                        self.builder.move_start(start, end_ns, self.tolerance);
-                        self.builder.add(end, start, Link::Graph(id), class);
+                        self.start_after(before, start, 4, Link::Graph(id));
                     }
                 }
                 _ => {
@@ -292,7 +289,7 @@ impl<'b, 'p> Sweep<'b, 'p> {
             }
         }
         for other in std::mem::take(&mut self.streams[stream].follows) {
-            self.follow_event(other, id, start);
+            self.start_after(other, start, 5, Link::Event(id));
         }
         let waits_for = std::mem::take(&mut self.streams[stream].waits_for);
         let waits = std::mem::take(&mut self.streams[stream].waits);
@@ -303,23 +300,20 @@ impl<'b, 'p> Sweep<'b, 'p> {
         let source = waits_for.iter().filter(before).max_by_key(|other| self.end_of(**other).1);
         match source.copied() {
             Some(other) => {
-                let class = self.builder.class(5, [0; 3]);
-                let (end, end_ns) = self.end_of(other);
-                self.builder.move_start(start, end_ns, self.tolerance);
                 self.builder.assumptions.inferred_events += 1;
-                self.builder.add(end, start, Link::Event(id), class);
+                self.start_after(other, start, 5, Link::Event(id));
             }
             // The event was recorded before the stream's own work, or its work is not recorded.
             None => self.builder.assumptions.events_without_source += waits,
         }
     }
 
-    /// Orders the operation after one of another stream, by an event with a known recording.
-    fn follow_event(&mut self, other: OperationId, id: OperationId, start: u32) {
+    /// Orders the start of an operation after the end of another one, by a link of a kind.
+    fn start_after(&mut self, other: OperationId, start: u32, kind: u32, link: Link) {
         let (end, end_ns) = self.end_of(other);
         self.builder.move_start(start, end_ns, self.tolerance);
-        let class = self.builder.class(5, [0; 3]);
-        self.builder.add(end, start, Link::Event(id), class);
+        let class = self.builder.class(kind, [0; 3]);
+        self.builder.add(end, start, link, class);
     }
 
     /// Makes the call wait for its operations that end before it returns.

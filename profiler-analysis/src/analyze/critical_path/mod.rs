@@ -71,6 +71,7 @@ mod tests;
 mod text;
 mod what_if;
 
+use std::cmp::Reverse;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -161,29 +162,23 @@ const LEAST_STEPS: usize = 4;
 /// [`ProfileExt::dependencies`](crate::prelude::ProfileExt::dependencies).
 pub(crate) fn dependencies(profile: &Profile) -> Dependencies<'_> {
     let graph = Graph::new(profile);
-    let mut of_most_time = None;
-    for node in profile.nodes().filter(|node| node.instances() >= LEAST_STEPS as u64) {
-        let is_more = |most: &RangeNode<'_>| node.host_time() > most.host_time();
-        if of_most_time.as_ref().is_none_or(is_more) {
-            of_most_time = Some(node);
-        }
+    let repeated = profile.nodes().filter(|node| node.instances() >= LEAST_STEPS as u64);
+    // The first one of those with equal times.
+    let of_most_time = repeated.min_by_key(|node| Reverse(node.host_time()));
+    let steps = of_most_time.map(|node| Steps::new(profile, node.path(), vec![node.id()]));
+    Dependencies { profile, graph, steps, replay: OnceLock::new() }
+}
+
+impl Steps {
+    fn new(profile: &Profile, label: String, nodes: Vec<NodeId>) -> Self {
+        let tree = profile.range_tree();
+        let mut ranges: Vec<RangeId> = nodes.iter().flat_map(|id| tree.instances(*id)).collect();
+        profile.tables().sort_ranges(&mut ranges);
+        Self { label, nodes, ranges }
     }
-    let steps = of_most_time.map(|node| Steps {
-        label: node.path(),
-        nodes: vec![node.id()],
-        ranges: profile.range_tree().instances(node.id()).collect(),
-    });
-    Dependencies { profile, graph, steps, replay: OnceLock::new() }.ordered()
 }
 
 impl<'a> Dependencies<'a> {
-    fn ordered(mut self) -> Self {
-        if let Some(steps) = &mut self.steps {
-            self.profile.tables().sort_ranges(&mut steps.ranges);
-        }
-        self
-    }
-
     /// The path of the range whose instances count as steps: among ranges with four or more
     /// instances, the one with the most host time. Returns a pattern of
     /// [`with_steps`](Self::with_steps) itself if several ranges match it.
@@ -264,11 +259,7 @@ impl<'a> Dependencies<'a> {
             [node] => node.path(),
             _ => path.to_owned(),
         };
-        let nodes: Vec<NodeId> = nodes.iter().map(|node| node.id()).collect();
-        let mut ranges: Vec<RangeId> =
-            nodes.iter().flat_map(|id| profile.range_tree().instances(*id)).collect();
-        profile.tables().sort_ranges(&mut ranges);
-        Some(Steps { label, nodes, ranges })
+        Some(Steps::new(profile, label, nodes.iter().map(|node| node.id()).collect()))
     }
 
     /// The steps, or the session.

@@ -296,18 +296,13 @@ impl Dependencies<'_> {
                 changes.push(WhatIf::NoWait { path });
             }
         }
-        for path in self.largest(&times, |times| times.allocations) {
-            changes.push(WhatIf::NoAllocations { path });
-        }
-        for path in self.largest(&times, |times| times.launches) {
-            changes.push(WhatIf::OneGraph { path });
-        }
-        for path in self.largest(&times, |times| times.copies) {
-            changes.push(WhatIf::OneCopy { path });
-        }
-        for path in self.largest(&times, |times| times.events) {
-            changes.push(WhatIf::NoEvents { path });
-        }
+        let mut add = |of: fn(&Times) -> u64, change: fn(String) -> WhatIf| {
+            changes.extend(self.largest(&times, of).into_iter().map(change));
+        };
+        add(|times| times.allocations, |path| WhatIf::NoAllocations { path });
+        add(|times| times.launches, |path| WhatIf::OneGraph { path });
+        add(|times| times.copies, |path| WhatIf::OneCopy { path });
+        add(|times| times.events, |path| WhatIf::NoEvents { path });
         if path.time_of(PathKind::Copy) != Duration::ZERO {
             changes.push(WhatIf::Pinned);
             changes.push(WhatIf::CopiesAhead);
@@ -519,24 +514,13 @@ impl Dependencies<'_> {
             _ => None,
         });
         let waiting: FxHashSet<CallId> = waits.collect();
-        let mut joined: FxHashMap<CallId, u64> = FxHashMap::default();
-        for calls in self.calls_of(path, excerpt).into_values() {
-            // The first call of the joined ones, and the last one so far.
-            let (mut first, mut last): (Option<&Call>, Option<&Call>) = (None, None);
-            for id in calls {
-                let call = &store.calls[id.at()];
-                let is_launch = is_launch(store.call_kind(call).class) && !waiting.contains(&id);
-                first = first.filter(|first| is_launch && first.thread == call.thread);
-                let Some(first) = first else {
-                    first = is_launch.then_some(call);
-                    last = first;
-                    continue;
-                };
-                self.skip(last.unwrap_or(first), call, changed);
-                last = Some(call);
-                joined.insert(id, first.time.ns());
-            }
-        }
+        let kind = |id: CallId| {
+            let class = store.call_kind(&store.calls[id.at()]).class;
+            (is_launch(class) && !waiting.contains(&id)).then_some(())
+        };
+        let joined = self.join(path, kind, changed).into_iter();
+        let joined: FxHashMap<CallId, u64> =
+            joined.map(|(first, id)| (id, store.calls[first.at()].time.ns())).collect();
         // The first call submits the work of the others, at its start.
         for (at, edge) in self.edges_of(excerpt) {
             let Link::Launch(id) = edge.link else { continue };
@@ -545,6 +529,32 @@ impl Dependencies<'_> {
                 changed.lags[at] = changed.lags[at].saturating_sub(*ns);
             }
         }
+    }
+
+    /// Joins consecutive calls of a thread in a range with the same kind; calls without a kind stay.
+    /// Returns each joined call after the first call of its group.
+    fn join<K: PartialEq>(
+        &self,
+        path: &str,
+        kind: impl Fn(CallId) -> Option<K>,
+        changed: &mut Changed<'_>,
+    ) -> Vec<(CallId, CallId)> {
+        let call = |id: CallId| &self.profile.tables().calls[id.at()];
+        let is_same = |one: &CallId, next: &CallId| {
+            let of_one = kind(*one);
+            let is_kind = of_one.is_some() && of_one == kind(*next);
+            is_kind && call(*one).thread == call(*next).thread
+        };
+        let mut joined = Vec::new();
+        for calls in self.calls_of(path, changed.excerpt).into_values() {
+            for group in calls.chunk_by(is_same) {
+                for pair in group.windows(2) {
+                    self.skip(call(pair[0]), call(pair[1]), changed);
+                    joined.push((group[0], pair[1]));
+                }
+            }
+        }
+        joined
     }
 
     /// Removes the thread's own time from the return of a call to the return of the next joined
@@ -563,7 +573,6 @@ impl Dependencies<'_> {
     }
 
     fn copy_once(&self, path: &str, changed: &mut Changed<'_>) {
-        let store = &self.profile.tables();
         // The copies of each call.
         let mut copies: FxHashMap<CallId, Vec<(OperationId, CopyKind, u64)>> = FxHashMap::default();
         for copy in self.profile.copies() {
@@ -572,32 +581,17 @@ impl Dependencies<'_> {
             copies.entry(call).or_default().push((id, copy.kind(), copy.bytes()));
         }
         let mut rates: FxHashMap<CopyKind, CopyRate> = FxHashMap::default();
-        for calls in self.calls_of(path, changed.excerpt).into_values() {
-            let mut first: Option<(&Call, &(OperationId, CopyKind, u64))> = None;
-            let mut last: Option<&Call> = None;
-            for id in calls {
-                let call = &store.calls[id.at()];
-                let own = copies.get(&id).and_then(|copies| copies.first());
-                let is_same = |(first, of): &(&Call, &(OperationId, CopyKind, u64))| {
-                    first.thread == call.thread && own.is_some_and(|own| own.1 == of.1)
-                };
-                first = first.filter(is_same);
-                let (Some((before, of)), Some(_)) = (first, own) else {
-                    first = own.map(|own| (call, own));
-                    last = None;
-                    continue;
-                };
-                self.skip(last.unwrap_or(before), call, changed);
-                last = Some(call);
-                let rate = *rates.entry(of.1).or_insert_with(|| self.copy_rate(of.1));
-                for (copy, _, bytes) in copies.get(&id).into_iter().flatten() {
-                    let start = self.graph.start_of(*copy);
-                    for at in self.graph.edges_to(start).chain(self.graph.edges_to(start + 1)) {
-                        changed.lags[at] = 0;
-                    }
-                    for at in self.graph.edges_to(self.graph.start_of(of.0) + 1) {
-                        changed.lags[at] += (*bytes as f64 / rate.gigabytes).round() as u64;
-                    }
+        let kind = |id: CallId| copies.get(&id)?.first().map(|(_, kind, _)| *kind);
+        for (first, id) in self.join(path, kind, changed) {
+            let (of, kind, _) = copies[&first][0];
+            let rate = *rates.entry(kind).or_insert_with(|| self.copy_rate(kind));
+            for (copy, _, bytes) in &copies[&id] {
+                let start = self.graph.start_of(*copy);
+                for at in self.graph.edges_to(start).chain(self.graph.edges_to(start + 1)) {
+                    changed.lags[at] = 0;
+                }
+                for at in self.graph.edges_to(self.graph.start_of(of) + 1) {
+                    changed.lags[at] += (*bytes as f64 / rate.gigabytes).round() as u64;
                 }
             }
         }

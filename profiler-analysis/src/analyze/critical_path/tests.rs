@@ -3,12 +3,12 @@
 use crate::prelude::*;
 use std::time::Duration;
 
-use cupti::CallClass;
+use cupti::{CallClass, SynchronizationKind};
 use profiler_base::units::nanoseconds;
 
 use super::*;
-use crate::analyze::diagnosis::tests::{Job, Program, US, profile_of, steps};
-use crate::analyze::ranks::tests::Writer;
+use crate::analyze::diagnosis::tests::{Job, Program, US, end_session, profile_of, steps};
+use crate::analyze::ranks::tests::{Writer, recording_info};
 use profiler_core::tables::GraphDependencies;
 use profiler_core::tables::{self, Interval, KernelNames, Maybe, What, Work};
 
@@ -26,20 +26,6 @@ impl Program {
         kind.name = name;
         let kind = self.store.intern_call_kind(kind);
         self.store.calls.last_mut().unwrap().kind = kind;
-    }
-
-    /// A stream waits for all work of another so far; the call takes 1 us.
-    fn wait_event(&mut self, stream: u32, other: u32) {
-        let mut record = cupti::Synchronization::default();
-        record.kind = cupti::SynchronizationKind::StreamWaitEvent;
-        (record.context, record.stream, record.event) = (1, Some(stream), Some(1));
-        record.correlation_id = self.next_id;
-        self.call("cuStreamWaitEvent", CallClass::WaitEvent, self.now + US);
-        let row = tables::Synchronization { record, call: Maybe::NONE, process: 0 };
-        self.store.synchronizations.push(row);
-        let end = self.streams.get(&other).copied().unwrap_or(0);
-        let own = self.streams.entry(stream).or_default();
-        *own = end.max(*own);
     }
 
     /// A stream records event 1. With CUPTI from 12.8 the recording has an id of its own.
@@ -69,14 +55,10 @@ impl Program {
 
     /// The host waits for what was recorded, and goes on 2 us later.
     fn synchronize_recorded(&mut self, of: Recorded) {
-        let mut record = cupti::Synchronization::default();
-        record.kind = cupti::SynchronizationKind::Event;
-        (record.context, record.event, record.event_sync_id) = (1, Some(1), of.sync_id);
-        record.correlation_id = self.next_id;
+        let record = self.synchronization(SynchronizationKind::Event, None);
+        (record.event, record.event_sync_id) = (Some(1), of.sync_id);
         let until = of.end_ns.max(self.now) + 2 * US;
         self.call("cuEventSynchronize", CallClass::Synchronize, until);
-        let row = tables::Synchronization { record, call: Maybe::NONE, process: 0 };
-        self.store.synchronizations.push(row);
     }
 
     /// What an [`Intervention`] leaves behind: a range in which 1 us passes and what is inserted.
@@ -157,6 +139,14 @@ fn streams_and_a_graph(p: &mut Program) {
     p.wait_for(Some(8));
 }
 
+/// Moves an operation by so many nanoseconds.
+fn shift(row: &mut tables::Operation, by: i64) {
+    let Interval { start_ns, end_ns } = row.time().unwrap();
+    let [start_ns, end_ns] = [start_ns, end_ns].map(|ns| ns.saturating_add_signed(by));
+    let time = Interval { start_ns, end_ns };
+    *row = tables::Operation::new(row.work, Some(time), row.correlation_id);
+}
+
 #[test]
 fn path_leads_through_streams_events_and_graphs() {
     let profile = steps(streams_and_a_graph).profile();
@@ -210,15 +200,7 @@ fn path_is_the_same_where_clocks_run_apart() {
     for drift in [2, -2] {
         let mut program = steps(streams_and_a_graph);
         for (at, row) in program.store.operations.iter_mut().enumerate() {
-            let by = drift * (at % 6) as i64;
-            let time = row.time().unwrap();
-            let [start_ns, end_ns] =
-                [time.start_ns, time.end_ns].map(|ns| ns.saturating_add_signed(by));
-            *row = tables::Operation::new(
-                row.work,
-                Some(Interval { start_ns, end_ns }),
-                row.correlation_id,
-            );
+            shift(row, drift * (at % 6) as i64);
         }
         let profile = program.profile();
         let dependencies = profile.dependencies();
@@ -248,10 +230,7 @@ fn launch_that_never_decides_is_on_no_path() {
         p.wait();
         step += 1;
     });
-    let row = &mut program.store.operations[2 * 5 + 1];
-    let Interval { start_ns, end_ns } = row.time().unwrap();
-    let time = Interval { start_ns: start_ns + 3, end_ns: end_ns + 3 };
-    *row = tables::Operation::new(row.work, Some(time), row.correlation_id);
+    shift(&mut program.store.operations[2 * 5 + 1], 3);
     let profile = program.profile();
     let path = profile.dependencies().critical_path_of("step").unwrap();
     for (name, each) in [("first", 100), ("second", 50)] {
@@ -321,28 +300,9 @@ fn recorded_events_without_work_before_them_delay_nothing() {
 /// 20 steps of two ranks, which compute for 300 and 700 us, reduce together for 50 us and wait for that.
 fn two_ranks() -> Profile {
     let mut store = tables::Tables::default();
-    let info: profiler_core::profile::RecordingInfo = serde_json::from_value(serde_json::json!({
-        "recorded_at_s": 0, "cupti_version": 0, "cuda_driver_version": 0,
-        "driver_release": null, "recorder_version": "", "devices": [],
-    }))
-    .unwrap();
     let (step_ns, end_ns) = (1_000 * US, 21_000 * US);
     for rank in 0..2 {
-        let thread = tables::ThreadId(rank);
-        let process = 100 + rank;
-        store.threads.push(tables::Thread { id: process, process, name: None, priority: None });
-        let recorded = tables::RecordedProcess {
-            rank: Some(rank),
-            host: 0,
-            window_ns: (step_ns, end_ns),
-            windows_ns: vec![(step_ns, end_ns)],
-            info: info.clone(),
-            health: profiler_core::Health::default(),
-        };
-        let recorded = Some(Box::new(recorded));
-        store.processes.push(tables::Process { id: process, name: None, recorded });
-        let (next_id, open) = (0, Vec::new());
-        let mut writer = Writer { store: &mut store, process, thread, device: rank, next_id, open };
+        let mut writer = Writer::new(&mut store, rank, 0, (step_ns, end_ns));
         for number in 1..=20 {
             let start = number * step_ns;
             let at = |us: u64| start + us * US;
@@ -358,18 +318,16 @@ fn two_ranks() -> Profile {
             writer.collective(at(5) + 100, number, rank.into(), 2);
             writer.call_between("cuStreamSynchronize", CallClass::Synchronize, at(6), at(757));
             let mut record = cupti::Synchronization::default();
-            record.kind = cupti::SynchronizationKind::Stream;
+            record.kind = SynchronizationKind::Stream;
             (record.context, record.stream) = (1, Some(7));
             record.correlation_id = writer.store.calls.last().unwrap().correlation_id;
-            let row = tables::Synchronization { record, call: Maybe::NONE, process };
+            let (call, process) = (Maybe::NONE, writer.process);
+            let row = tables::Synchronization { record, call, process };
             writer.store.synchronizations.push(row);
         }
     }
-    store.operations.sort_by_key(tables::Operation::start_ns);
-    let window_ns = (step_ns, end_ns);
-    store.session =
-        tables::Session { window_ns, windows_ns: vec![window_ns], ..tables::Session::default() };
-    profile_of(store, info)
+    end_session(&mut store, (step_ns, end_ns));
+    profile_of(store, recording_info())
 }
 
 /// The path of a step of the fast rank leads to the slow one, which determines its length.

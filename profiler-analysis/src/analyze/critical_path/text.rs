@@ -39,6 +39,14 @@ impl CriticalPath {
         let more = if more == 0 { String::new() } else { format!("\n({more} more)") };
         table.render(layout) + &more
     }
+
+    /// The shares of the first kinds.
+    fn shares(&self, most: usize) -> String {
+        let parts = self.kinds.iter().take(most).map(|(kind, ns)| {
+            format!("{} {}", kind.text(), percent_of_time(Duration::from_nanos(*ns), self.length))
+        });
+        parts.collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl DisplayOptions for CriticalPath {
@@ -55,10 +63,7 @@ impl DisplayOptions for CriticalPath {
             let mean = self.length.as_secs_f64() / self.instances as f64;
             write!(f, ", {} each", time(Duration::from_secs_f64(mean)))?;
         }
-        let parts = self.kinds.iter().map(|(kind, ns)| {
-            format!("{} {}", kind.text(), percent_of_time(Duration::from_nanos(*ns), self.length))
-        });
-        write!(f, "\n{}", parts.collect::<Vec<_>>().join(", "))?;
+        write!(f, "\n{}", self.shares(self.kinds.len()))?;
         if self.unexplained != Duration::ZERO {
             write!(f, "\n{} before anything is known", time(self.unexplained))?;
         }
@@ -249,15 +254,7 @@ impl Outlook {
     /// The shares of the path, the model's error and the changes, for a longer text.
     pub(crate) fn brief(&self, layout: Layout) -> String {
         let path = self.path.range.as_deref().unwrap_or("the session");
-        let kinds = self.path.kinds.iter().take(5).map(|(kind, ns)| {
-            format!(
-                "{} {}",
-                kind.text(),
-                percent_of_time(Duration::from_nanos(*ns), self.path.length)
-            )
-        });
-        let kinds = kinds.collect::<Vec<_>>().join(", ");
-        let path = shortened(path, PATH_WIDTH);
+        let (path, kinds) = (shortened(path, PATH_WIDTH), self.path.shares(5));
         format!("critical path of {path}: {kinds}{}", self.changes_text(layout))
     }
 

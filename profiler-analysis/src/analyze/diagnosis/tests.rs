@@ -3,9 +3,10 @@
 use crate::prelude::*;
 use std::time::Duration;
 
-use cupti::{CallClass, MemoryKind};
+use cupti::{CallClass, MemoryKind, SynchronizationKind};
 
 use super::*;
+use crate::analyze::scorecard::ScoreKind;
 use profiler_core::profile::RecordingInfo;
 use profiler_core::tables::{
     self, Api, Builder, CallId, CallKind, KernelNames, Label, LabelId, Maybe, RangeId, Session,
@@ -161,16 +162,35 @@ impl Program {
             None => self.streams.values().copied().max().unwrap_or(0),
         };
         let until = done.max(self.now) + 2 * US;
-        let mut record = cupti::Synchronization::default();
-        record.kind = match stream {
-            Some(_) => cupti::SynchronizationKind::Stream,
-            None => cupti::SynchronizationKind::Context,
+        let (kind, name) = match stream {
+            Some(_) => (SynchronizationKind::Stream, "cuStreamSynchronize"),
+            None => (SynchronizationKind::Context, "cuCtxSynchronize"),
         };
-        (record.context, record.stream, record.correlation_id) = (1, stream, self.next_id);
-        let name = if stream.is_some() { "cuStreamSynchronize" } else { "cuCtxSynchronize" };
+        self.synchronization(kind, stream);
         self.call(name, CallClass::Synchronize, until);
+    }
+
+    /// The record of the next call, which synchronizes.
+    pub(crate) fn synchronization(
+        &mut self,
+        kind: SynchronizationKind,
+        stream: Option<u32>,
+    ) -> &mut cupti::Synchronization {
+        let mut record = cupti::Synchronization::default();
+        (record.kind, record.context, record.stream) = (kind, 1, stream);
+        record.correlation_id = self.next_id;
         let row = tables::Synchronization { record, call: Maybe::NONE, process: self.thread.1 };
         self.store.synchronizations.push(row);
+        &mut self.store.synchronizations.last_mut().unwrap().record
+    }
+
+    /// A stream waits for all work of another so far; the call takes 1 us.
+    pub(crate) fn wait_event(&mut self, stream: u32, other: u32) {
+        self.synchronization(SynchronizationKind::StreamWaitEvent, Some(stream)).event = Some(1);
+        self.call("cuStreamWaitEvent", CallClass::WaitEvent, self.now + US);
+        let end = self.streams.get(&other).copied().unwrap_or(0);
+        let own = self.streams.entry(stream).or_default();
+        *own = end.max(*own);
     }
 
     pub(crate) fn wait(&mut self) {
@@ -179,9 +199,7 @@ impl Program {
 
     pub(crate) fn profile(mut self) -> Profile {
         let end = self.streams.values().copied().max().unwrap_or(0).max(self.now);
-        self.store.operations.sort_by_key(tables::Operation::start_ns);
-        self.store.session =
-            Session { window_ns: (BASE, end), windows_ns: vec![(BASE, end)], ..Session::default() };
+        end_session(&mut self.store, (BASE, end));
         profile_of(self.store, self.info)
     }
 
@@ -190,6 +208,12 @@ impl Program {
         profile.health().assert_complete();
         profile.diagnose()
     }
+}
+
+/// Sorts the operations that a test made, and adds the session.
+pub(crate) fn end_session(store: &mut Tables, window_ns: (u64, u64)) {
+    store.operations.sort_by_key(tables::Operation::start_ns);
+    store.session = Session { window_ns, windows_ns: vec![window_ns], ..Session::default() };
 }
 
 /// The profile of rows that a test made.
@@ -417,14 +441,7 @@ fn collectives_on_stream_8(waits_for_event: bool) -> Diagnosis {
     steps(|p| {
         p.kernel(100 * US);
         if waits_for_event {
-            let mut record = cupti::Synchronization::default();
-            record.kind = cupti::SynchronizationKind::StreamWaitEvent;
-            (record.context, record.stream, record.correlation_id) = (1, Some(8), p.next_id);
-            p.call("cuStreamWaitEvent", CallClass::WaitEvent, p.now + US);
-            let row = tables::Synchronization { record, call: Maybe::NONE, process: 0 };
-            p.store.synchronizations.push(row);
-            let done = p.streams[&7];
-            p.streams.insert(8, done);
+            p.wait_event(8, 7);
         }
         p.launch(8, Job::Kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 24), 200 * US);
         p.wait();
@@ -521,8 +538,7 @@ fn estimates_are_bounded_by_the_busiest_gpu() {
         let largest = largest_estimate(&diagnosis);
         assert!(largest <= 1.0 / busiest + 1e-3, "{kernels:?}: {largest}\n{diagnosis}");
         let card = profile.scorecard();
-        let most =
-            card.score(crate::analyze::scorecard::ScoreKind::Estimate).unwrap().value.unwrap();
+        let most = card.score(ScoreKind::Estimate).unwrap().value.unwrap();
         assert!(most <= 1.0 / busiest + 1e-3, "{kernels:?}\n{card}");
     }
     // 90 % beside 10 %: a mean of half the time is idle, and a tenth of it can vanish.
@@ -572,8 +588,7 @@ fn gpus_with_a_kernel_of_no_length_are_unused_and_not_averaged() {
     assert_eq!(note.title, "GPU 1 is unused: busy for at most 2.000 us, GPU 0 for 18.00 ms");
     assert_eq!((note.estimate, note.cost), (1.0, Duration::ZERO));
     assert!(largest_estimate(&diagnosis) < 1.0 / 0.89, "{text}");
-    let busy =
-        profile.scorecard().score(crate::analyze::scorecard::ScoreKind::GpuBusy).cloned().unwrap();
+    let busy = profile.scorecard().score(ScoreKind::GpuBusy).cloned().unwrap();
     assert!(busy.value > Some(0.89) && busy.note.ends_with("; GPU 1 unused"), "{busy:?}");
     // A range whose work ran there alone has it.
     let own = diagnosis.thresholds().get_unused_share();
@@ -753,12 +768,10 @@ fn small_products_tails_and_serial_streams_are_found() {
 #[test]
 fn repeated_and_needless_calls_are_found() {
     let diagnosis = steps(|p| {
-        let until = p.now + 50 * US;
-        p.call("cuMemAlloc_v2", CallClass::Alloc, until);
+        p.call("cuMemAlloc_v2", CallClass::Alloc, p.now + 50 * US);
         p.kernel(50 * US);
         p.wait();
-        let until = p.now + 20 * US;
-        p.call("cuMemFree_v2", CallClass::Free, until);
+        p.call("cuMemFree_v2", CallClass::Free, p.now + 20 * US);
     })
     .diagnose();
     let found = diagnosis.finding(FindingKind::RepeatedAllocation).unwrap();
@@ -766,8 +779,7 @@ fn repeated_and_needless_calls_are_found() {
     assert_eq!(diagnosis.verdict().bottleneck, Some(Bottleneck::Launch));
     // Memory that is kept is not repeated.
     let kept = steps(|p| {
-        let until = p.now + 50 * US;
-        p.call("cuMemAlloc_v2", CallClass::Alloc, until);
+        p.call("cuMemAlloc_v2", CallClass::Alloc, p.now + 50 * US);
         p.kernel(50 * US);
         p.wait();
     });
@@ -855,8 +867,7 @@ fn first_launches_and_first_steps_are_found() {
     let mut step = 0;
     let diagnosis = steps(|p| {
         if step == 0 {
-            let until = p.now + 900 * US;
-            p.call("cuLibraryLoadData", CallClass::Unknown, until);
+            p.call("cuLibraryLoadData", CallClass::Unknown, p.now + 900 * US);
         }
         step += 1;
         p.kernel(100 * US);

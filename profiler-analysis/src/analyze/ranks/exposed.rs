@@ -38,7 +38,7 @@ impl RangeCommunication {
 pub(super) fn by_range(profile: &Profile) -> Vec<RangeCommunication> {
     let store = &profile.tables();
     let kernels = profile.collective_kernels();
-    let covered = Covered::by_device(profile);
+    let covered = Covered::by_device(profile, |_| true);
     // The range of the thread that enqueued it; without NCCL's events, the range of the launch.
     let enqueued: FxHashMap<OperationId, Option<RangeId>> = profile
         .collective_rows()

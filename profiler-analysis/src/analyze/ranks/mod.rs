@@ -33,7 +33,7 @@ use serde::Serialize;
 
 pub use crate::analyze::diagnosis::straggler::{LateCause, Straggler};
 use crate::analyze::diagnosis::{Clock, Part, Stragglers, Thresholds, amdahl};
-use crate::analyze::matches::{Match, Matches};
+use crate::analyze::matches::{Match, Matches, Member, Participant};
 use exposed::RangeCommunication;
 use profiler_core::profile::{CollectiveFunction, Profile};
 use profiler_core::tables::HostClock;
@@ -253,7 +253,7 @@ fn ranks(profile: &Profile, matches: &Matches, clock: &Clock) -> Vec<Rank> {
         }
     }
     let process_by_id = profile.processes_by_id();
-    let rank = |participant: &crate::analyze::matches::Participant| {
+    let rank = |participant: &Participant| {
         let process = process_by_id(participant.process);
         let [clock, busy, communication] =
             times.get(&participant.device).copied().unwrap_or_default().map(Duration::from_nanos);
@@ -334,13 +334,11 @@ fn groups(profile: &Profile, matches: &Matches) -> Vec<CollectiveGroup> {
         };
         let (skews, transfers) = (sorted(Match::skew_ns), sorted(Match::transfer_ns));
         let middle = |values: &[u64]| Duration::from_nanos(values[values.len() / 2]);
-        let members = || {
-            let of = |matched: &&'_ Match| matched.members.len();
-            all.iter().map(of).max().unwrap_or(0)
-        };
-        let sum = |of: fn(&Match, &crate::analyze::matches::Member) -> u64| -> u64 {
-            let each = |matched: &Match| matched.members.iter().map(|one| of(matched, one)).sum();
-            all.iter().map(|matched| -> u64 { each(matched) }).sum()
+        let sum = |of: fn(&Match, &Member) -> u64| -> u64 {
+            let members = |matched: &'_ &Match| -> u64 {
+                matched.members.iter().map(|one| of(matched, one)).sum()
+            };
+            all.iter().map(members).sum()
         };
         let transfer = middle(&transfers);
         // One byte per nanosecond is 1 GB/s.
@@ -352,7 +350,7 @@ fn groups(profile: &Profile, matches: &Matches) -> Vec<CollectiveGroup> {
         CollectiveGroup {
             function: function.name(),
             communicator,
-            ranks: members(),
+            ranks: all.iter().map(|matched| matched.members.len()).max().unwrap_or(0),
             bytes,
             count: all.len() as u64,
             skew: middle(&skews),

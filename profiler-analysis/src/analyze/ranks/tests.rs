@@ -8,7 +8,7 @@ use cupti::CallClass;
 use fastrand::Rng;
 
 use super::*;
-use crate::analyze::diagnosis::tests::profile_of;
+use crate::analyze::diagnosis::tests::{end_session, profile_of};
 use crate::analyze::diagnosis::{FindingKind, amdahl};
 use profiler_base::collectives::{COLLECTIVES_DOMAIN, fields};
 use profiler_core::Health;
@@ -17,7 +17,7 @@ use profiler_core::profile::RecordingInfo;
 use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::tables::{
     self, Api, Builder, CallKind, Details, Field, FieldValue, Interval, KernelNames, Label,
-    LabelId, MarkId, RangeId, Session, Subject, Tables, ThreadId, What, Work,
+    LabelId, MarkId, RangeId, Subject, Tables, ThreadId, What, Work,
 };
 
 const US: u64 = 1_000;
@@ -46,6 +46,14 @@ enum Plant {
 const PLANTS: [Plant; 6] =
     [Plant::Sleep, Plant::Kernel, Plant::Longer, Plant::Loader, Plant::Throttled, Plant::Copy];
 
+pub(crate) fn recording_info() -> RecordingInfo {
+    serde_json::from_value(serde_json::json!({
+        "recorded_at_s": 0, "cupti_version": 0, "cuda_driver_version": 0,
+        "driver_release": null, "recorder_version": "", "devices": [],
+    }))
+    .unwrap()
+}
+
 /// A rank that records, with its thread.
 pub(crate) struct Writer<'a> {
     pub(crate) store: &'a mut Tables,
@@ -56,7 +64,24 @@ pub(crate) struct Writer<'a> {
     pub(crate) open: Vec<RangeId>,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    /// Adds the process of a rank, which recorded in a window.
+    pub(crate) fn new(store: &'a mut Tables, rank: u32, host: u32, window_ns: (u64, u64)) -> Self {
+        let (process, thread) = (100 + rank, ThreadId(store.threads.len() as u32));
+        store.threads.push(tables::Thread { id: process, process, name: None, priority: None });
+        let recorded = tables::RecordedProcess {
+            rank: Some(rank),
+            host,
+            window_ns,
+            windows_ns: vec![window_ns],
+            info: recording_info(),
+            health: Health::default(),
+        };
+        let recorded = Some(Box::new(recorded));
+        store.processes.push(tables::Process { id: process, name: None, recorded });
+        Self { store, process, thread, device: rank, next_id: 0, open: Vec::new() }
+    }
+
     fn label(&mut self, name: &str, domain: Option<&str>) -> LabelId {
         let name = self.store.names.intern(name);
         let domain = domain.map(|domain| self.store.names.intern(domain));
@@ -209,21 +234,13 @@ impl Simulation {
         }
     }
 
-    fn info() -> RecordingInfo {
-        serde_json::from_value(serde_json::json!({
-            "recorded_at_s": 0, "cupti_version": 0, "cuda_driver_version": 0,
-            "driver_release": null, "recorder_version": "", "devices": [],
-        }))
-        .unwrap()
-    }
-
     fn profile(&self, rng: &mut Rng) -> Profile {
-        profile_of(self.store(rng), Self::info())
+        profile_of(self.store(rng), recording_info())
     }
 
     /// The profile of recordings with the clocks of their hosts, which have been aligned.
     fn aligned(&self, rng: &mut Rng) -> Result<Profile, profiler_core::Error> {
-        let mut builder = Builder::new(Self::info());
+        let mut builder = Builder::new(recording_info());
         *builder.tables() = self.store(rng);
         self.shift(builder.tables());
         // Of several clocks there is no common window.
@@ -305,23 +322,8 @@ impl Simulation {
         }
         let mut store = Tables::default();
         for rank in (0..self.ranks).filter(|rank| self.without != Some(*rank)) {
-            let process = 100 + rank as u32;
-            let thread = ThreadId(store.threads.len() as u32);
-            store.threads.push(tables::Thread { id: process, process, name: None, priority: None });
-            let windows_ns = vec![(BASE, now)];
-            let recorded = tables::RecordedProcess {
-                rank: Some(rank as u32),
-                host: (rank * self.hosts.len() / self.ranks) as u32,
-                window_ns: (BASE, now),
-                windows_ns,
-                info: Self::info(),
-                health: Health::default(),
-            };
-            let recorded = Some(Box::new(recorded));
-            store.processes.push(tables::Process { id: process, name: None, recorded });
-            let device = rank as u32;
-            let (next_id, open) = (0, Vec::new());
-            let mut writer = Writer { store: &mut store, process, thread, device, next_id, open };
+            let host = rank * self.hosts.len() / self.ranks;
+            let mut writer = Writer::new(&mut store, rank as u32, host as u32, (BASE, now));
             for (number, (start, noise, latest)) in steps.iter().enumerate() {
                 if self.killed == Some((rank, number)) {
                     break;
@@ -339,9 +341,7 @@ impl Simulation {
         if matches!(self.plant, Some((_, Plant::Throttled, _))) {
             store.series = self.clocks(now);
         }
-        store.operations.sort_by_key(tables::Operation::start_ns);
-        store.session =
-            Session { window_ns: (BASE, now), windows_ns: vec![(BASE, now)], ..Session::default() };
+        end_session(&mut store, (BASE, now));
         store
     }
 
@@ -590,20 +590,7 @@ fn overlapping(by_kernel: bool, slows_down: bool) -> Profile {
     let step = BUCKETS * BUCKET + DELAY + 200 * US;
     let end = BASE + 50 * step;
     for rank in 0..2_u32 {
-        let (process, thread) = (100 + rank, ThreadId(rank));
-        store.threads.push(tables::Thread { id: process, process, name: None, priority: None });
-        let recorded = tables::RecordedProcess {
-            rank: Some(rank),
-            host: 0,
-            window_ns: (BASE, end),
-            windows_ns: vec![(BASE, end)],
-            info: Simulation::info(),
-            health: Health::default(),
-        };
-        let recorded = Some(Box::new(recorded));
-        store.processes.push(tables::Process { id: process, name: None, recorded });
-        let (next_id, open, device) = (0, Vec::new(), rank);
-        let mut writer = Writer { store: &mut store, process, thread, device, next_id, open };
+        let mut writer = Writer::new(&mut store, rank, 0, (BASE, end));
         for number in 0..50 {
             let start = BASE + number * step;
             if by_kernel && rank == 1 {
@@ -632,10 +619,8 @@ fn overlapping(by_kernel: bool, slows_down: bool) -> Profile {
             }
         }
     }
-    store.operations.sort_by_key(tables::Operation::start_ns);
-    store.session =
-        Session { window_ns: (BASE, end), windows_ns: vec![(BASE, end)], ..Session::default() };
-    profile_of(store, Simulation::info())
+    end_session(&mut store, (BASE, end));
+    profile_of(store, recording_info())
 }
 
 const BUCKETS: u64 = 8;

@@ -30,19 +30,17 @@ impl Ranks {
 
     fn table_of_windows(&self, layout: Layout) -> String {
         let header = ["range", "number", "from", "to", "collectives", "straggler"];
-        let mut rows = Table::new(header, 1);
-        for window in self.late_windows().take(SHOWN) {
+        table(header, self.late_windows(), layout, |window| {
             let first = window.stragglers.first().map(|straggler| self.describe(straggler));
-            rows.add_row([
+            [
                 shortened(&window.path, NAME_WIDTH),
                 window.number.to_string(),
                 time(window.start),
                 time(window.end),
                 window.collectives.to_string(),
                 first.unwrap_or_default(),
-            ]);
-        }
-        rows.render(layout)
+            ]
+        })
     }
 
     fn late_windows(&self) -> impl Iterator<Item = &RankWindow> {
@@ -61,9 +59,8 @@ impl Ranks {
             "collectives",
             "last",
         ];
-        let mut rows = Table::new(header, 1);
-        for rank in self.ranks.iter().take(SHOWN) {
-            rows.add_row([
+        table(header, self.ranks.iter(), layout, |rank| {
+            [
                 shortened(&rank.name, NAME_WIDTH),
                 rank.device.to_string(),
                 percent_of_time(rank.busy, rank.clock),
@@ -73,9 +70,8 @@ impl Ranks {
                 time(rank.late),
                 rank.collectives.to_string(),
                 rank.last.to_string(),
-            ]);
-        }
-        rows.render(layout)
+            ]
+        })
     }
 
     fn table_of_collectives(&self, layout: Layout) -> String {
@@ -92,11 +88,10 @@ impl Ranks {
             "bus GB/s",
             "of link",
         ];
-        let mut rows = Table::new(header, 1);
-        for group in self.collectives.iter().take(SHOWN) {
+        table(header, self.collectives.iter(), layout, |group| {
             let CollectiveGroup { function, communicator, .. } = group;
             let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
-            rows.add_row([
+            [
                 format!("{function} of {communicator:x}"),
                 group.ranks.to_string(),
                 bytes(group.bytes),
@@ -108,26 +103,34 @@ impl Ranks {
                 rate(group.algorithm_bandwidth),
                 rate(group.bus_bandwidth),
                 group.link_share.map_or("-".to_owned(), percent),
-            ]);
-        }
-        rows.render(layout)
+            ]
+        })
     }
 
     fn table_of_ranges(&self, layout: Layout) -> String {
         let header = ["range", "kernels", "communication", "exposed", "hidden"];
-        let mut rows = Table::new(header, 1);
-        for range in self.ranges.iter().take(SHOWN) {
+        table(header, self.ranges.iter(), layout, |range| {
             let path = range.path.as_deref().unwrap_or("(outside any range)");
-            rows.add_row([
+            [
                 shortened(path, NAME_WIDTH),
                 range.kernels.to_string(),
                 time(range.time),
                 time(range.exposed),
                 time(range.hidden()),
-            ]);
-        }
-        rows.render(layout)
+            ]
+        })
     }
+}
+
+fn table<R, const N: usize>(
+    header: [&str; N],
+    rows: impl Iterator<Item = R>,
+    layout: Layout,
+    cells: impl Fn(R) -> [String; N],
+) -> String {
+    let mut table = Table::new(header, 1);
+    rows.take(SHOWN).for_each(|row| table.add_row(cells(row)));
+    table.render(layout)
 }
 
 /// The sentence on the clock of a host.

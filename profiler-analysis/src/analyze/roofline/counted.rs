@@ -12,11 +12,10 @@ use std::time::Duration;
 use cupti::counters::{Flops, Measured, MemoryLevel, RangeValues, time_ns};
 use nvtx::{Dtype, Pipe};
 use profiler_base::kernel_names::Level;
-use profiler_base::serialize_as_text;
 use profiler_base::units::{PATH_WIDTH, nanoseconds, number, shortened, si};
+use profiler_base::{serialize_as_text, serialize_fields};
 use rustc_hash::FxHashMap;
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::point::ratio;
 use super::{Peaks, Roof, Roofline};
@@ -68,6 +67,8 @@ pub(crate) struct CountedBytes {
     pub(crate) level: MemoryLevel,
     /// Bytes moved there, summed over all instances.
     pub(crate) bytes: f64,
+    bytes_per_s: Option<f64>,
+    intensity_flop_per_byte: Option<f64>,
     /// The level's roof, in bytes per second.
     pub(crate) roof: Roof,
 }
@@ -184,8 +185,7 @@ pub struct CountedPoint {
 impl CountedPoint {
     /// Floating-point operations of all types, without integer ones.
     pub fn total_flops(&self) -> f64 {
-        let floats = self.flops.iter().filter(|counted| counted.dtype != Dtype::I8);
-        floats.map(|counted| counted.flops).sum()
+        total(&self.flops)
     }
 
     /// Operations per second.
@@ -200,12 +200,12 @@ impl CountedPoint {
 
     /// Bytes per second at a level.
     pub fn bandwidth_at(&self, level: MemoryLevel) -> Option<f64> {
-        ratio(self.at(level)?.bytes, self.gpu_time.as_secs_f64())
+        self.at(level)?.bytes_per_s
     }
 
     /// Operations per byte at a level.
     pub fn intensity_at(&self, level: MemoryLevel) -> Option<f64> {
-        ratio(self.total_flops(), self.at(level)?.bytes)
+        self.at(level)?.intensity_flop_per_byte
     }
 
     pub(super) fn at(&self, level: MemoryLevel) -> Option<&CountedBytes> {
@@ -274,46 +274,32 @@ impl CountedPoint {
     }
 }
 
-impl Serialize for CountedPoint {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Level {
-            level: MemoryLevel,
-            bytes: f64,
-            bytes_per_s: Option<f64>,
-            intensity_flop_per_byte: Option<f64>,
-            roof: Roof,
-        }
-        #[derive(Serialize)]
-        struct Share {
-            limit: Limit,
-            share: f64,
-        }
-        let level = |at: &CountedBytes| Level {
-            level: at.level,
-            bytes: at.bytes,
-            bytes_per_s: self.bandwidth_at(at.level),
-            intensity_flop_per_byte: self.intensity_at(at.level),
-            roof: at.roof,
-        };
-        let levels: Vec<_> = self.bytes.iter().map(level).collect();
-        let shares: Vec<_> =
-            self.shares().into_iter().map(|(limit, share)| Share { limit, share }).collect();
-        let mut point = serializer.serialize_struct("CountedPoint", 11)?;
-        point.serialize_field("name", &self.name)?;
-        point.serialize_field("is_kernel", &self.is_kernel)?;
-        point.serialize_field("instances", &self.instances)?;
-        let ns = nanoseconds(self.gpu_time);
-        point.serialize_field("gpu_time_ns", &ns)?;
-        point.serialize_field("total_flops", &self.total_flops())?;
-        point.serialize_field("achieved_flop_per_s", &self.achieved())?;
-        point.serialize_field("flops", &self.flops)?;
-        point.serialize_field("levels", &levels)?;
-        point.serialize_field("shares_of_roofs", &shares)?;
-        point.serialize_field("declared", &self.declared)?;
-        point.serialize_field("disagreements", &self.disagreements(TOLERANCE))?;
-        point.end()
-    }
+#[derive(Serialize)]
+struct Share {
+    limit: Limit,
+    share: f64,
+}
+
+serialize_fields!(CountedPoint, "CountedPoint", |point| {
+    "name": point.name,
+    "is_kernel": point.is_kernel,
+    "instances": point.instances,
+    "gpu_time_ns": nanoseconds(point.gpu_time),
+    "total_flops": point.total_flops(),
+    "achieved_flop_per_s": point.achieved(),
+    "flops": point.flops,
+    "levels": point.bytes,
+    "shares_of_roofs": {
+        let shares = point.shares().into_iter();
+        shares.map(|(limit, share)| Share { limit, share }).collect::<Vec<_>>()
+    },
+    "declared": point.declared,
+    "disagreements": point.disagreements(TOLERANCE),
+});
+
+fn total(flops: &[CountedFlops]) -> f64 {
+    let floats = flops.iter().filter(|counted| counted.dtype != Dtype::I8);
+    floats.map(|counted| counted.flops).sum()
 }
 
 /// The sums of one point.
@@ -353,16 +339,24 @@ impl Sum {
             })
             .collect();
         flops.sort_by(|one, other| other.flops.total_cmp(&one.flops));
-        let bytes = self.bytes.into_iter().zip(MemoryLevel::ALL).filter_map(|(bytes, level)| {
-            Some(CountedBytes { level, bytes: bytes?, roof: peaks.level(level) })
+        let gpu_time = Duration::try_from_secs_f64(self.ns / 1e9).unwrap_or(Duration::MAX);
+        let levels = self.bytes.into_iter().zip(MemoryLevel::ALL);
+        let levels = levels.filter_map(|(bytes, level)| Some((bytes?, level)));
+        let bytes = levels.map(|(bytes, level)| CountedBytes {
+            level,
+            bytes,
+            bytes_per_s: ratio(bytes, gpu_time.as_secs_f64()),
+            intensity_flop_per_byte: ratio(total(&flops), bytes),
+            roof: peaks.level(level),
         });
+        let bytes = bytes.collect();
         CountedPoint {
             name,
             is_kernel,
             instances: self.instances,
-            gpu_time: Duration::try_from_secs_f64(self.ns / 1e9).unwrap_or(Duration::MAX),
+            gpu_time,
             flops,
-            bytes: bytes.collect(),
+            bytes,
             declared: None,
         }
     }

@@ -8,8 +8,7 @@ use cupti::CallClass;
 use super::*;
 use crate::analyze::diagnosis::tests::BASE;
 use profiler_core::tables::{
-    Interval, KernelNames, Label, LabelId, Maybe, Operation, Range, RangeId, Synchronization,
-    ThreadId, What, Work,
+    Interval, KernelNames, Label, LabelId, Operation, Range, RangeId, ThreadId, What, Work,
 };
 
 /// The recording of `tests/recordings/gpt2-h100`.
@@ -89,12 +88,8 @@ fn gpt2() -> Profile {
         program.store.operations.push(Operation::new(work, Some(time), correlation_id));
     }
     for (at, time) in times(4).into_iter().enumerate() {
-        let mut record = cupti::Synchronization::default();
-        (record.kind, record.context) = (cupti::SynchronizationKind::Context, 1);
-        record.correlation_id = program.next_id;
+        program.synchronization(cupti::SynchronizationKind::Context, None);
         call(&mut program, columns[6][at], time, "cuCtxSynchronize", CallClass::Synchronize);
-        let call = Maybe::NONE;
-        program.store.synchronizations.push(Synchronization { record, call, process: 0 });
     }
     program.store.calls.sort_by_key(|call| call.time.start_ns);
     program.profile()
