@@ -139,6 +139,7 @@ fn recorded(folder: &Folder, name: &str, work: impl FnOnce(&Fake)) -> PathBuf {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let fake = Fake::new();
+    fake.stop_clock();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler.record(|| work(&fake)).unwrap();
     let profile = of_its_own(&profile);

@@ -147,6 +147,7 @@ fn annotations_beyond_those_that_github_shows_are_counted() {
 /// A run on a fake of its own, which has nothing left to do.
 fn record(gemms: usize, gemm_ns: u64) -> Profile {
     let fake = Fake::new();
+    fake.stop_clock();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler.record(|| steps(&fake, gemms, gemm_ns)).unwrap();
     of_its_own(&profile)

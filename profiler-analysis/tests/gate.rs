@@ -68,6 +68,7 @@ impl Machine {
 
 fn record(work: impl FnOnce(&Fake)) -> Result<Profile, Error> {
     let fake = Fake::new();
+    fake.stop_clock();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build()?;
     profiler.record(|| work(&fake)).map(|((), profile)| of_its_own(&profile))
 }
