@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
+use cupti::record::UnifiedMemoryKind;
 use cupti::sys::abi::CuptiResult;
 use cupti::sys::generated::unified_memory_counter::{COUNTER_KIND, VALUE};
 use cupti::{
@@ -751,7 +751,6 @@ fn every_function_may_fail_and_the_next_collection_works() {
                 fake.launch_exec(&exec);
                 fake.destroy_exec(exec);
                 fake.resource(cupti::callbacks::ResourceKind::STREAM_CREATED, 1, 7);
-                let _id = library.external_correlation(ExternalCorrelationKind::CUSTOM0, 1);
                 fake.launch(Work::kernel(c"k"));
                 let _ = collector.flush();
                 let _ = collector.pause();

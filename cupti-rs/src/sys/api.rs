@@ -113,9 +113,6 @@ macro_rules! cupti_functions {
                     fn(handle: *mut SubscriberHandle, callback: CallbackFunc, data: *mut c_void, params: *mut SubscriberParams);
                 /// 12.3+
                 get_graph_exec_id = "cuptiGetGraphExecId": fn(exec: *mut c_void, id: *mut u32);
-                /// 13.3 has a second version of it.
-                push_external_id = "cuptiActivityPushExternalCorrelationId": fn(kind: u32, id: u64);
-                pop_external_id = "cuptiActivityPopExternalCorrelationId": fn(kind: u32, last: *mut u64);
                 configure_unified_memory = "cuptiActivityConfigureUnifiedMemoryCounter":
                     fn(configs: *mut UnifiedMemoryCounterConfig, count: u32);
             }

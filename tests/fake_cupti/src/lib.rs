@@ -483,7 +483,7 @@ impl Fake {
     }
 
     /// The functions of CUPTI that this crate calls; each can be made to fail.
-    pub const FUNCTIONS: [&str; 29] = functions::SYMBOLS;
+    pub const FUNCTIONS: [&str; 27] = functions::SYMBOLS;
 
     /// True if a collection is running and not paused: an activity kind is enabled.
     pub fn is_recording(&self) -> bool {

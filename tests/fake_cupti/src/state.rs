@@ -89,8 +89,6 @@ pub(super) struct State {
     pub(super) forgotten: u32,
     /// The end of each stream's work.
     pub(super) streams: HashMap<u32, u64>,
-    /// External correlation ids, by thread and kind.
-    pub(super) external_ids: BTreeMap<(u32, u32), Vec<u64>>,
 }
 
 /// Callbacks by domain and id, and whole domains.
