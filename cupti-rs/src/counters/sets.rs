@@ -165,6 +165,11 @@ named! {
     /// A level of the memory of a device, from the metrics of [`Set::Roofline`]; the outermost is
     /// the first.
     #[derive(PartialOrd, Ord)]
+    #[cfg_attr(
+        feature = "serde",
+        derive(serde::Serialize, serde::Deserialize),
+        serde(rename_all = "UPPERCASE")
+    )]
     MemoryLevel {
         /// The device's memory.
         Dram = "DRAM",
