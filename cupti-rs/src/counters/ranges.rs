@@ -249,7 +249,7 @@ impl RangeProfiler {
     /// More than one run is needed; nothing was run. Otherwise as [`measure`](Self::measure).
     pub fn measure_once<R>(&self, work: impl FnOnce(&Ranges) -> R) -> Result<(R, Measured), Error> {
         if self.runs() > 1 {
-            return Err(Error::new(Kind::Passes { needed: self.runs(), allowed: 1 }));
+            return Err(Error::new(Kind::Passes { needed: self.runs() }));
         }
         let (mut work, mut result) = (Some(work), None);
         let measured = self.measure(|ranges| {
@@ -259,7 +259,7 @@ impl RangeProfiler {
         })?;
         match result {
             Some(result) => Ok((result, measured)),
-            None => Err(Error::new(Kind::Passes { needed: 2, allowed: 1 })),
+            None => Err(Error::new(Kind::Passes { needed: 2 })),
         }
     }
 

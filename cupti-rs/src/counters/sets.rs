@@ -183,12 +183,6 @@ named! {
 }
 
 impl MemoryLevel {
-    /// Returns the level with this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.name() == name)
-    }
-
     /// The bytes that a range moved at this level. `None` if not counted.
     #[must_use]
     pub fn bytes(self, range: &RangeValues<'_>) -> Option<f64> {

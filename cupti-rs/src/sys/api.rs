@@ -99,7 +99,6 @@ macro_rules! cupti_functions {
                 get_attribute = "cuptiActivityGetAttribute": fn(attribute: u32, size: *mut usize, value: *mut c_void);
                 flush_period = "cuptiActivityFlushPeriod": fn(milliseconds: u32);
                 enable_latency_timestamps = "cuptiActivityEnableLatencyTimestamps": fn(on: u8);
-                enable_launch_attributes = "cuptiActivityEnableLaunchAttributes": fn(on: u8);
                 get_thread_id_type = "cuptiGetThreadIdType": fn(kind: *mut u32);
                 set_thread_id_type = "cuptiSetThreadIdType": fn(kind: u32);
                 get_context_id = "cuptiGetContextId": fn(context: *mut c_void, id: *mut u32);

@@ -262,13 +262,6 @@ impl Api {
         check("cuptiActivityEnableLatencyTimestamps", code)
     }
 
-    pub(crate) fn set_launch_attributes(&self, on: bool) -> Result<(), Error> {
-        // SAFETY: takes it by value.
-        let code = unsafe { (self.enable_launch_attributes)(on.into()) };
-        check("cuptiActivityEnableLaunchAttributes", code)
-    }
-
-    /// The kind of thread ids in records.
     pub(crate) fn thread_id_type(&self) -> Result<u32, Error> {
         let mut kind = 0;
         // SAFETY: `kind` is a live u32, as wide as the C enum that CUPTI writes.

@@ -62,7 +62,6 @@ pub(super) struct State {
     pub(super) thread_id_type: u32,
     pub(super) flush_period: u32,
     pub(super) latency_timestamps: bool,
-    pub(super) launch_attributes: bool,
     pub(super) buffer: Option<Buffer>,
     /// Full buffers that are not returned yet.
     pub(super) held: Vec<Buffer>,

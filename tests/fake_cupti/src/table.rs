@@ -285,11 +285,6 @@ impl Api for Fake {
         Ok(())
     }
 
-    unsafe fn enable_launch_attributes(on: u8) -> Outcome {
-        STATE.lock().launch_attributes = on != 0;
-        Ok(())
-    }
-
     unsafe fn get_thread_id_type(kind: *mut u32) -> Outcome {
         // SAFETY: the caller passes a live pointer.
         unsafe { kind.write(STATE.lock().thread_id_type) };
