@@ -51,46 +51,26 @@ struct Sample {
     us: [f64; KIBIBYTES.len()],
 }
 
-#[derive(Debug, Clone)]
 struct Options {
-    mode: Option<String>,
     modes: Vec<String>,
     rounds: usize,
     gpuprof: Option<PathBuf>,
     library: Option<PathBuf>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        let modes = ["none", "again", "raw", "waiting", "library", "plugin"];
-        let modes = modes.map(str::to_owned).to_vec();
-        Self { mode: None, modes, rounds: 10, gpuprof: None, library: None }
-    }
-}
-
-impl Arguments for Options {
-    type Mode = String;
-
-    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
-        match name {
-            "--mode" => self.mode = Some(value()?),
-            "--modes" => self.modes = value()?.split(',').map(str::to_owned).collect(),
-            "--rounds" => self.rounds = value()?.parse::<usize>()?.max(1),
-            "--gpuprof" => self.gpuprof = Some(std::path::absolute(value()?)?),
-            "--library" => self.library = Some(std::path::absolute(value()?)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn mode(&self) -> Option<&String> {
-        self.mode.as_ref()
-    }
+fn read(arguments: &mut Arguments) -> Result<Options> {
+    let mut path = |name: &str| -> Result<Option<PathBuf>> {
+        Ok(arguments.take::<PathBuf>(name)?.map(std::path::absolute).transpose()?)
+    };
+    let (gpuprof, library) = (path("--gpuprof")?, path("--library")?);
+    let modes = arguments.take_list("--modes", "none,again,raw,waiting,library,plugin")?;
+    let rounds = arguments.take("--rounds")?.unwrap_or(10).max(1);
+    Ok(Options { modes, rounds, gpuprof, library })
 }
 
 fn main() -> ExitCode {
-    let line = |mode: &String, _: &Options| Ok(serde_json::to_string(&measure(mode)?)?);
-    process_bench::run("all_reduce", unavailable, line, compare)
+    let measure = |mode: &str, _: &Options| measure(mode);
+    process_bench::run("all_reduce", unavailable, read, measure, compare)
 }
 
 fn unavailable() -> Option<String> {

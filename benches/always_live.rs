@@ -54,45 +54,20 @@ struct Sample {
     lost: Option<String>,
 }
 
-#[derive(Debug, Clone)]
 struct Options {
-    mode: Option<String>,
     check: String,
     rounds: Option<usize>,
     seconds: Option<f64>,
     without: Option<String>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            mode: None,
-            check: "estimates".to_owned(),
-            rounds: None,
-            seconds: None,
-            without: None,
-        }
-    }
-}
-
-impl Arguments for Options {
-    type Mode = String;
-
-    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
-        match name {
-            "--mode" => self.mode = Some(value()?),
-            "--check" => self.check = value()?,
-            "--rounds" => self.rounds = Some(value()?.parse::<usize>()?.max(1)),
-            "--without" => self.without = Some(value()?),
-            "--seconds" => self.seconds = Some(value()?.parse::<f64>()?.clamp(0.1, 3_600.0)),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn mode(&self) -> Option<&String> {
-        self.mode.as_ref()
-    }
+fn read(arguments: &mut Arguments) -> Result<Options> {
+    Ok(Options {
+        check: arguments.take("--check")?.unwrap_or_else(|| "estimates".to_owned()),
+        rounds: arguments.take("--rounds")?.map(|rounds: usize| rounds.max(1)),
+        seconds: arguments.take("--seconds")?.map(|seconds: f64| seconds.clamp(0.1, 3_600.0)),
+        without: arguments.take("--without")?,
+    })
 }
 
 impl Options {
@@ -119,20 +94,17 @@ impl Options {
 }
 
 fn main() -> ExitCode {
-    let line = |mode: &String, options: &Options| {
-        let sample = match options.check.as_str() {
-            "estimates" => estimates(mode, options.time())?,
-            "memory" => memory(mode, options)?,
-            other => return Err(format!("no check is called {other}").into()),
-        };
-        Ok(serde_json::to_string(&sample)?)
+    let measure = |mode: &str, options: &Options| match options.check.as_str() {
+        "estimates" => estimates(mode, options.time()),
+        "memory" => memory(mode, options),
+        other => Err(format!("no check is called {other}").into()),
     };
     let check = |options: &Options| match options.check.as_str() {
         "estimates" => check_estimates(options),
         "memory" => check_memory(options),
         other => Err(format!("no check is called {other}").into()),
     };
-    process_bench::run("always_live", unavailable, line, check)
+    process_bench::run("always_live", unavailable, read, measure, check)
 }
 
 fn exit(has_failed: bool) -> ExitCode {

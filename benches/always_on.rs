@@ -90,9 +90,7 @@ struct Sample {
     lost: Option<String>,
 }
 
-#[derive(Debug, Clone)]
 struct Options {
-    mode: Option<String>,
     modes: Vec<String>,
     rounds: usize,
     seconds: f64,
@@ -115,52 +113,22 @@ impl Options {
     }
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        let modes = "none,again,dormant,stopped,calls,windows,full,raw";
-        let modes = modes.split(',').map(str::to_owned).collect();
-        Self {
-            mode: None,
-            modes,
-            rounds: 5,
-            seconds: 1.0,
-            nodes: 500,
-            only: None,
-            settle: DEFAULT_SETTLE,
-            within: false,
-            pace: 1_000,
-        }
-    }
-}
-
-impl Arguments for Options {
-    type Mode = String;
-
-    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
-        match name {
-            "--mode" => self.mode = Some(value()?),
-            "--modes" => self.modes = value()?.split(',').map(str::to_owned).collect(),
-            "--rounds" => self.rounds = value()?.parse::<usize>()?.max(1),
-            "--seconds" => self.seconds = value()?.parse::<f64>()?.clamp(0.01, 60.0),
-            "--only" => self.only = Some(value()?),
-            "--settle" => self.settle = value()?.parse::<f64>()?.clamp(1.0, 120.0),
-            "--within" => self.within = true,
-            "--pace" => self.pace = value()?.parse::<u64>()?.max(1),
-            "--nodes" => self.nodes = value()?.parse::<u64>()?.max(1),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn mode(&self) -> Option<&String> {
-        self.mode.as_ref()
-    }
+fn read(arguments: &mut Arguments) -> Result<Options> {
+    let modes = "none,again,dormant,stopped,calls,windows,full,raw";
+    Ok(Options {
+        modes: arguments.take_list("--modes", modes)?,
+        rounds: arguments.take("--rounds")?.unwrap_or(5).max(1),
+        seconds: arguments.take("--seconds")?.unwrap_or(1.0_f64).clamp(0.01, 60.0),
+        nodes: arguments.take("--nodes")?.unwrap_or(500).max(1),
+        only: arguments.take("--only")?,
+        settle: arguments.take("--settle")?.unwrap_or(DEFAULT_SETTLE).clamp(1.0, 120.0),
+        within: arguments.take_flag("--within"),
+        pace: arguments.take("--pace")?.unwrap_or(1_000).max(1),
+    })
 }
 
 fn main() -> ExitCode {
-    let line =
-        |mode: &String, options: &Options| Ok(serde_json::to_string(&measure(mode, options)?)?);
-    process_bench::run("always_on", unavailable, line, compare)
+    process_bench::run("always_on", unavailable, read, measure, compare)
 }
 
 // ---- One measurement, in a process of its own

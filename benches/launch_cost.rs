@@ -48,6 +48,7 @@ use cupti::{Collector, Config, Library, Record};
 use gpu_profiler_benches::process_bench::{self, Arguments, Result};
 use gpu_profiler_benches::stats::{bootstrap_median, median};
 use gpu_profiler_tests::cuda::unavailable;
+use profiler_base::named_variants;
 use profiler_core::session::RecordingFile;
 use profiler_core::{Profile, Profiler, Recording};
 use serde::{Deserialize, Serialize};
@@ -57,8 +58,6 @@ mod raw;
 use raw::{Raw, raw_library};
 
 const WARM_UP: u64 = 5_000;
-const LAUNCHES: u64 = 200_000;
-const ROUNDS: usize = 9;
 /// The number of launches between two waits for the stream.
 const SYNCHRONIZE_EVERY: u64 = 500;
 const RESAMPLES: usize = 10_000;
@@ -67,35 +66,21 @@ const SEED: u64 = 20;
 const PTX: &str =
     ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry empty()\n{\n    ret;\n}\n";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    None,
-    Raw,
-    Ours,
-    OursRange,
-    OursFile,
-    Nsys,
-    NsysRange,
-    RawRange,
-    RawAfter,
-    OursAfter,
+named_variants! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Mode with name in ALL {
+        None = "none",
+        Raw = "raw",
+        Ours = "ours",
+        OursRange = "ours-range",
+        OursFile = "ours-file",
+        Nsys = "nsys",
+        NsysRange = "nsys-range",
+        RawRange = "raw-range",
+        RawAfter = "raw-after",
+        OursAfter = "ours-after",
+    }
 }
-
-const MODES: [(Mode, &str); 10] = [
-    (Mode::None, "none"),
-    (Mode::Raw, "raw"),
-    (Mode::Ours, "ours"),
-    (Mode::OursRange, "ours-range"),
-    (Mode::OursFile, "ours-file"),
-    (Mode::Nsys, "nsys"),
-    (Mode::NsysRange, "nsys-range"),
-    (Mode::RawRange, "raw-range"),
-    (Mode::RawAfter, "raw-after"),
-    (Mode::OursAfter, "ours-after"),
-];
-
-/// The modes that run by default.
-const USUAL: [Mode; 5] = [Mode::None, Mode::Raw, Mode::Ours, Mode::OursRange, Mode::Nsys];
 
 const RATIOS: [(Mode, Mode); 12] = [
     (Mode::Ours, Mode::Raw),
@@ -114,15 +99,8 @@ const RATIOS: [(Mode, Mode); 12] = [
 
 impl Mode {
     fn parse(name: &str) -> Result<Self> {
-        MODES
-            .iter()
-            .find(|(_, known)| *known == name)
-            .map(|(mode, _)| *mode)
-            .ok_or_else(|| format!("no mode is called {name}").into())
-    }
-
-    fn name(self) -> &'static str {
-        MODES.iter().find(|(mode, _)| *mode == self).map_or("?", |(_, name)| name)
+        let mode = Self::ALL.into_iter().find(|mode| mode.name() == name);
+        mode.ok_or_else(|| format!("no mode is called {name}").into())
     }
 
     fn has_ranges(self) -> bool {
@@ -175,10 +153,7 @@ struct Sample {
     losses: Option<String>,
 }
 
-#[derive(Debug)]
 struct Options {
-    /// The mode of a process that measures; `None` otherwise.
-    mode: Option<Mode>,
     modes: Vec<Mode>,
     rounds: usize,
     /// The number of launches per thread.
@@ -186,39 +161,19 @@ struct Options {
     threads: usize,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        let modes = USUAL.to_vec();
-        Self { mode: None, modes, rounds: ROUNDS, launches: LAUNCHES, threads: 1 }
-    }
-}
-
-impl Arguments for Options {
-    type Mode = Mode;
-
-    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
-        match name {
-            "--mode" => self.mode = Some(Mode::parse(&value()?)?),
-            "--modes" => {
-                self.modes = value()?.split(',').map(Mode::parse).collect::<Result<_>>()?;
-            }
-            "--rounds" => self.rounds = value()?.parse::<usize>()?.max(1),
-            "--launches" => self.launches = value()?.parse::<u64>()?.max(1),
-            "--threads" => self.threads = value()?.parse::<usize>()?.max(1),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn mode(&self) -> Option<&Mode> {
-        self.mode.as_ref()
-    }
+fn read(arguments: &mut Arguments) -> Result<Options> {
+    let modes = arguments.take_list("--modes", "none,raw,ours,ours-range,nsys")?;
+    Ok(Options {
+        modes: modes.iter().map(|name| Mode::parse(name)).collect::<Result<_>>()?,
+        rounds: arguments.take("--rounds")?.unwrap_or(9).max(1),
+        launches: arguments.take("--launches")?.unwrap_or(200_000).max(1),
+        threads: arguments.take("--threads")?.unwrap_or(1).max(1),
+    })
 }
 
 fn main() -> ExitCode {
-    let line =
-        |mode: &Mode, options: &Options| Ok(serde_json::to_string(&measure(*mode, options)?)?);
-    process_bench::run("launch_cost", unavailable, line, compare)
+    let measure = |mode: &str, options: &Options| measure(Mode::parse(mode)?, options);
+    process_bench::run("launch_cost", unavailable, read, measure, compare)
 }
 
 // ---- One measurement, in a process of its own

@@ -78,9 +78,7 @@ struct Sample {
     lost: Option<String>,
 }
 
-#[derive(Debug, Clone)]
 struct Options {
-    mode: Option<String>,
     curve: String,
     point: u64,
     rounds: usize,
@@ -88,38 +86,18 @@ struct Options {
     most: u64,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        let curve = "threads".to_owned();
-        Self { mode: None, curve, point: 1, rounds: 5, seconds: 1.0, most: ONCE }
-    }
-}
-
-impl Arguments for Options {
-    type Mode = String;
-
-    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
-        match name {
-            "--mode" => self.mode = Some(value()?),
-            "--curve" => self.curve = value()?,
-            "--point" => self.point = value()?.parse::<u64>()?.max(1),
-            "--rounds" => self.rounds = value()?.parse::<usize>()?.max(1),
-            "--seconds" => self.seconds = value()?.parse::<f64>()?.clamp(0.01, 60.0),
-            "--most" => self.most = value()?.parse::<u64>()?.max(1),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn mode(&self) -> Option<&String> {
-        self.mode.as_ref()
-    }
+fn read(arguments: &mut Arguments) -> Result<Options> {
+    Ok(Options {
+        curve: arguments.take("--curve")?.unwrap_or_else(|| "threads".to_owned()),
+        point: arguments.take("--point")?.unwrap_or(1).max(1),
+        rounds: arguments.take("--rounds")?.unwrap_or(5).max(1),
+        seconds: arguments.take("--seconds")?.unwrap_or(1.0_f64).clamp(0.01, 60.0),
+        most: arguments.take("--most")?.unwrap_or(ONCE).max(1),
+    })
 }
 
 fn main() -> ExitCode {
-    let line =
-        |mode: &String, options: &Options| Ok(serde_json::to_string(&measure(mode, options)?)?);
-    process_bench::run("overhead", unavailable, line, compare)
+    process_bench::run("overhead", unavailable, read, measure, compare)
 }
 
 // ---- One measurement, in a process of its own

@@ -12,7 +12,6 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
 
-use std::convert::Infallible;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::io;
@@ -289,27 +288,13 @@ fn measure(program: &Path, task: &Task, file: &Path) -> Result<Measured> {
     Ok(Measured { seconds, peak_mb: peak as f64 * 1_024.0 / 1e6, output_mb })
 }
 
-#[derive(Default)]
 struct Options {
     program: Option<PathBuf>,
     only: Option<String>,
 }
 
-impl Arguments for Options {
-    type Mode = Infallible;
-
-    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool> {
-        match name {
-            "--program" => self.program = Some(value()?.into()),
-            "--only" => self.only = Some(value()?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn mode(&self) -> Option<&Infallible> {
-        None
-    }
+fn read(arguments: &mut Arguments) -> Result<Options> {
+    Ok(Options { program: arguments.take("--program")?, only: arguments.take("--only")? })
 }
 
 /// A temporary folder that is removed at the end.
@@ -396,5 +381,6 @@ fn compare_all(options: &Options) -> Result<ExitCode> {
 }
 
 fn main() -> ExitCode {
-    process_bench::run::<Options>("sizes", || None, |never, _| match *never {}, compare_all)
+    let measure = |_: &str, _: &Options| -> Result<()> { Err("it has no modes".into()) };
+    process_bench::run("sizes", || None, read, measure, compare_all)
 }

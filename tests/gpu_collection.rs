@@ -404,7 +404,7 @@ fn starts_flushes_and_stops_beside_launches_on_busy_processors() {
 
 fn settings_last_through_pauses() {
     let gpu = warm();
-    let mut collector = start(&Config::new().latency_timestamps(true).launch_attributes(true));
+    let mut collector = start(&Config::new().latency_timestamps(true));
     for _ in 0..3 {
         gpu.launch_empty(DEFAULT);
         gpu.synchronize_context();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
+use cupti::record::UnifiedMemoryKind;
 use cupti::{ActivityKind, Collector, Config, Library, Record};
 use gpu_profiler_tests::cuda::{Gpu, Host};
 use gpu_profiler_tests::harness;
@@ -33,7 +33,6 @@ fn main() -> ExitCode {
         ("graphs_as_a_whole_are_busy_time_of_their_range", graphs_of_a_range),
         ("managed_memory_reports_its_pages", managed_memory),
         ("copies_between_devices_name_both", copies_between_devices),
-        ("calls_are_tied_to_an_id_of_the_program", external_ids),
         ("waits_made_from_calls_match_cupti", waits_from_calls),
         ("ranges_that_cupti_records_enclose_their_kernels", markers),
     ])
@@ -366,48 +365,6 @@ fn copies_between_devices() {
         assert_eq!(kind, cupti::CopyKind::PeerToPeer);
     }
     eprintln!("copies between devices: {:?}", counts(profile.recording().unwrap().records()));
-}
-
-fn external_ids() {
-    const ID: u64 = 77;
-    let gpu = Gpu::get();
-    let stream = gpu.stream();
-    let library = Library::open().unwrap();
-    let config =
-        Config::new().add_kind(ActivityKind::DRIVER).add_kind(ActivityKind::EXTERNAL_CORRELATION);
-    let collector = Collector::start(&library, &config).unwrap();
-    gpu.launch_empty(stream);
-    let id = library.external_correlation(ExternalCorrelationKind::CUSTOM0, ID).unwrap();
-    gpu.launch_empty(stream);
-    gpu.launch_empty(stream);
-    assert_eq!(id.end().unwrap(), ID);
-    gpu.launch_empty(stream);
-    gpu.synchronize(stream);
-    let collected = collector.stop().unwrap();
-    let launches: Vec<u32> = collected
-        .calls
-        .iter()
-        .flat_map(|thread| &thread.calls)
-        .filter(|call| call.function.name().starts_with("cuLaunchKernel"))
-        .map(|call| call.correlation_id)
-        .collect();
-    assert_eq!(launches.len(), 4);
-    let mut tied: Vec<(ExternalCorrelationKind, u64, u32)> = collected
-        .records
-        .iter()
-        .filter_map(|record| match record {
-            Record::ExternalCorrelation(tie) => {
-                Some((tie.kind, tie.external_id, tie.correlation_id))
-            }
-            _ => None,
-        })
-        .collect();
-    // Their order is CUPTI's affair.
-    tied.sort_unstable();
-    let expected =
-        [launches[1], launches[2]].map(|call| (ExternalCorrelationKind::CUSTOM0, ID, call));
-    assert_eq!(tied, expected);
-    gpu.destroy(stream);
 }
 
 /// libcupti is an NVTX tool itself. A process has its tool for life, so this is one of its own.

@@ -3,29 +3,62 @@
 
 use std::error::Error;
 use std::process::{Command, ExitCode, Stdio};
+use std::str::FromStr;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Any error, as a benchmark prints it.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The arguments of a benchmark.
-pub trait Arguments: Default {
-    /// The type of a measuring process's mode.
-    type Mode;
+/// The arguments of a benchmark, each with the value that follows it.
+#[derive(Debug)]
+pub struct Arguments(Vec<(String, Option<String>)>);
 
-    /// Reads an argument and its value, if it has one. Returns false for an unknown argument.
+impl Arguments {
+    fn of_process() -> Self {
+        let mut arguments = std::env::args().skip(1).peekable();
+        let next = || {
+            let name = arguments.next()?;
+            Some((name, arguments.next_if(|value| !value.starts_with("--"))))
+        };
+        Self(std::iter::from_fn(next).collect())
+    }
+
+    /// Takes an argument without a value. Returns true if it was given.
+    pub fn take_flag(&mut self, name: &str) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(given, _)| given != name);
+        self.0.len() < before
+    }
+
+    /// Takes an argument and its value.
     ///
     /// # Errors
     /// The value is missing or cannot be read.
-    fn read(&mut self, name: &str, value: &mut dyn FnMut() -> Result<String>) -> Result<bool>;
+    pub fn take<T>(&mut self, name: &str) -> Result<Option<T>>
+    where
+        T: FromStr<Err: Into<Box<dyn Error>>>,
+    {
+        let value = self.0.iter().rfind(|(given, _)| given == name).map(|(_, value)| value.clone());
+        self.take_flag(name);
+        let Some(value) = value else { return Ok(None) };
+        let value = value.ok_or_else(|| format!("{name} needs a value"))?;
+        value.parse().map(Some).map_err(Into::into)
+    }
 
-    /// The mode, if this is a measuring process.
-    fn mode(&self) -> Option<&Self::Mode>;
+    /// Takes an argument whose value is a list, or returns the usual list.
+    ///
+    /// # Errors
+    /// The value is missing.
+    pub fn take_list(&mut self, name: &str, usual: &str) -> Result<Vec<String>> {
+        let list = self.take(name)?.unwrap_or_else(|| usual.to_owned());
+        Ok(list.split(',').map(str::to_owned).collect())
+    }
 }
 
-/// Reads the arguments. A process with a mode prints the line that `measure` returns; otherwise it
-/// compares.
+/// Reads the arguments. A process with a `--mode` prints the sample that `measure` returns as a
+/// line of JSON; otherwise it compares.
 ///
 /// Measures nothing without `--bench` or another known argument, or if `unavailable` returns a
 /// reason.
@@ -34,24 +67,35 @@ pub trait Arguments: Default {
     clippy::print_stderr,
     reason = "a program that prints what it measured"
 )]
-pub fn run<A: Arguments>(
+pub fn run<A, S: Serialize>(
     name: &str,
     unavailable: impl FnOnce() -> Option<String>,
-    measure: impl FnOnce(&A::Mode, &A) -> Result<String>,
+    read: impl FnOnce(&mut Arguments) -> Result<A>,
+    measure: impl FnOnce(&str, &A) -> Result<S>,
     compare: impl FnOnce(&A) -> Result<ExitCode>,
 ) -> ExitCode {
     let run = || -> Result<ExitCode> {
-        let Some(arguments) = arguments::<A>(name)? else {
+        let mut arguments = Arguments::of_process();
+        let given = arguments.0.len();
+        arguments.take_flag("--bench");
+        let mode: Option<String> = arguments.take("--mode")?;
+        let options = read(&mut arguments)?;
+        // `cargo bench` passes such arguments to all benchmarks: a filter, or criterion's own
+        // flags.
+        for (unknown, _) in &arguments.0 {
+            eprintln!("{name}: does not know {unknown}");
+        }
+        if arguments.0.len() == given {
             eprintln!("{name}: not measured without --bench");
             return Ok(ExitCode::SUCCESS);
-        };
+        }
         if let Some(why) = unavailable() {
             eprintln!("{name}: skipped: {why}");
             // A process that was started to measure must not appear to have measured.
-            return Ok(ExitCode::from(u8::from(arguments.mode().is_some())));
+            return Ok(ExitCode::from(u8::from(mode.is_some())));
         }
-        let Some(mode) = arguments.mode() else { return compare(&arguments) };
-        println!("{}", measure(mode, &arguments)?);
+        let Some(mode) = mode else { return compare(&options) };
+        println!("{}", serde_json::to_string(&measure(&mode, &options)?)?);
         Ok(ExitCode::SUCCESS)
     };
     run().unwrap_or_else(|error| {
@@ -81,24 +125,6 @@ pub fn sample<S: DeserializeOwned>(command: &mut Command) -> Result<S> {
         let stderr = String::from_utf8_lossy(&output.stderr);
         format!("{}: {}", output.status, stderr.trim_end()).into()
     })
-}
-
-/// Reads the arguments. Returns `None` without a known argument.
-#[allow(clippy::print_stderr, reason = "a program that prints what it measured")]
-fn arguments<A: Arguments>(name: &str) -> Result<Option<A>> {
-    let (mut arguments, mut measures) = (A::default(), false);
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value").into());
-        if arg == "--bench" || arguments.read(&arg, &mut value)? {
-            measures = true;
-        } else {
-            // `cargo bench` passes such arguments to all benchmarks: a filter, or criterion's own
-            // flags.
-            eprintln!("{name}: does not know {arg}");
-        }
-    }
-    Ok(measures.then_some(arguments))
 }
 
 #[cfg(test)]

@@ -1,28 +1,28 @@
 //! Macros that declare methods which only return or set a field, and enums whose values have names.
 
-/// Declares methods that return a field: `name: Type = field;`. A reference borrows it.
+/// Declares methods that return a field: `name: Type = field;` or `name: Type = outer.field;`. A reference borrows it.
 macro_rules! getters {
     () => {};
-    ($(#[$attribute:meta])* $name:ident: &$life:lifetime $type:ty = $field:ident; $($rest:tt)*) => {
+    ($(#[$attribute:meta])* $name:ident: &$life:lifetime $type:ty = $($field:ident).+; $($rest:tt)*) => {
         $(#[$attribute])*
         pub fn $name(&self) -> &$life $type {
-            self.$field
+            self.$($field).+
         }
 
         $crate::accessors::getters! { $($rest)* }
     };
-    ($(#[$attribute:meta])* $name:ident: &$type:ty = $field:ident; $($rest:tt)*) => {
+    ($(#[$attribute:meta])* $name:ident: &$type:ty = $($field:ident).+; $($rest:tt)*) => {
         $(#[$attribute])*
         pub fn $name(&self) -> &$type {
-            &self.$field
+            &self.$($field).+
         }
 
         $crate::accessors::getters! { $($rest)* }
     };
-    ($(#[$attribute:meta])* $name:ident: $type:ty = $field:ident; $($rest:tt)*) => {
+    ($(#[$attribute:meta])* $name:ident: $type:ty = $($field:ident).+; $($rest:tt)*) => {
         $(#[$attribute])*
         pub fn $name(&self) -> $type {
-            self.$field
+            self.$($field).+
         }
 
         $crate::accessors::getters! { $($rest)* }

@@ -38,7 +38,6 @@ pub struct Config {
     pub(crate) attributes: Vec<(Attribute, u64)>,
     pub(crate) flush_period: Option<Duration>,
     pub(crate) latency_timestamps: bool,
-    pub(crate) launch_attributes: bool,
     pub(crate) runtime_calls: bool,
     pub(crate) stacks_after: Option<Duration>,
     pub(crate) graph_events: bool,
@@ -68,7 +67,6 @@ impl Default for Config {
             attributes: Vec::new(),
             flush_period: None,
             latency_timestamps: false,
-            launch_attributes: false,
             runtime_calls: false,
             stacks_after: None,
             graph_events: false,
@@ -157,7 +155,6 @@ impl Config {
             ),
             (other.calls_in_pauses && !self.calls_in_pauses, "it does not log calls in pauses"),
             (other.latency_timestamps && !self.latency_timestamps, "it has no latency timestamps"),
-            (other.launch_attributes && !self.launch_attributes, "it has no launch attributes"),
             (
                 !other.attributes.iter().all(|setting| self.attributes.contains(setting)),
                 "it has other attributes",
@@ -324,8 +321,6 @@ impl Config {
         /// and CUPTI before 13.4 may deadlock with it. CUPTI requires it to be set before CUDA is first
         /// used.
         latency_timestamps(on: bool) latency_timestamps = on;
-        /// Adds the launch's attributes to kernel records.
-        launch_attributes(on: bool) launch_attributes = on;
         /// Logs calls of the runtime API too, of the same classes as the driver's
         /// ([`Collected::runtime_calls`](crate::Collected::runtime_calls)). Costs two more callbacks
         /// for each.

@@ -55,8 +55,8 @@ pub(crate) enum Kind {
     UnknownChip { chip: String, known: Vec<String>, version: Version },
     /// Not a valid name for CUPTI: it has a NUL.
     NotAName { name: String },
-    /// More passes are needed than the caller allows.
-    Passes { needed: usize, allowed: usize },
+    /// More than the one allowed pass is needed.
+    Passes { needed: usize },
     /// The program's contexts, ranges or metrics cannot be counted this way, or bytes are not
     /// counter data.
     Misuse { why: String },
@@ -258,11 +258,10 @@ impl fmt::Display for Error {
             Kind::NotAName { name } => {
                 write!(f, "CUPTI cannot use the name {name:?}: it contains a NUL; remove that")
             }
-            Kind::Passes { needed, allowed } => write!(
+            Kind::Passes { needed } => write!(
                 f,
-                "the metrics need {needed} passes and {allowed} {} allowed: request fewer \
-                 metrics at a time, or run the work as often",
-                if *allowed == 1 { "is" } else { "are" }
+                "the metrics need {needed} passes and 1 is allowed: request fewer \
+                 metrics at a time, or run the work as often"
             ),
             Kind::Thread { reason } => {
                 write!(f, "the thread that decodes samples: {reason}; nothing more is sampled")

@@ -68,7 +68,6 @@ mod config;
 pub mod counters;
 mod device;
 mod error;
-mod external_id;
 mod flusher;
 #[doc(hidden)]
 pub mod forked;
@@ -133,7 +132,6 @@ pub use collector::{Collected, Collector, Losses, UnfinishedCalls, unsubscribe};
 pub use config::Config;
 pub use device::{Device, Driver};
 pub use error::Error;
-pub use external_id::ExternalId;
 pub use flusher::{Flusher, LastFlush, PendingFlush};
 pub use graphs::{GraphEvent, GraphEventKind, ThreadGraphs, graphs_last_made_ns};
 pub use kind::ActivityKind;

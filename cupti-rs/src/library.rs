@@ -135,17 +135,6 @@ impl Library {
         self.found.get().unwrap_or(&self.driver)
     }
 
-    /// Returns the ordinal of the device whose CUDA context is current on the calling thread;
-    /// `None` without one.
-    ///
-    /// # Errors
-    ///
-    /// The driver's refusal.
-    pub fn current_device(&self) -> Result<Option<u32>, Error> {
-        let current = self.api.contexts()?.current()?;
-        Ok(current.map(|(_, device)| device))
-    }
-
     /// Waits for all work of the CUDA context that is current on the calling thread
     /// (`cuCtxSynchronize`). Returns `false` without one, and does not wait.
     ///

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
+use cupti::record::UnifiedMemoryKind;
 use cupti::sys::abi::CuptiResult;
 use cupti::sys::generated::unified_memory_counter::{COUNTER_KIND, VALUE};
 use cupti::{
@@ -186,8 +186,7 @@ fn settings_are_made_and_put_back() {
         .attribute(Attribute::DeviceBufferLimit, 8)
         .system_thread_ids(true)
         .flush_period(Duration::from_millis(250))
-        .latency_timestamps(true)
-        .launch_attributes(true);
+        .latency_timestamps(true);
     let before: Vec<_> = Attribute::ALL.map(|a| fake.attribute(a.id())).to_vec();
     let collector = start(&fake, &config);
     let set: Vec<_> =
@@ -199,9 +198,7 @@ fn settings_are_made_and_put_back() {
     }
     assert_eq!(fake.attribute(5), Some(1), "our buffers come zeroed");
     let settings = fake.settings();
-    assert!(
-        settings.system_thread_ids && settings.latency_timestamps && settings.launch_attributes
-    );
+    assert!(settings.system_thread_ids && settings.latency_timestamps);
     assert_eq!(settings.flush_period_ms, 250);
     let collected = collector.stop().unwrap();
     assert_eq!(collected.attributes.len(), 5);
@@ -740,7 +737,6 @@ fn every_function_may_fail_and_the_next_collection_works() {
                 .system_thread_ids(true)
                 .flush_period(Duration::from_millis(5))
                 .latency_timestamps(true)
-                .launch_attributes(true)
                 .graph_events(true)
                 .add_kind_if_known(ActivityKind::UNIFIED_MEMORY_COUNTER)
                 .attribute(Attribute::DeviceBufferLimit, 9);
@@ -751,7 +747,6 @@ fn every_function_may_fail_and_the_next_collection_works() {
                 fake.launch_exec(&exec);
                 fake.destroy_exec(exec);
                 fake.resource(cupti::callbacks::ResourceKind::STREAM_CREATED, 1, 7);
-                let _id = library.external_correlation(ExternalCorrelationKind::CUSTOM0, 1);
                 fake.launch(Work::kernel(c"k"));
                 let _ = collector.flush();
                 let _ = collector.pause();

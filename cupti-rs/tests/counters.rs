@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cupti::counters::{CounterData, Measured, PmSampler, RangeProfiler, Samples, Set, utilization};
+use cupti::counters::{CounterData, Measured, PmSampler, RangeProfiler, Set, utilization};
 use cupti::sys::abi::CuptiResult;
 use cupti::{Collector, Config, Error, clock};
 use fake_cupti::{Fake, When};
@@ -344,15 +344,6 @@ fn samples_are_on_the_host_clock_with_their_gaps() {
     assert_eq!(samples.mean(metric, 0, 1), None);
     let text = samples.to_string();
     assert!(text.contains("4 samples of 10 us") && text.contains("1 gaps"), "{text}");
-    // Machines get the same in the program's time.
-    let json = serde_json::to_string(&samples).unwrap();
-    let read: Samples = serde_json::from_str(&json).unwrap();
-    assert_eq!(read.to_string(), text);
-    let times = |samples: &Samples| -> Vec<_> {
-        samples.iter().map(|sample| (sample.start_ns(), sample.end_ns())).collect()
-    };
-    assert_eq!(times(&read), times(&samples));
-    assert_eq!(serde_json::to_string(&read).unwrap(), json);
 }
 
 #[test]
@@ -595,12 +586,6 @@ fn counted_values_serialize() {
     let mut measured = profiler.host().evaluate(&data).unwrap();
     let text = serde_json::to_string(&measured).unwrap();
     assert_eq!(serde_json::from_str::<Measured>(&text).unwrap(), measured);
-    let range = serde_json::to_value(measured.range("inner").unwrap()).unwrap();
-    let expected = serde_json::json!({
-        "name": "inner", "parent": "outer", "level": 1,
-        "values": {"fake__0.sum": 2.0, "fake__1.sum": 2.0},
-    });
-    assert_eq!(range, expected);
     // What CUPTI could not tell is null, and not known again.
     let text = text.replacen("2.0", "null", 1);
     measured = serde_json::from_str(&text).unwrap();

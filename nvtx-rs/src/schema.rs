@@ -287,10 +287,8 @@ impl Schema {
     /// value does not fit.
     pub fn record(&'static self, values: &[Value<'_>]) -> Result<Record, Error> {
         if values.len() != self.entries.len() {
-            return Err(Error::mismatch(
-                self.name,
-                format!("{} values for {} entries", values.len(), self.entries.len()),
-            ));
+            let why = format!("{} values for {} entries", values.len(), self.entries.len());
+            return Err(Error::mismatch(self.name, &why));
         }
         let mut bytes = vec![0; self.size()];
         for ((offset, entry), value) in offsets(self.entries).zip(values) {
@@ -302,28 +300,8 @@ impl Schema {
                     entry.name,
                     entry.kind_described()
                 );
-                return Err(Error::mismatch(self.name, why));
+                return Err(Error::mismatch(self.name, &why));
             }
-        }
-        Ok(Record { schema: self, bytes: bytes.into() })
-    }
-
-    /// Builds a record with these bytes, such as a `#[repr(C)]` structure's.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::is_mismatch`] if the length is not [`size`](Schema::size).
-    pub fn record_of_bytes(&'static self, bytes: &[u8]) -> Result<Record, Error> {
-        if bytes.len() != self.size() {
-            let why = format!("{} bytes for a record of {}", bytes.len(), self.size());
-            return Err(Error::mismatch(self.name, why));
-        }
-        if let Some(entry) =
-            self.entries.iter().find(|entry| matches!(entry.kind, EntryType::Registered))
-        {
-            let why =
-                format!("`{}` is a registered string, which only a tool can name", entry.name);
-            return Err(Error::mismatch(self.name, why));
         }
         Ok(Record { schema: self, bytes: bytes.into() })
     }

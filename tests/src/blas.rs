@@ -6,6 +6,7 @@ use cudarc::cublas::sys::{
     self, cublasComputeType_t as Compute, cublasGemmAlgo_t, cublasHandle_t, cublasOperation_t,
     cublasStatus_t, cudaDataType_t as Type,
 };
+use profiler_base::named_variants;
 
 use crate::cuda::{Gpu, Handle};
 
@@ -17,39 +18,26 @@ pub fn unavailable() -> Option<String> {
     (!is_there).then(|| "cuBLAS (libcublas) was not found".to_owned())
 }
 
-/// The number type of the matrices and of the sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Numbers {
-    /// f16, summed in f32.
-    F16,
-    /// bf16, summed in f32.
-    Bf16,
-    /// f32 as tf32.
-    Tf32,
-    /// f32, in cuBLAS's pedantic mode.
-    F32,
-    /// f64.
-    F64,
-    /// 8 bits, summed in 32.
-    I8,
+named_variants! {
+    /// The number type of the matrices and of the sums.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Numbers with name in ALL {
+        /// f16, summed in f32.
+        F16 = "f16",
+        /// bf16, summed in f32.
+        Bf16 = "bf16",
+        /// f32 as tf32.
+        Tf32 = "tf32",
+        /// f32, in cuBLAS's pedantic mode.
+        F32 = "f32",
+        /// f64.
+        F64 = "f64",
+        /// 8 bits, summed in 32.
+        I8 = "i8",
+    }
 }
 
 impl Numbers {
-    /// All number types.
-    pub const ALL: [Self; 6] = [Self::F16, Self::Bf16, Self::Tf32, Self::F32, Self::F64, Self::I8];
-
-    /// The name in the field `dtype` of ranges.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::Tf32 => "tf32",
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-            Self::I8 => "i8",
-        }
-    }
-
     /// Upper bound on multiply-adds a cycle and multiprocessor without tensor cores, since Volta.
     pub const fn plain_per_cycle(self) -> u32 {
         match self {

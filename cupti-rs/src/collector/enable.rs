@@ -24,7 +24,6 @@ pub(super) enum Undo {
     ThreadIdType(u32),
     FlushPeriod,
     LatencyTimestamps,
-    LaunchAttributes,
     UnifiedMemoryCounters,
 }
 
@@ -88,10 +87,6 @@ impl Collector {
         if self.config.latency_timestamps {
             api.set_latency_timestamps(true)?;
             self.undo.push(Undo::LatencyTimestamps);
-        }
-        if self.config.launch_attributes {
-            api.set_launch_attributes(true)?;
-            self.undo.push(Undo::LaunchAttributes);
         }
         self.choose_counters()?;
         self.choose_callbacks()?;
@@ -271,7 +266,6 @@ impl Collector {
             Undo::ThreadIdType(kind) => api.set_thread_id_type(kind),
             Undo::FlushPeriod => api.set_flush_period(0),
             Undo::LatencyTimestamps => api.set_latency_timestamps(false),
-            Undo::LaunchAttributes => api.set_launch_attributes(false),
             Undo::UnifiedMemoryCounters => {
                 let counters = &self.config.unified_memory_counters;
                 api.set_unified_memory_counters(counters, false).map(|_| ())

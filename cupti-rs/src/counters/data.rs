@@ -5,6 +5,7 @@ use std::path::Path;
 
 use hmac_sha256::Hash;
 
+use super::measured::{Measured, Opened};
 use crate::accessors::getters;
 use crate::error::{Error, Kind};
 use crate::version::Version;
@@ -30,48 +31,24 @@ const HEAD: usize = MAGIC.len() + 32;
 /// CUPTI's library trusts an image: a modified one makes it crash or hang. A checksum detects
 /// damaged files, which are an error. Forged files are not detected: evaluate only files that you
 /// trust.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 pub struct CounterData {
-    pub(super) chip: String,
+    /// The ranges, without values.
+    pub(super) opened: Measured,
     pub(super) version: Version,
-    pub(super) metrics: Vec<String>,
-    pub(super) ranges: Vec<Opened>,
     /// The index of the opened range, for each range of the image.
     pub(super) places: Vec<usize>,
     pub(super) image: Vec<u8>,
-    pub(super) passes: usize,
-    pub(super) runs: usize,
-    pub(super) dropped: usize,
-    pub(super) too_deep: usize,
-}
-
-/// An opened range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Opened {
-    pub name: String,
-    pub parent: Option<usize>,
-    pub level: usize,
-}
-
-impl Opened {
-    /// True if it can be the range at this index: a range follows its outer range, one level
-    /// deeper.
-    pub(super) fn fits(&self, at: usize, level: impl Fn(usize) -> usize) -> bool {
-        match self.parent {
-            Some(parent) => parent < at && level(parent).checked_add(1) == Some(self.level),
-            None => self.level == 0,
-        }
-    }
 }
 
 impl CounterData {
     getters! {
         /// The chip.
-        chip: &str = chip;
+        chip: &str = opened.chip;
         /// The version of CUPTI.
         version: Version = version;
         /// The metrics that were requested.
-        metrics: &[String] = metrics;
+        metrics: &[String] = opened.metrics;
         /// The bytes of CUPTI's image.
         image: &[u8] = image;
     }
@@ -83,16 +60,17 @@ impl CounterData {
 
     /// Returns the bytes that [`from_bytes`](Self::from_bytes) reads.
     pub fn to_bytes(&self) -> Vec<u8> {
+        let Measured { chip, passes, runs, dropped, too_deep, metrics, ranges } = &self.opened;
         let mut content = Vec::with_capacity(self.image.len() + 4096);
         number(&mut content, self.version.0 as usize);
-        text(&mut content, self.chip.as_bytes());
-        [self.passes, self.runs, self.dropped, self.too_deep]
-            .into_iter()
-            .for_each(|value| number(&mut content, value));
-        number(&mut content, self.metrics.len());
-        self.metrics.iter().for_each(|metric| text(&mut content, metric.as_bytes()));
-        number(&mut content, self.ranges.len());
-        for range in &self.ranges {
+        text(&mut content, chip.as_bytes());
+        for value in [passes, runs, dropped, too_deep] {
+            number(&mut content, *value);
+        }
+        number(&mut content, metrics.len());
+        metrics.iter().for_each(|metric| text(&mut content, metric.as_bytes()));
+        number(&mut content, ranges.len());
+        for range in ranges {
             text(&mut content, range.name.as_bytes());
             // 0 means none.
             number(&mut content, range.parent.map_or(0, |parent| parent + 1));
@@ -165,10 +143,8 @@ impl CounterData {
 impl fmt::Debug for CounterData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CounterData")
-            .field("chip", &self.chip)
+            .field("opened", &self.opened)
             .field("version", &self.version)
-            .field("metrics", &self.metrics)
-            .field("ranges", &self.ranges)
             .field("image_bytes", &self.image.len())
             .finish_non_exhaustive()
     }
@@ -179,9 +155,9 @@ impl fmt::Display for CounterData {
         write!(
             f,
             "{} metrics of {} ranges on {} by CUPTI {}, {} bytes",
-            self.metrics.len(),
+            self.metrics().len(),
             self.places.len(),
-            self.chip,
+            self.chip(),
             self.version,
             self.image.len()
         )
@@ -243,29 +219,17 @@ impl<'a> Reader<'a> {
         let ranges = self.list(|reader| {
             let name = reader.text()?;
             let (parent, level) = (reader.number()?.checked_sub(1), reader.number()?);
-            Some(Opened { name, parent, level })
+            Some(Opened { name, parent, level, values: None })
         })?;
-        let fit = |(at, range): (usize, &Opened)| range.fits(at, |parent| ranges[parent].level);
-        let are_sound = ranges.iter().enumerate().all(fit);
         // A value is found by its metric's name.
         let mut names: Vec<&String> = metrics.iter().collect();
         names.sort_unstable();
-        if !are_sound || names.windows(2).any(|pair| pair[0] == pair[1]) {
+        if Opened::misplaced(&ranges).is_some() || names.windows(2).any(|pair| pair[0] == pair[1]) {
             return None;
         }
         let places = self.list(|reader| reader.number().filter(|place| *place < ranges.len()))?;
         let image = self.bytes()?.to_vec();
-        Some(CounterData {
-            chip,
-            version,
-            metrics,
-            ranges,
-            places,
-            image,
-            passes,
-            runs,
-            dropped,
-            too_deep,
-        })
+        let opened = Measured { chip, passes, runs, dropped, too_deep, metrics, ranges };
+        Some(CounterData { opened, version, places, image })
     }
 }

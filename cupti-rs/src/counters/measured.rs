@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::data::{CounterData, Opened};
 use crate::accessors::getters;
 
 /// The result of a measurement. Its `Display` is a table with a line for each range and metric.
@@ -10,26 +9,39 @@ use crate::accessors::getters;
 /// With the feature `serde` it is serializable, NaN as null. serde_json needs its feature
 /// `float_roundtrip` for exact numbers, except integers below 2^53.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(remote = "Self"))]
 pub struct Measured {
     pub(super) chip: String,
-    pub(super) metrics: Vec<String>,
-    pub(super) ranges: Vec<Counted>,
     pub(super) passes: usize,
     pub(super) runs: usize,
     pub(super) dropped: usize,
     pub(super) too_deep: usize,
+    pub(super) metrics: Vec<String>,
+    pub(super) ranges: Vec<Opened>,
 }
 
+/// An opened range.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Counted {
-    pub range: Opened,
-    /// The values by metric; `None` if the range was dropped.
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(super) struct Opened {
+    pub name: String,
+    /// The index of the outer range.
+    pub parent: Option<usize>,
+    pub level: usize,
+    /// The values by metric; `None` if the range was dropped, or before the evaluation.
+    #[cfg_attr(feature = "serde", serde(default, with = "super::machine::finite"))]
     pub values: Option<Vec<f64>>,
 }
 
-impl Counted {
-    pub(super) fn without_values(opened: &Opened) -> Self {
-        Self { range: opened.clone(), values: None }
+impl Opened {
+    /// The index of the first range that cannot be at its index: a range follows its outer range,
+    /// one level deeper.
+    pub(super) fn misplaced(ranges: &[Self]) -> Option<usize> {
+        let fits = |at: usize, range: &Self| match range.parent {
+            Some(parent) => parent < at && ranges[parent].level.checked_add(1) == Some(range.level),
+            None => range.level == 0,
+        };
+        (0..ranges.len()).find(|&at| !fits(at, &ranges[at]))
     }
 }
 
@@ -41,18 +53,6 @@ pub struct RangeValues<'a> {
 }
 
 impl Measured {
-    pub(super) fn new(data: &CounterData, ranges: Vec<Counted>) -> Self {
-        Self {
-            chip: data.chip.clone(),
-            metrics: data.metrics.clone(),
-            ranges,
-            passes: data.passes,
-            runs: data.runs,
-            dropped: data.dropped,
-            too_deep: data.too_deep,
-        }
-    }
-
     getters! {
         /// The chip.
         chip: &str = chip;
@@ -96,18 +96,18 @@ impl Measured {
 }
 
 impl<'a> RangeValues<'a> {
-    fn counted(&self) -> &'a Counted {
+    fn counted(&self) -> &'a Opened {
         &self.measured.ranges[self.index]
     }
 
     /// The name; for kernels the index in launch order, from 0.
     pub fn name(&self) -> &'a str {
-        &self.counted().range.name
+        &self.counted().name
     }
 
     /// The number of outer counted ranges.
     pub fn level(&self) -> usize {
-        self.counted().range.level
+        self.counted().level
     }
 
     /// The index among all ranges in start order, including those not counted. Outer ranges have
@@ -118,7 +118,7 @@ impl<'a> RangeValues<'a> {
 
     /// The outer range.
     pub fn parent(&self) -> Option<RangeValues<'a>> {
-        let index = self.counted().range.parent?;
+        let index = self.counted().parent?;
         Some(RangeValues { measured: self.measured, index })
     }
 

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fmt;
 
 use super::data::CounterData;
-use super::measured::{Counted, Measured};
+use super::measured::Measured;
 use crate::accessors::getters;
 use crate::error::Error;
 use crate::sys::host::HostObject;
@@ -33,14 +33,14 @@ impl Plan {
 
     /// Evaluates the counts, range by range.
     pub(super) fn measured(&self, data: &CounterData) -> Result<Measured, Error> {
-        let mut ranges: Vec<Counted> = data.ranges.iter().map(Counted::without_values).collect();
+        let mut measured = data.opened.clone();
         for (index, place) in data.places.iter().enumerate() {
             let values = self.evaluate(&data.image, index)?;
-            if let Some(range) = ranges.get_mut(*place) {
+            if let Some(range) = measured.ranges.get_mut(*place) {
                 range.values = Some(values);
             }
         }
-        Ok(Measured::new(data, ranges))
+        Ok(measured)
     }
 
     /// The metrics' values for a range or sample of an image, in order of the metrics.

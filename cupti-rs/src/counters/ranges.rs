@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use parking_lot::Mutex;
 
-use super::data::{CounterData, Opened};
+use super::data::CounterData;
 use super::host::{Host, Method};
-use super::measured::Measured;
+use super::measured::{Measured, Opened};
 use super::plan::Plan;
 use super::sets::Set;
 use crate::accessors::{getters, setters};
@@ -249,7 +249,7 @@ impl RangeProfiler {
     /// More than one run is needed; nothing was run. Otherwise as [`measure`](Self::measure).
     pub fn measure_once<R>(&self, work: impl FnOnce(&Ranges) -> R) -> Result<(R, Measured), Error> {
         if self.runs() > 1 {
-            return Err(Error::new(Kind::Passes { needed: self.runs(), allowed: 1 }));
+            return Err(Error::new(Kind::Passes { needed: self.runs() }));
         }
         let (mut work, mut result) = (Some(work), None);
         let measured = self.measure(|ranges| {
@@ -259,7 +259,7 @@ impl RangeProfiler {
         })?;
         match result {
             Some(result) => Ok((result, measured)),
-            None => Err(Error::new(Kind::Passes { needed: 2, allowed: 1 })),
+            None => Err(Error::new(Kind::Passes { needed: 2 })),
         }
     }
 
@@ -301,7 +301,7 @@ impl RangeProfiler {
         let mut ranges = Vec::with_capacity(count);
         for index in 0..count {
             let name = self.api.name(data, index)?;
-            ranges.push(Opened { name, parent: None, level: 0 });
+            ranges.push(Opened { name, parent: None, level: 0, values: None });
         }
         let places = (0..count).collect();
         let run = Run { opened: ranges, dropped, too_deep: 0 };
@@ -354,18 +354,16 @@ impl RangeProfiler {
     }
 
     fn data(&self, object: RangeObject, run: Run, places: Vec<usize>, runs: usize) -> CounterData {
-        CounterData {
+        let opened = Measured {
             chip: self.plan.chip().to_owned(),
-            version: self.host.version(),
-            metrics: self.plan.metrics().to_vec(),
-            ranges: run.opened,
-            places,
-            image: object.into_data(),
             passes: self.plan.passes(),
             runs,
             dropped: run.dropped,
             too_deep: run.too_deep,
-        }
+            metrics: self.plan.metrics().to_vec(),
+            ranges: run.opened,
+        };
+        CounterData { opened, version: self.host.version(), places, image: object.into_data() }
     }
 }
 
@@ -498,7 +496,7 @@ impl State {
             Ok(()) => {
                 let parent = self.open.iter().rev().find_map(|open| *open);
                 let level = self.open.len();
-                self.run.opened.push(Opened { name, parent, level });
+                self.run.opened.push(Opened { name, parent, level, values: None });
                 Some(id)
             }
             Err(error) => {

@@ -113,7 +113,7 @@ impl SamplerBuilder {
         let (plan, missing) =
             if utilization { fitting(&host, metrics)? } else { (host.plan(metrics)?, Vec::new()) };
         if plan.passes() > 1 {
-            return Err(Error::new(Kind::Passes { needed: plan.passes(), allowed: 1 }));
+            return Err(Error::new(Kind::Passes { needed: plan.passes() }));
         }
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
         let mut object = SamplingObject::enable(api, device)?;

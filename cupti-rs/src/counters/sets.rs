@@ -165,6 +165,11 @@ named! {
     /// A level of the memory of a device, from the metrics of [`Set::Roofline`]; the outermost is
     /// the first.
     #[derive(PartialOrd, Ord)]
+    #[cfg_attr(
+        feature = "serde",
+        derive(serde::Serialize, serde::Deserialize),
+        serde(rename_all = "UPPERCASE")
+    )]
     MemoryLevel {
         /// The device's memory.
         Dram = "DRAM",
@@ -178,12 +183,6 @@ named! {
 }
 
 impl MemoryLevel {
-    /// Returns the level with this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.name() == name)
-    }
-
     /// The bytes that a range moved at this level. `None` if not counted.
     #[must_use]
     pub fn bytes(self, range: &RangeValues<'_>) -> Option<f64> {

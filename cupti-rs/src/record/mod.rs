@@ -357,8 +357,7 @@ kinds! {
         MARKER = 12 => Marker(Marker);
         /// Payload, colour and category of an NVTX range or mark.
         MARKER_DATA = 13 => MarkerData(MarkerData);
-        /// The caller's own ids, tied to correlation ids
-        /// ([`Library::external_correlation`](crate::Library::external_correlation)).
+        /// Ids of other users of CUPTI, tied to correlation ids.
         EXTERNAL_CORRELATION = 39 => ExternalCorrelation(ExternalCorrelation);
         /// Launches of CUDA graphs, each as a whole.
         GRAPH_TRACE = 51 => GraphTrace(GraphTrace);

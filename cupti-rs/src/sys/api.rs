@@ -99,7 +99,6 @@ macro_rules! cupti_functions {
                 get_attribute = "cuptiActivityGetAttribute": fn(attribute: u32, size: *mut usize, value: *mut c_void);
                 flush_period = "cuptiActivityFlushPeriod": fn(milliseconds: u32);
                 enable_latency_timestamps = "cuptiActivityEnableLatencyTimestamps": fn(on: u8);
-                enable_launch_attributes = "cuptiActivityEnableLaunchAttributes": fn(on: u8);
                 get_thread_id_type = "cuptiGetThreadIdType": fn(kind: *mut u32);
                 set_thread_id_type = "cuptiSetThreadIdType": fn(kind: u32);
                 get_context_id = "cuptiGetContextId": fn(context: *mut c_void, id: *mut u32);
@@ -113,9 +112,6 @@ macro_rules! cupti_functions {
                     fn(handle: *mut SubscriberHandle, callback: CallbackFunc, data: *mut c_void, params: *mut SubscriberParams);
                 /// 12.3+
                 get_graph_exec_id = "cuptiGetGraphExecId": fn(exec: *mut c_void, id: *mut u32);
-                /// 13.3 has a second version of it.
-                push_external_id = "cuptiActivityPushExternalCorrelationId": fn(kind: u32, id: u64);
-                pop_external_id = "cuptiActivityPopExternalCorrelationId": fn(kind: u32, last: *mut u64);
                 configure_unified_memory = "cuptiActivityConfigureUnifiedMemoryCounter":
                     fn(configs: *mut UnifiedMemoryCounterConfig, count: u32);
             }

@@ -221,22 +221,6 @@ impl Api {
         refusal("cuptiActivityConfigureUnifiedMemoryCounter", code)
     }
 
-    /// Pushes an id on this thread's stack of ids of this kind; `None` if the library lacks the
-    /// function.
-    pub(crate) fn push_external_id(&self, kind: u32, id: u64) -> Option<Result<(), Error>> {
-        // SAFETY: takes both by value.
-        let code = self.push_external_id.map(|push| unsafe { push(kind, id) });
-        code.map(|code| check("cuptiActivityPushExternalCorrelationId", code))
-    }
-
-    /// Pops the last id and returns it.
-    pub(crate) fn pop_external_id(&self, kind: u32) -> Option<Result<u64, Error>> {
-        let mut id = 0;
-        // SAFETY: `id` is a live u64, all that cuptiActivityPopExternalCorrelationId writes.
-        let code = self.pop_external_id.map(|pop| unsafe { pop(kind, &mut id) });
-        code.map(|code| check("cuptiActivityPopExternalCorrelationId", code).map(|()| id))
-    }
-
     /// Returns an attribute's value; `Ok(None)` if the library does not have it.
     pub(crate) fn attribute(&self, attribute: AttributeId) -> Result<Option<u64>, Error> {
         let mut value = [0u8; 8];
@@ -278,13 +262,6 @@ impl Api {
         check("cuptiActivityEnableLatencyTimestamps", code)
     }
 
-    pub(crate) fn set_launch_attributes(&self, on: bool) -> Result<(), Error> {
-        // SAFETY: takes it by value.
-        let code = unsafe { (self.enable_launch_attributes)(on.into()) };
-        check("cuptiActivityEnableLaunchAttributes", code)
-    }
-
-    /// The kind of thread ids in records.
     pub(crate) fn thread_id_type(&self) -> Result<u32, Error> {
         let mut kind = 0;
         // SAFETY: `kind` is a live u32, as wide as the C enum that CUPTI writes.

@@ -3,20 +3,15 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cupti::calls::thread_id;
 use cupti::sys::abi::*;
 use cupti::sys::functions::*;
-use cupti::{ActivityKind, CallClass, DriverFunction, RuntimeFunction};
+use cupti::{CallClass, DriverFunction, RuntimeFunction};
 
 use crate::buffers;
 use crate::state::{STATE, version};
 use crate::work::Work;
-use crate::written::Written;
-
-/// True once there was an external id: every call reads this.
-pub(super) static ANY_EXTERNAL_ID: AtomicBool = AtomicBool::new(false);
 
 /// CUPTI does not call back on a thread with this many calls by its own count, as seen with 13.0
 /// and 13.5.
@@ -293,7 +288,6 @@ impl FakeCall {
         if self.is_recorded {
             STATE.lock().launching -= 1;
         }
-        tie(self.domain, self.correlation);
         self.close();
         let params = self.params();
         let data = self.data(API_ENTER + 1, Some(&params), Some(&result));
@@ -404,35 +398,4 @@ pub(super) fn act_at_exit() {
     // SAFETY: the function lives as long as the process and does not unwind: our functions that it
     // calls catch panics.
     let _ = unsafe { libc::atexit(at_exit) };
-}
-/// Writes records that link a call to this thread's external ids. As in CUPTI, these exist for
-/// calls that have a record of their own.
-fn tie(domain: u32, correlation: u32) {
-    use cupti::sys::generated::external_correlation::*;
-    if !ANY_EXTERNAL_ID.load(Ordering::Acquire) {
-        return;
-    }
-    let kind = ActivityKind::EXTERNAL_CORRELATION;
-    let api =
-        if domain == DOMAIN_DRIVER_API { ActivityKind::DRIVER } else { ActivityKind::RUNTIME };
-    let ids: Vec<(u32, u64)> = {
-        let state = STATE.lock();
-        if ![kind, api].iter().all(|kind| state.kinds.contains(&kind.0)) {
-            return;
-        }
-        let thread = thread_id();
-        let of_thread = state.external_ids.range((thread, 0)..=(thread, u32::MAX));
-        of_thread.filter_map(|((_, kind), ids)| Some((*kind, *ids.last()?))).collect()
-    };
-    for (external, id) in ids {
-        let record = Written::new(kind, version()).map(|record| {
-            record
-                .set(EXTERNAL_KIND, external)
-                .set(EXTERNAL_ID, id)
-                .set(CORRELATION_ID, correlation)
-        });
-        if let Some(record) = record {
-            buffers::write(&record.into_bytes());
-        }
-    }
 }

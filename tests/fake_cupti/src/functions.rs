@@ -72,7 +72,7 @@ macro_rules! functions {
         }
 
         /// Their names.
-        pub(super) const SYMBOLS: [&str; 29] = [$($symbol),*];
+        pub(super) const SYMBOLS: [&str; 26] = [$($symbol),*];
 
         fn single(symbol: &str) -> Option<NonNull<c_void>> {
             match symbol {

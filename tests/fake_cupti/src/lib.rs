@@ -483,7 +483,7 @@ impl Fake {
     }
 
     /// The functions of CUPTI that this crate calls; each can be made to fail.
-    pub const FUNCTIONS: [&str; 29] = functions::SYMBOLS;
+    pub const FUNCTIONS: [&str; 26] = functions::SYMBOLS;
 
     /// True if a collection is running and not paused: an activity kind is enabled.
     pub fn is_recording(&self) -> bool {
@@ -528,7 +528,6 @@ impl Fake {
             system_thread_ids: state.thread_id_type == THREAD_ID_TYPE_SYSTEM,
             flush_period_ms: state.flush_period,
             latency_timestamps: state.latency_timestamps,
-            launch_attributes: state.launch_attributes,
         }
     }
 
@@ -571,8 +570,6 @@ pub struct Settings {
     pub flush_period_ms: u32,
     /// True if records contain when kernels were queued and submitted.
     pub latency_timestamps: bool,
-    /// True if records contain attributes of launches.
-    pub launch_attributes: bool,
 }
 
 /// A graph that is being built.

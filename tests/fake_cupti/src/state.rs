@@ -62,7 +62,6 @@ pub(super) struct State {
     pub(super) thread_id_type: u32,
     pub(super) flush_period: u32,
     pub(super) latency_timestamps: bool,
-    pub(super) launch_attributes: bool,
     pub(super) buffer: Option<Buffer>,
     /// Full buffers that are not returned yet.
     pub(super) held: Vec<Buffer>,
@@ -89,8 +88,6 @@ pub(super) struct State {
     pub(super) forgotten: u32,
     /// The end of each stream's work.
     pub(super) streams: HashMap<u32, u64>,
-    /// External correlation ids, by thread and kind.
-    pub(super) external_ids: BTreeMap<(u32, u32), Vec<u64>>,
 }
 
 /// Callbacks by domain and id, and whole domains.

@@ -5,11 +5,10 @@ use std::ffi::{c_char, c_void};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cupti::calls::thread_id;
 use cupti::sys::abi::*;
 use cupti::{ActivityKind, Version};
 
-use crate::calls::{ANY_EXTERNAL_ID, names};
+use crate::calls::names;
 use crate::functions::{Api, Outcome};
 use crate::state::{Callbacks, STATE, State, VERSION, version};
 use crate::{Fake, buffers, counters, faults, program};
@@ -34,7 +33,6 @@ pub(super) fn reset(version: u32, state: State) {
     VERSION.store(version, Ordering::Relaxed);
     buffers::clear();
     faults::clear();
-    ANY_EXTERNAL_ID.store(false, Ordering::Release);
     counters::reset();
     *STATE.lock() = state;
 }
@@ -98,11 +96,6 @@ fn refusal(kind: u32) -> Option<CuptiResult> {
 /// Adds a value to a set or removes it.
 fn switch<T: Ord>(all: &mut BTreeSet<T>, value: T, on: u32) {
     let _ = if on == 0 { all.remove(&value) } else { all.insert(value) };
-}
-
-/// Refuses kinds of external correlation ids that CUPTI does not have.
-fn check_external_kind(kind: u32) -> Outcome {
-    if (1..=5).contains(&kind) { Ok(()) } else { Err(CuptiResult::INVALID_PARAMETER) }
 }
 
 /// Writes the id of a handle; in the fake, both have one value.
@@ -282,22 +275,6 @@ impl Api for Fake {
         Ok(())
     }
 
-    unsafe fn push_external_id(kind: u32, id: u64) -> Outcome {
-        check_external_kind(kind)?;
-        STATE.lock().external_ids.entry((thread_id(), kind)).or_default().push(id);
-        ANY_EXTERNAL_ID.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    unsafe fn pop_external_id(kind: u32, last: *mut u64) -> Outcome {
-        check_external_kind(kind)?;
-        let popped = STATE.lock().external_ids.get_mut(&(thread_id(), kind)).and_then(Vec::pop);
-        let id = popped.ok_or(CuptiResult::QUEUE_EMPTY)?;
-        // SAFETY: the caller passes a live u64.
-        unsafe { last.write(id) };
-        Ok(())
-    }
-
     unsafe fn flush_period(milliseconds: u32) -> Outcome {
         STATE.lock().flush_period = milliseconds;
         Ok(())
@@ -305,11 +282,6 @@ impl Api for Fake {
 
     unsafe fn enable_latency_timestamps(on: u8) -> Outcome {
         STATE.lock().latency_timestamps = on != 0;
-        Ok(())
-    }
-
-    unsafe fn enable_launch_attributes(on: u8) -> Outcome {
-        STATE.lock().launch_attributes = on != 0;
         Ok(())
     }
 

@@ -14,40 +14,29 @@ use cudarc::driver::{
 };
 use gpu_profiler_examples::gpu::{Result, thread_each};
 use nvtx::{Dtype, Pipe, Work};
+use profiler_base::named_variants;
 
 use super::diseases::{Gpu, Program, Step, loader, small_gemms};
 use super::products::multiply;
 
-/// A program and a change to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum CaseStudy {
-    /// Loads for 3 ms and works for 1 ms per batch. Before: one worker loads ahead. After: eight
-    /// workers.
-    Loader,
-    /// Matrix products. Before: in f32. After: in bf16, on tensor cores.
-    Bf16,
-    /// Ninety-six products of small matrices, as in attention heads. After: one batched product.
-    Batched,
-    /// Momentum on 32 tensors. Before: three kernels per tensor. After: one kernel for all.
-    Optimizer,
+named_variants! {
+    /// A program and a change to it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum CaseStudy with name in ALL {
+        /// Loads for 3 ms and works for 1 ms per batch. Before: one worker loads ahead. After: eight
+        /// workers.
+        Loader = "loader",
+        /// Matrix products. Before: in f32. After: in bf16, on tensor cores.
+        Bf16 = "bf16",
+        /// Ninety-six products of small matrices, as in attention heads. After: one batched product.
+        Batched = "batched",
+        /// Momentum on 32 tensors. Before: three kernels per tensor. After: one kernel for all.
+        Optimizer = "optimizer",
+    }
 }
 
 impl CaseStudy {
-    /// All case studies.
-    pub const ALL: [CaseStudy; 4] =
-        [CaseStudy::Loader, CaseStudy::Bf16, CaseStudy::Batched, CaseStudy::Optimizer];
-
-    /// The name in file names, such as `loader`.
-    pub fn name(self) -> &'static str {
-        match self {
-            CaseStudy::Loader => "loader",
-            CaseStudy::Bf16 => "bf16",
-            CaseStudy::Batched => "batched",
-            CaseStudy::Optimizer => "optimizer",
-        }
-    }
-
     /// The number of steps in a run, chosen so that a recording stays small.
     pub fn steps(self) -> usize {
         match self {

@@ -18,79 +18,48 @@ use cudarc::driver::{
     PushKernelArg, result,
 };
 use gpu_profiler_examples::gpu::{Result, check, compile, grid, thread_each};
+use profiler_base::named_variants;
 
 use super::products::square;
 
 /// Threads in a block of `spin`.
 const SPIN_BLOCK: u32 = 128;
 
-/// The reason why a program is slow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum AntiPattern {
-    /// Kernels shorter than their launches. After: one CUDA graph.
-    LaunchBound,
-    /// A wait after every kernel. After: one wait at the end.
-    SyncEveryKernel,
-    /// Large copies from pageable memory. After: pinned memory, and the next copy overlaps the
-    /// kernel.
-    PageableCopies,
-    /// The host computes between kernels. After: the GPU does it.
-    HostPreprocessing,
-    /// Each step waits for its data. After: four threads load ahead.
-    SlowLoader,
-    /// Results fetched piece by piece. After: one copy in and one copy out.
-    TinyCopies,
-    /// Matrix products that fill a tenth of the GPU. After: one batched product.
-    SmallGemms,
-    /// Grids slightly larger than one wave. After: the same work in one full wave.
-    TailEffect,
-    /// Four streams that wait for each other. After: they do not wait.
-    SerialStreams,
+named_variants! {
+    /// The reason why a program is slow.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum AntiPattern with name in ALL {
+        /// Kernels shorter than their launches. After: one CUDA graph.
+        LaunchBound = "launch-bound",
+        /// A wait after every kernel. After: one wait at the end.
+        SyncEveryKernel = "sync-every-kernel",
+        /// Large copies from pageable memory. After: pinned memory, and the next copy overlaps the
+        /// kernel.
+        PageableCopies = "pageable-copies",
+        /// The host computes between kernels. After: the GPU does it.
+        HostPreprocessing = "host-preprocessing",
+        /// Each step waits for its data. After: four threads load ahead.
+        SlowLoader = "slow-loader",
+        /// Results fetched piece by piece. After: one copy in and one copy out.
+        TinyCopies = "tiny-copies",
+        /// Matrix products that fill a tenth of the GPU. After: one batched product.
+        SmallGemms = "small-gemms",
+        /// Grids slightly larger than one wave. After: the same work in one full wave.
+        TailEffect = "tail-effect",
+        /// Four streams that wait for each other. After: they do not wait.
+        SerialStreams = "serial-streams",
+    }
 }
 
 impl AntiPattern {
-    /// All anti-patterns.
-    pub const ALL: [AntiPattern; 9] = [
-        AntiPattern::LaunchBound,
-        AntiPattern::SyncEveryKernel,
-        AntiPattern::PageableCopies,
-        AntiPattern::HostPreprocessing,
-        AntiPattern::SlowLoader,
-        AntiPattern::TinyCopies,
-        AntiPattern::SmallGemms,
-        AntiPattern::TailEffect,
-        AntiPattern::SerialStreams,
-    ];
-
-    fn name_and_steps(self) -> (&'static str, usize) {
-        match self {
-            AntiPattern::LaunchBound => ("launch-bound", 5),
-            AntiPattern::SyncEveryKernel => ("sync-every-kernel", 5),
-            AntiPattern::PageableCopies => ("pageable-copies", 30),
-            AntiPattern::HostPreprocessing => ("host-preprocessing", 30),
-            AntiPattern::SlowLoader => ("slow-loader", 30),
-            AntiPattern::TinyCopies => ("tiny-copies", 5),
-            AntiPattern::SmallGemms => ("small-gemms", 5),
-            AntiPattern::TailEffect => ("tail-effect", 10),
-            AntiPattern::SerialStreams => ("serial-streams", 10),
-        }
-    }
-
-    /// The name in file names, such as `launch-bound`.
-    pub fn name(self) -> &'static str {
-        self.name_and_steps().0
-    }
-
     /// The number of steps in a run, chosen so that a recording is small.
     pub fn steps(self) -> usize {
-        self.name_and_steps().1
-    }
-}
-
-impl fmt::Display for AntiPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        match self {
+            Self::PageableCopies | Self::HostPreprocessing | Self::SlowLoader => 30,
+            Self::TailEffect | Self::SerialStreams => 10,
+            _ => 5,
+        }
     }
 }
 

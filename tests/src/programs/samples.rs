@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, PushKernelArg};
 use gpu_profiler_examples::gpu::{BLOCK, Result, check, compile, grid};
+use profiler_base::named_variants;
 
 /// The number of values in the largest buffer, 256 MiB.
 const LARGE: u32 = 1 << 26;
@@ -101,30 +102,21 @@ impl Kernels {
     }
 }
 
-/// A program with a single bottleneck, whose runs take 2 to 8 ms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Workload {
-    /// Bound by the GPU: kernels of 0.1 to 1 ms.
-    Gpu,
-    /// Bound by launches of small kernels, and by host computation.
-    Launch,
+named_variants! {
+    /// A program with a single bottleneck, whose runs take 2 to 8 ms.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum Workload with name in ALL {
+        /// Bound by the GPU: kernels of 0.1 to 1 ms.
+        Gpu = "gpu",
+        /// Bound by launches of small kernels, and by host computation.
+        Launch = "launch",
+    }
 }
 
 impl Workload {
-    /// Both workloads.
-    pub const ALL: [Self; 2] = [Self::Gpu, Self::Launch];
-
     /// The number of steps in a run.
     const STEPS: usize = 5;
-
-    /// The name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Gpu => "gpu",
-            Self::Launch => "launch",
-        }
-    }
 
     /// The number of rounds per step, of a kernel's arithmetic or of host computation.
     fn rounds(self) -> u32 {

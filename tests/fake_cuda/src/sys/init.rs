@@ -16,7 +16,6 @@ use crate::call;
 const VERSION: c_int = 13_000;
 
 /// `cuInit`.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuInit(flags: c_uint) -> CUresult {
     if flags != 0 {
@@ -46,7 +45,6 @@ fn inject() {
 ///
 /// # Safety
 /// As CUDA documents the function.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
     // SAFETY: the caller passes a live place, or null.
@@ -88,7 +86,6 @@ static FUNCTIONS: LazyLock<HashMap<&str, Vec<(u32, usize)>>> = LazyLock::new(|| 
 ///
 /// # Safety
 /// As CUDA documents the function.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuGetProcAddress_v2(
     symbol: *const c_char,
@@ -126,7 +123,6 @@ pub(crate) unsafe extern "C" fn cuGetProcAddress_v2(
 ///
 /// # Safety
 /// As CUDA documents the function.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuGetProcAddress(
     symbol: *const c_char,
@@ -139,7 +135,6 @@ pub(crate) unsafe extern "C" fn cuGetProcAddress(
 }
 
 /// `cuGetExportTable`: the tables that NVIDIA's own libraries ask for are not here.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuGetExportTable(
     _table: &mut Option<&c_void>,
@@ -179,7 +174,6 @@ fn error_text(error: u32) -> Option<&'static CString> {
 ///
 /// # Safety
 /// As CUDA documents the function.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuGetErrorName(
     error: c_uint,
@@ -196,7 +190,6 @@ pub(crate) unsafe extern "C" fn cuGetErrorName(
 ///
 /// # Safety
 /// As CUDA documents the function.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuGetErrorString(
     error: c_uint,

@@ -119,7 +119,7 @@ macro_rules! library {
         ///
         /// # Safety
         /// As the library documents the function.
-        #[allow(non_snake_case, clippy::too_many_arguments)]
+        #[allow(clippy::too_many_arguments)]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $status {
             $result($body)

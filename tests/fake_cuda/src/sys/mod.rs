@@ -3,6 +3,8 @@
 //! What a caller passes is what CUDA's documentation asks for: live places for results, text that ends in a NUL, host memory
 //! of the stated size. Device memory and handles are checked.
 
+#![allow(non_snake_case, reason = "CUDA's names")]
+
 mod contexts;
 mod cupti;
 mod graphs;
@@ -43,7 +45,6 @@ macro_rules! driver {
             ///
             /// # Safety
             /// As CUDA documents the function.
-            #[allow(non_snake_case)]
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name(
                 $(place: *mut $out,)? $($argument: $type),*

@@ -104,7 +104,6 @@ macro_rules! per_thread {
         ///
         /// # Safety
         /// As CUDA documents the function.
-        #[allow(non_snake_case)]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($argument: $type,)* $stream: CUstream) -> c_int {
             // SAFETY: the caller's own arguments, and the handle of a stream that every thread has.
@@ -120,7 +119,6 @@ macro_rules! runtime {
         ///
         /// # Safety
         /// As CUDA documents the function.
-        #[allow(non_snake_case)]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             #[allow(clippy::needless_update)]
@@ -328,7 +326,6 @@ runtime! {
 ///
 /// # Safety
 /// The place is live.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn __cudaGetKernel(
     place: *mut *const c_void,
@@ -343,7 +340,6 @@ pub(crate) unsafe extern "C" fn __cudaGetKernel(
 ///
 /// # Safety
 /// As `cudaLaunchKernel`.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn __cudaLaunchKernel(
     kernel: *const c_void,
@@ -368,7 +364,6 @@ per_thread! {
 }
 
 /// `cudaGetErrorName`.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cudaGetErrorName(error: c_int) -> *const c_char {
     cudaGetErrorString(error)
@@ -378,7 +373,7 @@ pub(crate) extern "C" fn cudaGetErrorName(error: c_int) -> *const c_char {
 ///
 /// # Safety
 /// None is needed: nothing is read.
-#[allow(non_snake_case, clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn __cudaRegisterVar(
     _handle: *mut *mut c_void,
@@ -393,7 +388,6 @@ pub(crate) unsafe extern "C" fn __cudaRegisterVar(
 }
 
 /// `cudaSetDevice`.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cudaSetDevice(device: c_int) -> c_int {
     DEVICE.set(device);
@@ -402,21 +396,18 @@ pub(crate) extern "C" fn cudaSetDevice(device: c_int) -> c_int {
 }
 
 /// `cudaGetLastError`: the last error of this thread, which is forgotten.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cudaGetLastError() -> c_int {
     LAST_ERROR.replace(0)
 }
 
 /// `cudaPeekAtLastError`.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cudaPeekAtLastError() -> c_int {
     LAST_ERROR.get()
 }
 
 /// `cudaGetErrorString`: the name of the driver's error of this number, which has the same meaning.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cudaGetErrorString(error: c_int) -> *const c_char {
     let mut name = c"unknown error".as_ptr();
@@ -429,7 +420,6 @@ pub(crate) extern "C" fn cudaGetErrorString(error: c_int) -> *const c_char {
 ///
 /// # Safety
 /// None is needed: nothing is read.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn __cudaRegisterFatBinary(_binary: *mut c_void) -> *mut *mut c_void {
     static HANDLE: usize = 0;
@@ -440,7 +430,6 @@ pub(crate) unsafe extern "C" fn __cudaRegisterFatBinary(_binary: *mut c_void) ->
 ///
 /// # Safety
 /// As above.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn __cudaRegisterFatBinaryEnd(_handle: *mut *mut c_void) {}
 
@@ -448,7 +437,6 @@ pub(crate) unsafe extern "C" fn __cudaRegisterFatBinaryEnd(_handle: *mut *mut c_
 ///
 /// # Safety
 /// As above.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn __cudaUnregisterFatBinary(_handle: *mut *mut c_void) {}
 
@@ -456,7 +444,7 @@ pub(crate) unsafe extern "C" fn __cudaUnregisterFatBinary(_handle: *mut *mut c_v
 ///
 /// # Safety
 /// The name ends in a NUL.
-#[allow(non_snake_case, clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn __cudaRegisterFunction(
     _handle: *mut *mut c_void,
@@ -478,7 +466,6 @@ pub(crate) unsafe extern "C" fn __cudaRegisterFunction(
 }
 
 /// `__cudaPushCallConfiguration`, the first half of `<<<>>>`. The stream is passed on as it is.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn __cudaPushCallConfiguration(
     grid: Extent,
@@ -494,7 +481,6 @@ pub(crate) extern "C" fn __cudaPushCallConfiguration(
 ///
 /// # Safety
 /// All places are live.
-#[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn __cudaPopCallConfiguration(
     grid: *mut Extent,
