@@ -122,6 +122,7 @@ fn written(folder: &Folder, name: &str, content: &[u8]) -> PathBuf {
 /// the host.
 fn program(folder: &Folder, name: &str, launches: u32, extra: Option<&'static str>) -> PathBuf {
     recorded(folder, name, |fake| {
+        fake.stop_clock();
         for _ in 0..4 {
             let _step = nvtx::range("step");
             for _ in 0..launches {
@@ -139,7 +140,6 @@ fn recorded(folder: &Folder, name: &str, work: impl FnOnce(&Fake)) -> PathBuf {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let fake = Fake::new();
-    fake.stop_clock();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler.record(|| work(&fake)).unwrap();
     let profile = of_its_own(&profile);
@@ -535,6 +535,7 @@ fn incomparable_profiles_have_a_reason_and_a_status() {
     let folder = Folder::new();
     let steps = |name: &str, range: &'static str, kernel: &'static std::ffi::CStr, count: usize| {
         recorded(&folder, name, |fake| {
+            fake.stop_clock();
             for _ in 0..count {
                 let _step = nvtx::range(range);
                 fake.launch(Work::kernel(kernel).taking_ns(100_000_000));
@@ -644,6 +645,7 @@ fn running_numbers_are_grouped_on_request_and_always_in_comparisons() {
     let folder = Folder::new();
     let operators = |name: &str, first: usize| {
         recorded(&folder, name, |fake| {
+            fake.stop_clock();
             for step in 0..20 {
                 let _step = nvtx::range(&format!("training_step_{}", first + step));
                 for layer in 0..2 {
@@ -698,6 +700,7 @@ fn pairs_of_files_are_compared_pair_by_pair() {
     let folder = Folder::new();
     let run = |side: &str, at: u64, ns: u64| {
         recorded(&folder, &format!("{side}{at}.gpuprof"), |fake| {
+            fake.stop_clock();
             let _step = nvtx::range("step");
             // It drifts from pair to pair.
             fake.launch(Work::kernel(c"gemm").taking_ns(ns + at * 100_000_000));

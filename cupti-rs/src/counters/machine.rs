@@ -1,4 +1,4 @@
-//! Serialization of counts (feature `serde`). NaN is null.
+//! Serialization of counts (feature `serde`).
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -27,28 +27,6 @@ impl<'de> Deserialize<'de> for Measured {
             )));
         }
         Ok(measured)
-    }
-}
-
-/// Values of a range.
-pub(super) mod finite {
-    use super::*;
-
-    pub(in super::super) fn serialize<S: Serializer>(
-        values: &Option<Vec<f64>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let known = |value: &f64| value.is_finite().then_some(*value);
-        let known = values.as_ref().map(|values| values.iter().map(known).collect::<Vec<_>>());
-        known.serialize(serializer)
-    }
-
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Vec<f64>>, D::Error> {
-        let known = Option::<Vec<Option<f64>>>::deserialize(deserializer)?;
-        let number = |value: Option<f64>| value.unwrap_or(f64::NAN);
-        Ok(known.map(|values| values.into_iter().map(number).collect()))
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Opened {
     pub parent: Option<usize>,
     pub level: usize,
     /// The values by metric; `None` if the range was dropped, or before the evaluation.
-    #[cfg_attr(feature = "serde", serde(default, with = "super::machine::finite"))]
+    #[cfg_attr(feature = "serde", serde(default, with = "super::finite"))]
     pub values: Option<Vec<f64>>,
 }
 

@@ -17,6 +17,8 @@
 //! They were tested only with the fake.
 
 mod data;
+#[cfg(feature = "serde")]
+mod finite;
 mod host;
 #[cfg(feature = "serde")]
 mod machine;

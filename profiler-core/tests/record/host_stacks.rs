@@ -195,6 +195,8 @@ fn stacks_beside_allocation_panics_libraries_and_ending_threads() {
         done.store(true, Ordering::Relaxed);
         loads.join().unwrap()
     });
+    // Functions are looked up for 2 s of the clock.
+    fake.stop_clock();
     let profile = profiler.stop().unwrap();
     profile.health().assert_complete();
     let launches = THREADS * of_thread + ending;

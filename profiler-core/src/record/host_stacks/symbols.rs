@@ -7,9 +7,10 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::panic::catch_unwind;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use addr2line::Loader;
+use cupti::clock::now_ns;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::HostStacks;
@@ -84,8 +85,8 @@ impl Symbols {
         for frame in frames.into_iter().filter(|frame| !self.found.contains_key(frame)) {
             new.entry(frame.module()).or_default().push(frame);
         }
-        let begun = Instant::now();
-        let is_time_left = || begun.elapsed() < LOOK_UP_FOR;
+        let begun_ns = now_ns();
+        let is_time_left = || Duration::from_nanos(now_ns().saturating_sub(begun_ns)) < LOOK_UP_FOR;
         // Frames of compilers are first. They may be compiled later, so they are looked up each
         // time.
         for (module, frames) in new {
