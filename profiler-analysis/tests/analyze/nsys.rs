@@ -253,6 +253,7 @@ fn summary(profile: &Profile) -> Vec<(String, u64, u128, Totals)> {
 fn live_profile_round_trips_through_a_capture() {
     let fake = Fake::new();
     let [profile, _] = session::record(&fake, || {
+        fake.stop_clock();
         for step in 0..3_u32 {
             let _step = nvtx::range("step");
             fake.launch(Work::host_to_device(1000));
@@ -274,6 +275,8 @@ fn live_profile_round_trips_through_a_capture() {
             fake.call_only("cuMemAlloc_v2", 0);
             fake.call_only("cuMemFree_v2", 1);
         }
+        // The session ends after its operations.
+        fake.advance_clock(Duration::from_millis(1));
     });
     let folder = Folder::new();
     let path = folder.file("live.sqlite");
