@@ -310,7 +310,6 @@ fn kineto_export_suits_its_readers() {
     assert_eq!(of("gpu_user_annotation").len(), 100);
 }
 
-/// Counts and nanoseconds of the leaves, by path.
 /// The recordings are older than what says when a session began, to the nanosecond, and which process it was.
 #[test]
 fn traces_contain_start_time_and_process() {
