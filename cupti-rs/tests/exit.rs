@@ -5,6 +5,7 @@
 #![allow(clippy::print_stderr, reason = "a test without the standard harness")]
 
 use std::env;
+use std::hint::black_box;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -81,6 +82,7 @@ fn fake() -> &'static Fake {
     static PLACE: AtomicPtr<Fake> = AtomicPtr::new(std::ptr::null_mut());
     let fake = Box::leak(Box::new(Fake::new()));
     PLACE.store(fake, Ordering::Relaxed);
+    black_box(&PLACE); // which is never read
     fake.act_at_exit();
     fake
 }
