@@ -2,7 +2,7 @@
 //! alone and synchronised.
 
 use crate::load;
-use profiler_core::{Profile, Recording};
+use profiler_core::Profile;
 
 fn profile(name: &str) -> Profile {
     let profile = load(&format!("frameworks-h100/{name}")).with_inferred_ranges();
@@ -84,7 +84,9 @@ fn every_replayed_kernel_of_cudarc_has_the_layer_of_its_capture() {
     use std::collections::BTreeMap;
 
     let file = include_bytes!("../../../tests/recordings/frameworks-h100/cudarc.gpuprof.gz");
-    let recording = Recording::read_from(flate2::read::GzDecoder::new(&file[..]), 1 << 20).unwrap();
+    let recording =
+        profiler_core::Recording::read_from(flate2::read::GzDecoder::new(&file[..]), 1 << 20)
+            .unwrap();
     let profile = Profile::from_recording(recording);
     profile.health().assert_complete();
     let requests: Vec<_> = profile.ranges().filter(|range| range.name() == "request").collect();
@@ -126,7 +128,9 @@ fn own_and_products(profile: &Profile, path: &str) -> [usize; 2] {
 #[test]
 fn every_module_of_candle_has_the_kernels_of_its_source() {
     let file = include_bytes!("../../../tests/recordings/frameworks-h100/candle.gpuprof.gz");
-    let recording = Recording::read_from(flate2::read::GzDecoder::new(&file[..]), 4 << 20).unwrap();
+    let recording =
+        profiler_core::Recording::read_from(flate2::read::GzDecoder::new(&file[..]), 4 << 20)
+            .unwrap();
     let profile = Profile::from_recording(recording);
     profile.health().assert_complete();
     let forward = "step/forward/gpt";
