@@ -39,7 +39,7 @@ pub(crate) fn range_ended(instance: Instance) {
     }
 }
 
-/// What a switch calls its function for.
+/// The events at which a switch calls its function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// A window begins. CUPTI is turned on first if it is off.

@@ -5,8 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 use std::{env, fs, thread};
 
@@ -94,6 +93,9 @@ fn compile(out: &Path, compiler: &str, file: &str, flags: &[&str]) {
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
 }
 
+/// The time between two looks for processes that wait.
+const LOOKS_AFTER: Duration = Duration::from_millis(2);
+
 /// A user without rights.
 const NOBODY: u32 = 65_534;
 
@@ -164,22 +166,21 @@ impl Host {
         command.args(["run", "--quiet", "--inject"]);
         command.arg(Shared::get().root.join("libgpuprof_inject.so")).arg("-o").arg(&self.run);
         command.args(case.options).arg("--").args(self.words(case.program));
-        let has_ended = AtomicBool::new(false);
+        let (alive, ended) = mpsc::channel::<()>();
         thread::scope(|scope| {
-            scope.spawn(|| {
-                while !has_ended.load(Ordering::Relaxed) {
+            scope.spawn(move || {
+                while ended.recv_timeout(LOOKS_AFTER) == Err(mpsc::RecvTimeoutError::Timeout) {
                     self.release_settled(case);
-                    thread::sleep(Duration::from_millis(2));
                 }
             });
-            let output = (case.act)(self, &mut command);
-            has_ended.store(true, Ordering::Relaxed);
-            output
+            // Also where it panics.
+            let _alive = alive;
+            (case.act)(self, &mut command)
         })
     }
 
-    /// Releases processes whose recordings have their work, whose amount they name in a file `settle.PID`: they wait until it is gone. Those
-    /// whose recordings come at their end have nothing to wait for, and nothing waits for more than a minute.
+    /// Releases the processes that wait until their recording has their work. Each names the amount in a file `settle.PID`, and continues
+    /// once that is gone. A case whose recording comes at its end has nothing to wait for, and no process waits for more than a minute.
     fn release_settled(&self, case: &Case) {
         for entry in fs::read_dir(&self.folder).unwrap() {
             let path = entry.unwrap().path();
