@@ -120,6 +120,19 @@ impl Contexts {
         }
         members
     }
+
+    /// The range to which work under a tag is attributed: the first known range of a context.
+    pub(crate) fn first<T>(
+        &self,
+        tag: RangeTag,
+        range_of: impl Fn(RangeTag) -> Option<T>,
+    ) -> Option<T> {
+        if !tag.is_joined() {
+            return range_of(tag);
+        }
+        let members = self.members(tag, |tag| range_of(tag).is_some());
+        range_of(*members.ranges.first()?)
+    }
 }
 
 /// The links of work that is attributed to `first`: without duplicates and without `first`.

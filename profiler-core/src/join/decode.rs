@@ -55,7 +55,7 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Tables {
         store.graph_dependencies.insert(0, dependencies);
     }
     nodes.add(events, |tag| {
-        let find = |tag| Some((shared.first(tag, |tag| rows.range(tag))?, false));
+        let find = |tag| Some((shared.contexts.first(tag, |tag| rows.range(tag))?, false));
         Owner::resolve(tag, &recording.logs, find).range()
     });
     read_records(recording, &nodes, &mut store, health);
@@ -249,7 +249,7 @@ fn read_events(
     // The parent of a range in a joined context is the context's first range.
     let mut opened = FxHashMap::default();
     for (subject, tag) in reader.in_several {
-        let first = shared.first(tag, |tag| rows.range(tag));
+        let first = shared.contexts.first(tag, |tag| rows.range(tag));
         hand(store, subject, first, recording, health);
         if let Subject::Range(range) = subject {
             opened.insert(range, tag);

@@ -21,19 +21,6 @@ pub(crate) struct SharedContexts {
 type Resolved = ((RangeId, Option<ShareId>), bool);
 
 impl SharedContexts {
-    /// The range to which work under a tag is attributed.
-    pub(crate) fn first(
-        &self,
-        tag: RangeTag,
-        range_of: impl Fn(RangeTag) -> Option<RangeId>,
-    ) -> Option<RangeId> {
-        if !tag.is_joined() {
-            return range_of(tag);
-        }
-        let members = self.contexts.members(tag, |tag| range_of(tag).is_some());
-        range_of(*members.ranges.first()?)
-    }
-
     /// Finds the links of ranges. `opened` has the ranges that were opened under a context, with
     /// its tag. If there are any, visits every range in order.
     pub(crate) fn link(

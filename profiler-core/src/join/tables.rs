@@ -89,9 +89,10 @@ pub struct Tables {
     pub range_numbers: Vec<u64>,
 }
 
-/// Defines what is done with every table of side rows.
+/// Defines what is done with every table of side rows. A field of [`Tables`] that is in neither list
+/// does not compile.
 macro_rules! side_tables {
-    ($($table:ident),*) => {
+    ($($table:ident),*; others $($other:ident),*) => {
         impl Tables {
             /// Removes the side rows for which `keep` returns false.
             pub(crate) fn retain_side_rows(&mut self, mut keep: impl FnMut(SideRow<'_>) -> bool) {
@@ -105,12 +106,19 @@ macro_rules! side_tables {
 
             /// Moves the side rows of `other` behind these.
             pub(crate) fn append_side_rows(&mut self, other: &mut Self) {
-                $(self.$table.append(&mut other.$table);)*
+                let Self { $($table,)* $($other: _,)* } = other;
+                $(self.$table.append($table);)*
             }
         }
     };
 }
-side_tables!(synchronizations, event_records, memory, managed, overheads, multiprocessors);
+side_tables!(
+    synchronizations, event_records, memory, managed, overheads, multiprocessors;
+    others session, names, threads, labels, ranges, process_ranges, marks, details, call_kinds,
+    shares, calls, outer_calls, repeated_calls, works, operations, graph_dependencies,
+    shared_ordinals, processes, hosts, series, host_stacks, call_stacks, host_samples,
+    missing_stacks, inferred, range_numbers
+);
 
 impl Tables {
     /// Adds the row of a record that is not a GPU operation; false if it has none.
