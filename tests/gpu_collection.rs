@@ -1,4 +1,4 @@
-//! What only a GPU can show of a collection: kinds, filters, few buffers, pauses, handlers, graphs, contexts that go, and
+//! What only a GPU can show of a collection: kinds, filters, few buffers, pauses, graphs, contexts that go, and
 //! processes that end. Run with `cargo test --release -p gpu-profiler-tests --test gpu_collection`; without a GPU each test is
 //! ignored and the reason printed.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
@@ -6,14 +6,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env;
 use std::process::{Child, Command, ExitCode};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::callbacks::{ResourceKind, Site};
 use cupti::{
-    ActivityKind, Attribute, Call, CallClass, Callback, Callbacks, Collected, Collector, Config,
-    GraphEvent, GraphEventKind, Kernel, Library, Record, RecordBytes, calls, clock,
+    ActivityKind, Attribute, Call, CallClass, Collected, Collector, Config, GraphEvent,
+    GraphEventKind, Kernel, Library, Record, RecordBytes, calls, clock,
 };
 use gpu_profiler_examples::mlp::Mlp;
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu, Stream};
@@ -61,8 +59,6 @@ fn main() -> ExitCode {
         ),
         ("settings_last_through_pauses", settings_last_through_pauses),
         ("profiler_switch_limits_the_counted_work", profiler_switch_limits_the_counted_work),
-        ("a_handler_sees_calls_and_resources", a_handler_sees_calls_and_resources),
-        ("this_crate_makes_no_driver_calls", this_crate_makes_no_driver_calls),
         (
             "kernels_of_graphs_lead_back_to_their_capture",
             kernels_of_graphs_lead_back_to_their_capture,
@@ -448,94 +444,6 @@ fn profiler_switch_limits_the_counted_work() {
     assert_eq!((counted.len(), kernels.iter().filter(of_counted).count()), (12, 12));
 }
 
-fn a_handler_sees_calls_and_resources() {
-    type Seen = Vec<(ResourceKind, Option<u32>, Option<u32>)>;
-    let gpu = warm();
-    let resources: Arc<Mutex<Seen>> = Arc::default();
-    let (launches, wrong, waits) =
-        (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
-    let callbacks = {
-        let (resources, launches, wrong, waits) =
-            (resources.clone(), launches.clone(), wrong.clone(), waits.clone());
-        Callbacks::new(move |callback| match callback {
-            Callback::Driver(call) => {
-                let right = call.symbol() == Some("empty") && call.name() == "cuLaunchKernel";
-                let kept = match call.site() {
-                    Site::Enter => {
-                        call.store_value(u64::from(call.correlation_id()) + 1);
-                        call.result().is_none()
-                    }
-                    Site::Exit => {
-                        call.stored_value() == u64::from(call.correlation_id()) + 1
-                            && call.result() == Some(0)
-                    }
-                };
-                launches.fetch_add(1, Ordering::Relaxed);
-                wrong.fetch_add(u64::from(!(right && kept)), Ordering::Relaxed);
-            }
-            Callback::Resource(event) => {
-                let cubin = event.module.map(|module| module.cubin.len() as u32);
-                resources.lock().unwrap().push((
-                    event.kind,
-                    event.context_id,
-                    event.stream_id.or(cubin),
-                ));
-            }
-            Callback::Synchronize(wait) => {
-                waits.fetch_add(u64::from(wait.context_id.is_some()), Ordering::Relaxed);
-            }
-            _ => {}
-        })
-        .driver("cuLaunchKernel")
-        .contexts()
-        .streams()
-        .modules()
-        .synchronize()
-    };
-    let collected = collect(&Config::new().callbacks(callbacks), || {
-        let stream = gpu.stream();
-        (0..10).for_each(|_| gpu.launch_empty(stream));
-        gpu.synchronize(stream);
-        gpu.synchronize_context();
-        gpu.launch_in_own_context(3);
-    });
-    assert_eq!((launches.load(Ordering::Relaxed), wrong.load(Ordering::Relaxed)), (26, 0));
-    assert!(waits.load(Ordering::Relaxed) >= 2);
-    let resources = resources.lock().unwrap();
-    let of = |kind| resources.iter().filter(|(k, ..)| *k == kind).copied().collect::<Vec<_>>();
-    let (created, destroyed) =
-        (of(ResourceKind::CONTEXT_CREATED), of(ResourceKind::CONTEXT_DESTROY_STARTING));
-    assert_eq!((created.len(), destroyed.len()), (1, 1), "{resources:?}");
-    assert!(created[0].1.is_some() && created[0].1 == destroyed[0].1, "{resources:?}");
-    let stream = of(ResourceKind::STREAM_CREATED)[0].2.unwrap();
-    let on_stream = kernels(&collected).iter().filter(|k| k.place.stream == stream).count();
-    assert_eq!(on_stream, 10, "the stream's id is that of the records: {resources:?}");
-    assert!(of(ResourceKind::MODULE_LOADED)[0].2.unwrap() > 0, "{resources:?}");
-    assert_eq!(collected.losses.handler_panics, 0);
-}
-
-fn this_crate_makes_no_driver_calls() {
-    let gpu = warm();
-    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
-    let reported = seen.clone();
-    let callbacks = Callbacks::new(move |callback| {
-        if let Callback::Driver(call) = callback {
-            reported.lock().unwrap().push(call.name().to_owned());
-        }
-    });
-    let config = Config::new().callbacks(callbacks.driver_all());
-    let mut collector = start(&config);
-    gpu.launch_empty(DEFAULT);
-    gpu.synchronize_context();
-    let of_the_program = seen.lock().unwrap().len();
-    assert!(of_the_program >= 4, "{:?}", seen.lock().unwrap());
-    collector.flush().unwrap();
-    collector.pause().unwrap();
-    collector.resume().unwrap();
-    collector.stop().unwrap();
-    assert_eq!(seen.lock().unwrap()[of_the_program..], [] as [String; 0]);
-}
-
 fn kernels_of_graphs_lead_back_to_their_capture() {
     const NODES: u64 = 10;
     let gpu = warm();
@@ -665,11 +573,10 @@ fn processes_end_with_a_collection_running() {
     }
 }
 
-/// A collection in full swing, with threads that launch and a handler.
+/// A collection in full swing, with threads that launch.
 fn running() -> Collector {
     let gpu = warm();
-    let callbacks = Callbacks::new(|_| {}).driver_class(CallClass::KernelLaunch).contexts();
-    let collector = start(&Config::new().callbacks(callbacks).graph_events(true));
+    let collector = start(&Config::new().graph_events(true));
     for _ in 0..2 {
         std::thread::spawn(|| {
             let gpu = Gpu::get();

@@ -8,22 +8,20 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::forked;
 use crate::sys::os;
 
-/// Calls and events are logged and passed to the handler.
+/// Calls and events are logged.
 pub(crate) const ON: u64 = 1;
-/// The program has a handler for callbacks.
-pub(crate) const HANDLER: u64 = 1 << 1;
 /// The runtime API's calls are logged too.
-pub(crate) const RUNTIME_CALLS: u64 = 1 << 2;
+pub(crate) const RUNTIME_CALLS: u64 = 1 << 1;
 /// Graph events are logged.
-pub(crate) const GRAPHS: u64 = 1 << 3;
+pub(crate) const GRAPHS: u64 = 1 << 2;
 /// `cudaProfilerStart` and `cudaProfilerStop` bound the collection.
-pub(crate) const SWITCH: u64 = 1 << 4;
+pub(crate) const SWITCH: u64 = 1 << 3;
 /// The switch has been on, or does not bound the collection.
-pub(crate) const SWITCHED_ON: u64 = 1 << 5;
+pub(crate) const SWITCHED_ON: u64 = 1 << 4;
 /// Launches wait, because kinds are being disabled or CUPTI is flushed.
-pub(crate) const HELD: u64 = 1 << 6;
+pub(crate) const HELD: u64 = 1 << 5;
 /// Waits of calls are logged.
-pub(crate) const WAITS: u64 = 1 << 7;
+pub(crate) const WAITS: u64 = 1 << 6;
 
 const FLAGS: u64 = 0xff;
 /// One segment, and the bits of its number.
@@ -52,7 +50,7 @@ impl State {
     /// True if logging is all that a callback does with a driver call.
     #[inline]
     pub(crate) fn only_logs(self) -> bool {
-        self.0 & (ON | HANDLER | SWITCH | HELD) == ON
+        self.0 & (ON | SWITCH | HELD) == ON
     }
 
     /// True outside collections.
@@ -79,9 +77,6 @@ impl State {
 pub(crate) struct Epoch(u64);
 
 impl Epoch {
-    /// Before any collection.
-    pub(crate) const NONE: Self = Self(0);
-
     /// True if both belong to one collection.
     pub(crate) fn same_collection(self, other: Self) -> bool {
         self.0 >> NUMBER == other.0 >> NUMBER

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::accessors::setters;
 use crate::attribute::Attribute;
-use crate::callback_handler::Callbacks;
 use crate::kind::ActivityKind;
 use crate::launch_hold;
 use crate::profiler_switch::SwitchHandler;
@@ -43,7 +42,6 @@ pub struct Config {
     pub(crate) graph_events: bool,
     pub(crate) graph_dependencies: bool,
     pub(crate) synchronizations_from_calls: bool,
-    pub(crate) callbacks: Option<Callbacks>,
     pub(crate) start_paused: bool,
     pub(crate) calls_in_pauses: bool,
     pub(crate) attach_on_request: bool,
@@ -72,7 +70,6 @@ impl Default for Config {
             graph_events: false,
             graph_dependencies: false,
             synchronizations_from_calls: true,
-            callbacks: None,
             start_paused: false,
             calls_in_pauses: false,
             attach_on_request: false,
@@ -160,8 +157,8 @@ impl Config {
                 "it has other attributes",
             ),
             (
-                other.callbacks.is_some() || other.switch_handler.is_some(),
-                "callbacks can be added at its start alone",
+                other.switch_handler.is_some(),
+                "a handler of cudaProfilerStart can be added at its start alone",
             ),
             (
                 self.profiler_switch || other.profiler_switch,
@@ -287,8 +284,6 @@ impl Config {
         /// that submits work, if its thread submitted none for this long; never by default. Adds 4
         /// ns to a launch without such a gap.
         stacks_after(time: Duration) stacks_after = Some(time);
-        /// Passes callbacks to the program's handler.
-        callbacks(callbacks: Callbacks) callbacks = Some(callbacks);
         /// Makes activity records name threads by `gettid`, as the call log does, instead of by
         /// `pthread_t`. Restored at the end.
         system_thread_ids(on: bool) system_thread_ids = on;

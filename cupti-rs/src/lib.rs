@@ -35,7 +35,6 @@
 //! | pause, drain a long collection, stop | [`Collector`], [`Collected`] |
 //! | read records: every kind that CUPTI writes | [`record`], [`Records`] |
 //! | read calls with their threads and tags | [`calls`] |
-//! | handle callbacks of CUPTI in the program | [`Callbacks`], [`callbacks`] |
 //! | count and sample with hardware | [`counters`] |
 //! | see what this machine and process allow | [`support`](support()) |
 //! | test without a GPU | the package `tests/fake_cupti` of the repository |
@@ -43,8 +42,7 @@
 //! - Records: OpenACC, OpenMP, preemptions, and kernels launched by kernels before sm_70 are
 //!   [`Record::Unknown`], with their bytes.
 //! - Threads: any thread may call CUDA during a collection. A CUDA call takes no lock, except a
-//!   thread's first call, first graph event and first handled callback of a collection, a handled
-//!   callback while its thread ends, and each use of the profiler switch.
+//!   thread's first call and first graph event of a collection, and each use of the profiler switch.
 //! - Cost: CUPTI's own work and a log entry for each call; `docs/guide/overhead.md` has the figures.
 //! - Safety: the crate prints nothing, catches panics at the C boundary, never calls
 //!   `cuptiFinalize`, and never touches CUPTI in a forked child.
@@ -59,7 +57,6 @@ mod attribute;
 mod buffer;
 mod call_class;
 mod call_log;
-mod callback_handler;
 mod callback_panics;
 pub mod clock;
 mod collection_state;
@@ -99,12 +96,6 @@ pub mod calls {
     pub use crate::call_log::*;
 }
 
-/// Callbacks for the program's own handler: calls of both APIs, resources, waits, NVTX, and notices
-/// of CUPTI itself.
-pub mod callbacks {
-    pub use crate::callback_handler::*;
-}
-
 /// Memory for large tables.
 #[doc(hidden)]
 pub mod tables {
@@ -126,7 +117,6 @@ pub use sys::os::stopped_clock;
 pub use attribute::{Attribute, AttributeSetting};
 pub use call_class::CallClass;
 pub use call_log::{Call, DriverFunction, Function, RuntimeFunction, ThreadCalls};
-pub use callback_handler::{Callback, Callbacks};
 pub use clock::{Clock, Reading};
 pub use collector::{Collected, Collector, Losses, UnfinishedCalls, unsubscribe};
 pub use config::Config;

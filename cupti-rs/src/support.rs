@@ -54,8 +54,6 @@ pub struct Cupti {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Features {
-    /// Messages about CUPTI's own state, for [`Callbacks::state`](crate::Callbacks::state) (12.2+).
-    pub state_callbacks: bool,
     /// Ids of executable graphs (12.3+).
     pub graph_exec_ids: bool,
     /// Activity buffers for each thread (12.3+).
@@ -81,9 +79,8 @@ pub struct Features {
 
 impl Features {
     /// Returns each feature with its display name.
-    pub fn list(&self) -> [(&'static str, bool); 11] {
+    pub fn list(&self) -> [(&'static str, bool); 10] {
         [
-            ("messages of its state", self.state_callbacks),
             ("ids of executable graphs", self.graph_exec_ids),
             ("buffers for each thread", self.per_thread_buffers),
             ("hardware trace", self.hardware_trace),
@@ -214,7 +211,6 @@ impl Library {
     pub fn features(&self) -> Features {
         let release = self.version().cuda_release();
         Features {
-            state_callbacks: release >= (12, 2),
             graph_exec_ids: self.api.get_graph_exec_id.is_some(),
             per_thread_buffers: release >= (12, 3),
             hardware_trace: self.api.hw_trace,

@@ -10,8 +10,7 @@ use cupti::record::UnifiedMemoryKind;
 use cupti::sys::abi::CuptiResult;
 use cupti::sys::generated::unified_memory_counter::{COUNTER_KIND, VALUE};
 use cupti::{
-    ActivityKind, Attribute, Call, CallClass, Callback, Callbacks, Collected, Collector, Config,
-    Losses, Record, clock,
+    ActivityKind, Attribute, Call, CallClass, Collected, Collector, Config, Losses, Record, clock,
 };
 use fake_cupti::{Arrival, Fake, FakeCall, Settings, When, Work, Written};
 
@@ -725,19 +724,14 @@ fn every_function_may_fail_and_the_next_collection_works() {
             let fake = Fake::new();
             let Ok(library) = fake.library() else { panic!("it opens") };
             fake.fail(function, CuptiResult::UNKNOWN, when);
-            let handler = Callbacks::new(|callback| _ = matches!(callback, Callback::Driver(_)))
-                .driver("cuLaunchKernel")
-                .runtime_all()
-                .streams()
-                .graph_nodes();
             let config = Config::new()
-                .callbacks(handler)
                 .add_kind(ActivityKind::DRIVER)
                 .add_kind(ActivityKind::RUNTIME)
                 .system_thread_ids(true)
                 .flush_period(Duration::from_millis(5))
                 .latency_timestamps(true)
                 .graph_events(true)
+                .runtime_calls(true)
                 .add_kind_if_known(ActivityKind::UNIFIED_MEMORY_COUNTER)
                 .attribute(Attribute::DeviceBufferLimit, 9);
             if let Ok(mut collector) = Collector::start(&library, &config) {
@@ -746,7 +740,6 @@ fn every_function_may_fail_and_the_next_collection_works() {
                 let exec = fake.instantiate(&graph);
                 fake.launch_exec(&exec);
                 fake.destroy_exec(exec);
-                fake.resource(cupti::callbacks::ResourceKind::STREAM_CREATED, 1, 7);
                 fake.launch(Work::kernel(c"k"));
                 let _ = collector.flush();
                 let _ = collector.pause();

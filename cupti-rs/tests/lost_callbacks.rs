@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use cupti::{Collected, Collector, Config};
+use cupti::{Collected, Collector, Config, calls};
 use fake_cupti::{Fake, Work};
 
 fn fake() -> &'static Fake {
@@ -59,6 +59,24 @@ fn call_within_the_logs_own_work_is_counted() {
         CALLS_CUDA.set(true);
         fake().launch(Work::kernel(c"kernel"));
         assert!(!CALLS_CUDA.get(), "the log of a new thread is allocated");
+    });
+    assert_eq!((calls, collected.losses.unlogged_calls), (vec!["cuLaunchKernel"], 1));
+}
+
+#[test]
+fn call_of_a_word_source_is_counted() {
+    thread_local!(static HAS_WORDS: Cell<bool> = const { Cell::new(false) });
+    // A word source is for the life of the process: on other threads this one does nothing.
+    let source: fn() -> u64 = || {
+        if HAS_WORDS.try_with(Cell::get) == Ok(true) {
+            fake().call_only("cuMemAlloc_v2", 0);
+        }
+        0
+    };
+    calls::set_word_source(source).unwrap();
+    let (collected, calls) = collect(|| {
+        HAS_WORDS.set(true);
+        fake().launch(Work::kernel(c"kernel"));
     });
     assert_eq!((calls, collected.losses.unlogged_calls), (vec!["cuLaunchKernel"], 1));
 }

@@ -63,8 +63,6 @@ pub struct Losses {
     pub unreadable_bytes: u64,
     /// Panics caught in callbacks.
     pub panics: u64,
-    /// Panics caught in the program's own handler.
-    pub handler_panics: u64,
     /// Buffers with work that the GPU had not finished when a stop or a pause gave up waiting.
     pub unfinished_buffers: u64,
     /// Buffers that CUPTI requested.
@@ -83,8 +81,6 @@ pub struct Losses {
     /// locals were gone, or another call was being logged, for example if a tag source calls CUDA.
     /// Their records have no call.
     pub unlogged_calls: u64,
-    /// Callbacks that the program's own handler did not receive because that handler caused them.
-    pub missed_callbacks: u64,
     /// Buffers that CUPTI returned with another size than theirs. They are read up to the smaller
     /// size; valid bytes beyond it, by CUPTI's count, are in `unreadable_bytes`.
     pub mismatched_buffers: u64,
@@ -97,8 +93,8 @@ impl Losses {
             ($($field:ident)*) => { Self { $($field: self.$field.saturating_sub(earlier.$field),)* } };
         }
         since!(
-            dropped_by_cupti over_memory_limit irregular unreadable_bytes panics handler_panics unfinished_buffers
-            buffers pool_misses refused_buffers refused_records before_switch unlogged_calls missed_callbacks
+            dropped_by_cupti over_memory_limit irregular unreadable_bytes panics unfinished_buffers
+            buffers pool_misses refused_buffers refused_records before_switch unlogged_calls
             mismatched_buffers
         )
     }

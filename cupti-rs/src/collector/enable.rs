@@ -1,12 +1,9 @@
 //! CUPTI's settings, activity kinds and callbacks. Kinds are disabled in pauses; settings are
 //! restored at the end; callbacks stay enabled and do nothing then.
 
-use std::sync::LazyLock;
-
 use super::Collector;
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
 use crate::call_log;
-use crate::callback_handler::{self, Enabled, SWITCH};
 use crate::clock;
 use crate::collection_state;
 use crate::error::{Error, Kind};
@@ -15,7 +12,15 @@ use crate::kind::ActivityKind;
 use crate::profiler_switch;
 use crate::sys::abi::*;
 use crate::sys::functions::*;
-use crate::sys::safe;
+use crate::sys::safe::{self, CallbackId};
+
+/// The callbacks of the profiler switch, `cudaProfilerStart` and `cudaProfilerStop`.
+const SWITCH: [CallbackId; 4] = [
+    (DOMAIN_DRIVER_API, DRIVER_PROFILER_START),
+    (DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP),
+    (DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START),
+    (DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
+];
 
 /// A setting of CUPTI to restore.
 #[derive(Debug, Clone, Copy)]
@@ -28,8 +33,8 @@ pub(super) enum Undo {
 }
 
 impl Collector {
-    /// Subscribes to CUPTI and applies what lasts through pauses: settings, the handler, the
-    /// profiler switch. Enables neither records nor callbacks. It makes launches of graphs slower
+    /// Subscribes to CUPTI and applies what lasts through pauses: settings and the profiler switch.
+    /// Enables neither records nor callbacks. It makes launches of graphs slower
     /// until the process ends. A second call does nothing. Every collection is attached at its
     /// start, except one that [attaches later](crate::Config::attaches_later).
     ///
@@ -49,7 +54,7 @@ impl Collector {
         self.has_attached = attached.is_ok();
         if attached.is_err() {
             self.detach();
-            (self.callbacks, self.attributes, self.handler) = Default::default();
+            (self.callbacks, self.attributes) = Default::default();
         }
         attached
     }
@@ -89,13 +94,12 @@ impl Collector {
             self.undo.push(Undo::LatencyTimestamps);
         }
         self.choose_counters()?;
-        self.choose_callbacks()?;
+        self.choose_callbacks();
         call_log::set_stacks_after(self.config.stacks_after);
         let flag = |on: bool, flag: u64| if on { flag } else { 0 };
         profiler_switch::begin();
         collection_state::begin(
-            flag(self.handler.is_some(), collection_state::HANDLER)
-                | flag(self.config.runtime_calls, collection_state::RUNTIME_CALLS)
+            flag(self.config.runtime_calls, collection_state::RUNTIME_CALLS)
                 | flag(self.config.graph_events, collection_state::GRAPHS)
                 | flag(self.config.writes_synchronizations(), collection_state::WAITS)
                 | flag(self.config.watches_switch(), collection_state::SWITCH)
@@ -106,7 +110,7 @@ impl Collector {
             // Enabled in pauses too: a switch that the program uses during a pause takes effect
             // after it.
             for id in SWITCH {
-                if !self.enable_callback(id, true)? {
+                if !self.enable_callback(id)? {
                     return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
                 }
             }
@@ -156,18 +160,18 @@ impl Collector {
     }
 
     /// Returns true if CUPTI has the callback.
-    fn enable_callback(&self, id: Enabled, on: bool) -> Result<bool, Error> {
-        self.subscription.as_ref().map_or(Ok(false), |subscription| subscription.enable(id, on))
+    fn enable_callback(&self, id: CallbackId) -> Result<bool, Error> {
+        self.subscription.as_ref().map_or(Ok(false), |subscription| subscription.enable(id))
     }
 
     /// Collects the callbacks that [`log_calls_and_events`](Self::log_calls_and_events) enables.
-    fn choose_callbacks(&mut self) -> Result<(), Error> {
+    fn choose_callbacks(&mut self) {
         use GraphEventKind::{DependencyCreated, DependencyDestroyed, NodeCreated};
-        let driver = DRIVER_CALLS.iter().map(|call| Enabled::Id(DOMAIN_DRIVER_API, call.id));
+        let driver = DRIVER_CALLS.iter().map(|call| (DOMAIN_DRIVER_API, call.id));
         self.callbacks.extend(driver);
-        self.callbacks.push(Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED));
+        self.callbacks.push((DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED));
         if self.config.runtime_calls {
-            let runtime = RUNTIME_CALLS.iter().map(|call| Enabled::Id(DOMAIN_RUNTIME_API, call.id));
+            let runtime = RUNTIME_CALLS.iter().map(|call| (DOMAIN_RUNTIME_API, call.id));
             self.callbacks.extend(runtime);
         }
         if self.config.graph_events {
@@ -177,23 +181,8 @@ impl Collector {
                 _ => true,
             };
             let others = KINDS.iter().filter(|(_, kind)| is_chosen(*kind));
-            self.callbacks.extend(others.map(|&(id, _)| Enabled::Id(DOMAIN_RESOURCE, id)));
+            self.callbacks.extend(others.map(|&(id, _)| (DOMAIN_RESOURCE, id)));
         }
-        if let Some(callbacks) = &self.config.callbacks {
-            // A handler's callbacks read this table too, and must not create it.
-            LazyLock::force(&RUNTIME_CALLS);
-            let named = |domain, name: &str| {
-                let ids = self.library.api.callback_ids(domain, name);
-                let api = if domain == DOMAIN_DRIVER_API { "driver" } else { "runtime" };
-                let lacks = || self.library.lacks(format!("{api} function called {name}"), "");
-                if ids.is_empty() { Err(lacks()) } else { Ok(ids) }
-            };
-            let (enabled, handler) = callbacks.resolve(named)?;
-            callback_handler::install(&handler);
-            self.callbacks.extend(enabled);
-            self.handler = Some(handler);
-        }
-        Ok(())
     }
 
     /// Logs calls and graph events from now on. Callbacks are enabled once.
@@ -205,10 +194,10 @@ impl Collector {
         }
         for &id in &self.callbacks {
             // A function that the library lacks is never called.
-            let known = self.enable_callback(id, true)?;
+            let known = self.enable_callback(id)?;
             // Every library has this one. Without it, captured calls would count as calls that lost
             // their records.
-            if !known && id == Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED) {
+            if !known && id == (DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED) {
                 return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
             }
         }

@@ -4,7 +4,6 @@ mod collected;
 mod enable;
 mod lease;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
@@ -13,7 +12,6 @@ use crate::accessors::getters;
 use crate::attribute::AttributeSetting;
 use crate::buffer::{LOG, Log, LogCounts, POOL, Sizes};
 use crate::call_log::{self, Part};
-use crate::callback_handler::{Enabled, Handler};
 use crate::clock::{self, Clock, Reading};
 use crate::collection_state;
 use crate::config::Config;
@@ -25,7 +23,7 @@ use crate::library::Library;
 use crate::profiler_switch;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
-use crate::sys::safe::{self, Subscription};
+use crate::sys::safe::{self, CallbackId, Subscription};
 use crate::waits;
 pub use collected::{Collected, Losses, UnfinishedCalls};
 use enable::Undo;
@@ -48,8 +46,7 @@ pub struct Collector {
     lease: CollectorLease,
     start_ns: u64,
     /// The callbacks that the first start or resume enables.
-    callbacks: Vec<Enabled>,
-    handler: Option<Arc<Handler>>,
+    callbacks: Vec<CallbackId>,
     missing_kinds: Vec<ActivityKind>,
     /// CUPTI's refusal of the counters of managed memory.
     counters_refused: Option<CuptiResult>,
@@ -140,7 +137,6 @@ impl Collector {
             lease,
             start_ns: 0,
             callbacks: Vec::new(),
-            handler: None,
             missing_kinds: Vec::new(),
             counters_refused: None,
             attributes: Vec::new(),
@@ -530,14 +526,12 @@ impl Collector {
     /// Returns the losses and irregularities since the start.
     fn losses(&self, log: LogCounts, read: &call_log::Read) -> Losses {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let of_handler = |count: fn(&Handler) -> u64| self.handler.as_deref().map_or(0, count);
         Losses {
             dropped_by_cupti: count(&self.dropped),
             over_memory_limit: log.over_limit,
             irregular: log.irregular,
             unreadable_bytes: log.unreadable_bytes,
             panics: read.panics,
-            handler_panics: of_handler(Handler::panics),
             unfinished_buffers: self.unfinished,
             buffers: count(&POOL.requested),
             pool_misses: count(&POOL.misses),
@@ -545,7 +539,6 @@ impl Collector {
             refused_records: log.refused,
             before_switch: log.before_switch,
             unlogged_calls: read.unlogged,
-            missed_callbacks: of_handler(Handler::missed),
             mismatched_buffers: log.mismatched_buffers,
         }
     }

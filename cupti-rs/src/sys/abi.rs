@@ -52,90 +52,26 @@ pub const DOMAIN_DRIVER_API: u32 = 1;
 pub const DOMAIN_RUNTIME_API: u32 = 2;
 /// `CUpti_CallbackDomain`: resources.
 pub const DOMAIN_RESOURCE: u32 = 3;
-/// `CUpti_CallbackDomain`: finished waits.
-pub const DOMAIN_SYNCHRONIZE: u32 = 4;
-/// `CUpti_CallbackDomain`: NVTX.
-pub const DOMAIN_NVTX: u32 = 5;
-/// `CUpti_CallbackDomain`: errors and warnings of CUPTI itself (12.2+).
-pub const DOMAIN_STATE: u32 = 6;
 
-/// The kind of a resource event: `CUpti_CallbackIdResource`. A newer library may have values
-/// without a name here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ResourceKind(pub u32);
-
-macro_rules! resource_kinds {
-    ($($(#[$doc:meta])* $name:ident = $id:ident = $value:literal;)*) => {
-        $(
-            #[doc = concat!("`CUPTI_CBID_", stringify!($id), "`.")]
-            pub const $id: u32 = $value;
-        )*
-
-        impl ResourceKind {
-            $($(#[$doc])* pub const $name: Self = Self($value);)*
-
-            /// The constant's name, if the value has one here.
-            pub fn name(self) -> Option<&'static str> {
-                match self {
-                    $(Self::$name => Some(stringify!($name)),)*
-                    _ => None,
-                }
-            }
-        }
-    };
+macro_rules! resource_ids {
+    ($($name:ident = $value:literal;)*) => {$(
+        #[doc = concat!("`CUPTI_CBID_", stringify!($name), "`.")]
+        pub const $name: u32 = $value;
+    )*};
 }
 
-resource_kinds! {
-    /// A context was made.
-    CONTEXT_CREATED = RESOURCE_CONTEXT_CREATED = 1;
-    /// A context is about to be destroyed; its records may still arrive.
-    CONTEXT_DESTROY_STARTING = RESOURCE_CONTEXT_DESTROY_STARTING = 2;
-    /// A stream was made.
-    STREAM_CREATED = RESOURCE_STREAM_CREATED = 3;
-    /// A stream is about to be destroyed.
-    STREAM_DESTROY_STARTING = RESOURCE_STREAM_DESTROY_STARTING = 4;
-    /// A stream's attribute was changed (12.2+).
-    STREAM_ATTRIBUTE_CHANGED = RESOURCE_STREAM_ATTRIBUTE_CHANGED = 21;
-    /// A module was loaded.
-    MODULE_LOADED = RESOURCE_MODULE_LOADED = 6;
-    /// A module is about to be unloaded.
-    MODULE_UNLOAD_STARTING = RESOURCE_MODULE_UNLOAD_STARTING = 7;
-    /// A module was instrumented by CUPTI.
-    MODULE_PROFILED = RESOURCE_MODULE_PROFILED = 8;
-    /// A graph was made.
-    GRAPH_CREATED = RESOURCE_GRAPH_CREATED = 9;
-    /// A graph is about to be destroyed.
-    GRAPH_DESTROY_STARTING = RESOURCE_GRAPH_DESTROY_STARTING = 10;
-    /// A graph was copied.
-    GRAPH_CLONED = RESOURCE_GRAPH_CLONED = 11;
-    /// A node is about to be made.
-    NODE_CREATE_STARTING = RESOURCE_GRAPHNODE_CREATE_STARTING = 12;
-    /// A node was made.
-    NODE_CREATED = RESOURCE_GRAPHNODE_CREATED = 13;
-    /// A node is about to be destroyed.
-    NODE_DESTROY_STARTING = RESOURCE_GRAPHNODE_DESTROY_STARTING = 14;
-    /// A dependency between two nodes was made.
-    DEPENDENCY_CREATED = RESOURCE_GRAPHNODE_DEPENDENCY_CREATED = 15;
-    /// A dependency between two nodes is about to be removed.
-    DEPENDENCY_DESTROY_STARTING = RESOURCE_GRAPHNODE_DEPENDENCY_DESTROY_STARTING = 16;
-    /// A node was copied.
-    NODE_CLONED = RESOURCE_GRAPHNODE_CLONED = 20;
-    /// A node of an executable graph was updated (13.0+).
-    NODE_UPDATED = RESOURCE_GRAPH_NODE_UPDATED = 22;
-    /// A node of an executable graph was given parameters (13.0+).
-    NODE_SET_PARAMS = RESOURCE_GRAPH_NODE_SET_PARAMS = 23;
-    /// An executable graph is about to be made.
-    EXEC_CREATE_STARTING = RESOURCE_GRAPHEXEC_CREATE_STARTING = 17;
-    /// An executable graph was made.
-    EXEC_CREATED = RESOURCE_GRAPHEXEC_CREATED = 18;
-    /// An executable graph is about to be destroyed.
-    EXEC_DESTROY_STARTING = RESOURCE_GRAPHEXEC_DESTROY_STARTING = 19;
+resource_ids! {
+    RESOURCE_GRAPH_CREATED = 9;
+    RESOURCE_GRAPH_DESTROY_STARTING = 10;
+    RESOURCE_GRAPH_CLONED = 11;
+    RESOURCE_GRAPHNODE_CREATED = 13;
+    RESOURCE_GRAPHNODE_DESTROY_STARTING = 14;
+    RESOURCE_GRAPHNODE_DEPENDENCY_CREATED = 15;
+    RESOURCE_GRAPHNODE_DEPENDENCY_DESTROY_STARTING = 16;
+    RESOURCE_GRAPHEXEC_CREATED = 18;
+    RESOURCE_GRAPHEXEC_DESTROY_STARTING = 19;
+    RESOURCE_GRAPHNODE_CLONED = 20;
 }
-
-/// `CUPTI_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED`.
-pub const SYNCHRONIZE_STREAM: u32 = 1;
-/// `CUPTI_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED`.
-pub const SYNCHRONIZE_CONTEXT: u32 = 2;
 
 /// `CUPTI_API_ENTER`; the other site is `CUPTI_API_EXIT` (1).
 pub const API_ENTER: u32 = 0;
@@ -200,17 +136,8 @@ structs! {
         0 context: *mut c_void,
         /// The stream, for events of streams.
         8 stream: *mut c_void,
-        /// A [`ModuleData`] for events of modules, a [`GraphData`] for events of graphs.
+        /// A [`GraphData`] for events of graphs.
         16 descriptor: *const c_void,
-    }
-    /// `CUpti_ModuleResourceData`, 24 bytes from 12.0 to 13.5.
-    ModuleData: 24 {
-        /// The module's id, as in activity records.
-        0 module_id: u32,
-        /// Bytes of its image.
-        8 cubin_size: usize,
-        /// Its image.
-        16 cubin: *const u8,
     }
     /// `CUpti_GraphData`, 56 bytes from 12.0 to 13.5. Handles that an event does not have are null.
     GraphData: 56 {
@@ -228,29 +155,6 @@ structs! {
         40 dependency: *mut c_void,
         /// The executable graph.
         48 graph_exec: *mut c_void,
-    }
-    /// `CUpti_SynchronizeData`, 16 bytes from 12.0 to 13.5.
-    SynchronizeData: 16 {
-        /// The context waited for.
-        0 context: *mut c_void,
-        /// The stream waited for.
-        8 stream: *mut c_void,
-    }
-    /// `CUpti_NvtxData`, 24 bytes from 12.0 to 13.5.
-    NvtxData: 24 {
-        /// The function's name, a constant.
-        0 function_name: *const c_char,
-        /// Its arguments.
-        8 function_params: *const c_void,
-        /// Its result.
-        16 function_return_value: *const c_void,
-    }
-    /// `CUpti_StateData`, 16 bytes from 12.2 to 13.5.
-    StateData: 16 {
-        /// The error.
-        0 result: CuptiResult,
-        /// CUPTI's message about it; may be null.
-        8 message: *const c_char,
     }
     /// `CUpti_ActivityUnifiedMemoryCounterConfig`, 16 bytes from 12.0 to 13.5.
     UnifiedMemoryCounterConfig: 16 {

@@ -1,7 +1,7 @@
 //! The function table: every CUPTI function this crate calls, found by name in one library, or
 //! among the functions of a fake.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::path::Path;
 
 use super::abi::*;
@@ -94,14 +94,11 @@ macro_rules! cupti_functions {
                 flush_all = "cuptiActivityFlushAll": fn(flags: u32);
                 get_next_record = "cuptiActivityGetNextRecord": fn(buffer: *mut u8, valid: usize, record: *mut *mut u8);
                 get_num_dropped_records = "cuptiActivityGetNumDroppedRecords": fn(context: *mut c_void, stream: u32, dropped: *mut usize);
-                enable_domain = "cuptiEnableDomain": fn(on: u32, handle: SubscriberHandle, domain: u32);
-                get_callback_name = "cuptiGetCallbackName": fn(domain: u32, id: u32, name: *mut *const c_char);
                 get_attribute = "cuptiActivityGetAttribute": fn(attribute: u32, size: *mut usize, value: *mut c_void);
                 flush_period = "cuptiActivityFlushPeriod": fn(milliseconds: u32);
                 enable_latency_timestamps = "cuptiActivityEnableLatencyTimestamps": fn(on: u8);
                 get_thread_id_type = "cuptiGetThreadIdType": fn(kind: *mut u32);
                 set_thread_id_type = "cuptiSetThreadIdType": fn(kind: u32);
-                get_context_id = "cuptiGetContextId": fn(context: *mut c_void, id: *mut u32);
                 get_stream_id = "cuptiGetStreamIdEx": fn(context: *mut c_void, stream: *mut c_void, per_thread: u8, id: *mut u32);
                 get_graph_id = "cuptiGetGraphId": fn(graph: *mut c_void, id: *mut u32);
                 get_graph_node_id = "cuptiGetGraphNodeId": fn(node: *mut c_void, id: *mut u64);

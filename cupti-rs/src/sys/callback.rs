@@ -1,9 +1,7 @@
 //! The function that CUPTI calls at the start and end of each enabled call and for each enabled
-//! event, on its thread. It converts CUPTI's structures to safe values and passes them to the logs
-//! and the program's handler.
+//! event, on its thread. It converts CUPTI's structures to safe values and passes them to the logs.
 
-use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
@@ -12,12 +10,8 @@ use super::functions::*;
 use crate::buffer::POOL;
 use crate::call_class::CallClass;
 use crate::call_log::{self, DriverFunction, RuntimeFunction};
-use crate::callback_handler::{
-    self, ApiCall, Callback, GraphIds, Module, NvtxCall, Resource, ResourceKind, Site, StateNotice,
-    Synchronized,
-};
 use crate::callback_panics;
-use crate::collection_state::{GRAPHS, HANDLER, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS};
+use crate::collection_state::{GRAPHS, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS};
 use crate::graphs::{self, GraphEvent, GraphEventKind};
 use crate::launch_hold;
 use crate::paused_launches;
@@ -54,7 +48,7 @@ pub(crate) unsafe extern "C" fn callback(
                 log_driver_call(state, call);
             }
             Some(call) => other(state, call),
-            None if state.has(ON) => event(state, &payload),
+            None if state.has(ON) => graph_event(state, &payload),
             None => {}
         }
     }));
@@ -165,55 +159,9 @@ impl<'a> ApiData<'a> {
         unsafe { stream_id(self.data.context, stream, is_per_thread) }
     }
 
+    /// The class of a driver call.
     fn class(self) -> CallClass {
-        if self.domain == DOMAIN_DRIVER_API {
-            DriverFunction(self.id).class()
-        } else {
-            RuntimeFunction(self.id).class()
-        }
-    }
-
-    fn name(self) -> &'a str {
-        // SAFETY: CUPTI documents this member as the function's name.
-        let name = unsafe { text(self.data, self.data.function_name) };
-        name.unwrap_or_default()
-    }
-
-    /// The kernel's name, for a call that launches one: for other calls CUPTI does not define the
-    /// member.
-    fn symbol(self) -> Option<&'a str> {
-        if self.class() != CallClass::KernelLaunch {
-            return None;
-        }
-        // SAFETY: CUPTI documents this member as the kernel's name for calls that launch one.
-        unsafe { text(self.data, self.data.symbol_name) }
-    }
-
-    fn kept(self) -> Option<&'a Cell<u64>> {
-        let place = NonNull::new(self.data.correlation_data)?;
-        // SAFETY: CUPTI has a u64 there for this call only, from its enter to its exit, and only
-        // this thread makes the call; a Cell has the layout of its content. The lifetime is the
-        // structure's, which ends with the callback.
-        Some(unsafe { place.cast::<Cell<u64>>().as_ref() })
-    }
-
-    fn to_callback(self) -> Callback<'a> {
-        let entering = self.is_entering();
-        let call = ApiCall {
-            site: if entering { Site::Enter } else { Site::Exit },
-            id: self.id,
-            name: self.name(),
-            symbol: self.symbol(),
-            correlation_id: self.data.correlation_id,
-            context_id: self.data.context_uid,
-            result: (!entering).then(|| self.result()),
-            kept: self.kept(),
-        };
-        if self.domain == DOMAIN_DRIVER_API {
-            Callback::Driver(call)
-        } else {
-            Callback::Runtime(call)
-        }
+        DriverFunction(self.id).class()
     }
 }
 
@@ -295,15 +243,7 @@ fn other(mut state: State, call: ApiData<'_>) {
         return;
     }
     let log = if is_driver { log_driver_call } else { log_runtime_call };
-    // The handler's time must not count as part of the call's.
-    let entering = call.is_entering();
-    if state.has(HANDLER) && entering {
-        callback_handler::dispatch(state, call.domain, call.id, || call.to_callback());
-    }
     log(state, call);
-    if state.has(HANDLER) && !entering {
-        callback_handler::dispatch(state, call.domain, call.id, || call.to_callback());
-    }
 }
 
 /// Counts a launch that begins in a pause until it returns, unless the pause has ended. Returns the
@@ -347,176 +287,50 @@ fn switch(call: ApiData<'_>) {
     }
 }
 
-/// Returns a C string of CUPTI's that lives as long as its structure: a function's name, a launch's
-/// symbol, a message. `None` for null, and for text that is not UTF-8.
-///
-/// # Safety
-///
-/// `string` is null or a member of `_owner` that CUPTI documents as a string: it ends in a NUL and
-/// lives at least until the callback returns, and `_owner` no longer.
-unsafe fn text<T>(_owner: &T, string: *const c_char) -> Option<&str> {
-    if string.is_null() {
-        return None;
-    }
-    // SAFETY: not null, and by the caller's promise a string that outlives `_owner`, from which the
-    // result is borrowed.
-    let string = unsafe { CStr::from_ptr(string) };
-    string.to_str().ok()
-}
-
-/// Handles everything except API calls: all of it is rare.
+/// Logs an event of a graph: all of them are rare.
 #[cold]
-fn event(state: State, payload: &Payload) {
-    let (domain, id) = (payload.domain, payload.id);
-    match domain {
-        DOMAIN_RESOURCE => {
-            // SAFETY: in this domain CUPTI passes a CUpti_ResourceData.
-            resource(state, ResourceEvent { id, data: unsafe { payload.read() } });
-        }
-        DOMAIN_SYNCHRONIZE => callback_handler::dispatch(state, domain, id, || {
-            // SAFETY: in this domain CUPTI passes a CUpti_SynchronizeData.
-            let data = unsafe { payload.read::<SynchronizeData>() };
-            // SAFETY: the context is CUPTI's, in the current callback.
-            let context_id = unsafe { context_id(data.context) };
-            let stream_id = match id {
-                // SAFETY: both of these are too.
-                SYNCHRONIZE_STREAM => unsafe { stream_id(data.context, data.stream, false) },
-                _ => None,
-            };
-            Callback::Synchronize(Synchronized { stream_id, context_id })
-        }),
-        DOMAIN_NVTX => callback_handler::dispatch(state, domain, id, || {
-            // SAFETY: in this domain CUPTI passes a CUpti_NvtxData.
-            let data = unsafe { payload.read::<NvtxData>() };
-            // SAFETY: CUPTI documents this member as the function's name, a constant.
-            let name = unsafe { text(data, data.function_name) };
-            Callback::Nvtx(NvtxCall { id, name: name.unwrap_or_default() })
-        }),
-        DOMAIN_STATE => callback_handler::dispatch(state, domain, id, || {
-            // SAFETY: in this domain CUPTI passes a CUpti_StateData.
-            let data = unsafe { payload.read::<StateData>() };
-            // SAFETY: CUPTI documents this member as a message, or null.
-            let message = unsafe { text(data, data.message) };
-            Callback::State(StateNotice { id, code: data.result.0, message })
-        }),
-        _ => {}
-    }
-}
-
-fn resource(state: State, event: ResourceEvent<'_>) {
+fn graph_event(state: State, payload: &Payload) {
     use GraphEventKind::{DependencyCreated, DependencyDestroyed};
-    if event.id == RESOURCE_GRAPHNODE_CREATED {
+    if payload.domain != DOMAIN_RESOURCE {
+        return;
+    }
+    if payload.id == RESOURCE_GRAPHNODE_CREATED {
         call_log::node_created(state);
     }
-    let known = graphs::KINDS.iter().find(|(id, _)| *id == event.id).filter(|_| state.has(GRAPHS));
-    if let Some((&(_, kind), ids)) = known.zip(event.graph_ids()) {
-        let event = GraphEvent {
-            kind,
-            at_ns: 0,
-            word: 0,
-            call: 0,
-            graph: ids.graph,
-            original_graph: ids.original_graph,
-            node: ids.node,
-            original_node: match kind {
-                DependencyCreated | DependencyDestroyed => ids.dependency,
-                _ => ids.original_node,
-            },
-            node_type: ids.node_type,
-            exec: ids.exec,
-        };
-        call_log::graph_event(state, event);
+    let known = graphs::KINDS.iter().find(|(id, _)| *id == payload.id);
+    let Some(&(_, kind)) = known.filter(|_| state.has(GRAPHS)) else { return };
+    // SAFETY: in this domain CUPTI passes a CUpti_ResourceData.
+    let resource = unsafe { payload.read::<ResourceData>() };
+    if resource.descriptor.is_null() {
+        return;
     }
-    if state.has(HANDLER) {
-        callback_handler::dispatch(state, DOMAIN_RESOURCE, event.id, || {
-            Callback::Resource(Resource {
-                kind: ResourceKind(event.id),
-                context_id: event.context_id(),
-                stream_id: event.stream_id(),
-                module: event.module(),
-                graph: event.graph_ids(),
-            })
-        });
-    }
-}
-
-/// An event of a context, stream, module or graph. Made only by [`event`], so that its handles are
-/// the ones that CUPTI passed to the current callback.
-#[derive(Clone, Copy)]
-struct ResourceEvent<'a> {
-    id: u32,
-    data: &'a ResourceData,
-}
-
-impl<'a> ResourceEvent<'a> {
-    fn context_id(self) -> Option<u32> {
-        // SAFETY: CUPTI passed this context in the current callback.
-        unsafe { context_id(self.data.context) }
-    }
-
-    fn stream_id(self) -> Option<u32> {
-        match self.id {
-            RESOURCE_STREAM_CREATED
-            | RESOURCE_STREAM_DESTROY_STARTING
-            | RESOURCE_STREAM_ATTRIBUTE_CHANGED => {
-                // SAFETY: CUPTI passed this context and this stream in the current callback.
-                unsafe { stream_id(self.data.context, self.data.stream, false) }
-            }
-            _ => None,
-        }
-    }
-
-    fn module(self) -> Option<Module<'a>> {
-        if !(RESOURCE_MODULE_LOADED..=RESOURCE_MODULE_PROFILED).contains(&self.id)
-            || self.data.descriptor.is_null()
-        {
-            return None;
-        }
-        // SAFETY: for the events of modules CUPTI points the descriptor at a
-        // CUpti_ModuleResourceData, which lives as long as the structure that contains it.
-        let module: &'a ModuleData = unsafe { &*self.data.descriptor.cast::<ModuleData>() };
-        let cubin = if module.cubin.is_null() {
-            &[][..]
-        } else {
-            // SAFETY: by CUPTI's documentation the image has this many bytes and stays until the
-            // callback returns.
-            unsafe { std::slice::from_raw_parts(module.cubin, module.cubin_size) }
-        };
-        Some(Module { id: module.module_id, cubin })
-    }
-
-    /// The ids of the handles in the event of a graph or node. CUPTI allows its id functions in
-    /// callbacks; if one refuses, the id is 0.
-    fn graph_ids(self) -> Option<GraphIds> {
-        match self.id {
-            RESOURCE_GRAPH_CREATED..=RESOURCE_GRAPHNODE_CLONED
-            | RESOURCE_GRAPH_NODE_UPDATED
-            | RESOURCE_GRAPH_NODE_SET_PARAMS
-                if !self.data.descriptor.is_null() => {}
-            _ => return None,
-        }
-        // SAFETY: for the events of graphs and nodes CUPTI points the descriptor at a
-        // CUpti_GraphData, which lives as long as the structure that contains it.
-        let data: &'a GraphData = unsafe { &*self.data.descriptor.cast::<GraphData>() };
-        let Some(api) = POOL.api() else {
-            return Some(GraphIds::default());
-        };
-        // SAFETY: the handles of `data` are CUPTI's, in the current callback.
-        let graph = |handle| unsafe { id_of(api.get_graph_id, handle) }.unwrap_or(0);
-        // SAFETY: as above.
-        let node = |handle| unsafe { id_of(api.get_graph_node_id, handle) }.unwrap_or(0);
-        // SAFETY: as above.
-        let exec = |function| unsafe { id_of(function, data.graph_exec) };
-        Some(GraphIds {
-            graph: graph(data.graph),
-            original_graph: graph(data.original_graph),
-            node: node(data.node),
-            original_node: node(data.original_node),
-            dependency: node(data.dependency),
-            node_type: data.node_type,
-            exec: api.get_graph_exec_id.and_then(exec).unwrap_or(0),
-        })
-    }
+    // SAFETY: for the events of graphs and nodes CUPTI points the descriptor at a CUpti_GraphData,
+    // which lives as long as the structure that contains it.
+    let data = unsafe { &*resource.descriptor.cast::<GraphData>() };
+    let Some(api) = POOL.api() else { return };
+    // An id is 0 if CUPTI refuses it; its id functions are allowed in callbacks.
+    // SAFETY: the handles of `data` are CUPTI's, in the current callback.
+    let graph = |handle| unsafe { id_of(api.get_graph_id, handle) }.unwrap_or(0);
+    // SAFETY: as above.
+    let node = |handle| unsafe { id_of(api.get_graph_node_id, handle) }.unwrap_or(0);
+    // SAFETY: as above.
+    let exec = |function| unsafe { id_of(function, data.graph_exec) };
+    let event = GraphEvent {
+        kind,
+        at_ns: 0,
+        word: 0,
+        call: 0,
+        graph: graph(data.graph),
+        original_graph: graph(data.original_graph),
+        node: node(data.node),
+        original_node: node(match kind {
+            DependencyCreated | DependencyDestroyed => data.dependency,
+            _ => data.original_node,
+        }),
+        node_type: data.node_type,
+        exec: api.get_graph_exec_id.and_then(exec).unwrap_or(0),
+    };
+    call_log::graph_event(state, event);
 }
 
 /// Returns the id of a handle. `None` if there is no handle or CUPTI refuses.
@@ -537,14 +351,6 @@ unsafe fn id_of<T: Default>(
     // function writes.
     let code = unsafe { function(handle, &mut id) };
     (code == CuptiResult::SUCCESS).then_some(id)
-}
-
-/// # Safety
-///
-/// `context` is null or a context that CUPTI passed to the current callback.
-unsafe fn context_id(context: *mut c_void) -> Option<u32> {
-    // SAFETY: the caller's promise.
-    unsafe { id_of(POOL.api()?.get_context_id, context) }
 }
 
 /// # Safety

@@ -14,7 +14,6 @@ use super::api::Api;
 use super::callback::callback;
 use crate::attribute::AttributeId;
 use crate::buffer;
-use crate::callback_handler::Enabled;
 use crate::error::{Error, Kind};
 use crate::record::UnifiedMemoryKind;
 
@@ -26,6 +25,9 @@ const NAME: &CStr = c"cupti-rs";
 static KEPT: Mutex<Option<Subscription>> = Mutex::new(None);
 /// True once the subscription has a callback.
 static HAS_CALLBACKS: AtomicBool = AtomicBool::new(false);
+
+/// A callback: its domain, and its id in it.
+pub(crate) type CallbackId = (u32, u32);
 
 /// A subscription; it ends only when [`end`](Self::end) is called.
 #[derive(Debug, Clone, Copy)]
@@ -63,28 +65,15 @@ fn refusal(function: &'static str, code: CuptiResult) -> Result<Option<CuptiResu
 }
 
 impl Subscription {
-    /// Enables or disables [`callback`] for `what`. `Ok(false)` if the library lacks it. CUPTI
-    /// requires these calls one at a time; the collector, the only caller, is borrowed mutably for
-    /// it.
-    pub(crate) fn enable(&self, what: Enabled, on: bool) -> Result<bool, Error> {
-        let (function, code) = match what {
-            Enabled::Id(domain, id) => {
-                // SAFETY: the handle is this live subscription; the other arguments are passed by
-                // value.
-                let code =
-                    unsafe { (self.api.enable_callback)(on.into(), self.handle, domain, id) };
-                ("cuptiEnableCallback", code)
-            }
-            Enabled::Domain(domain) => {
-                // SAFETY: as above.
-                let code = unsafe { (self.api.enable_domain)(on.into(), self.handle, domain) };
-                ("cuptiEnableDomain", code)
-            }
-        };
+    /// Enables [`callback`] for an id. `Ok(false)` if the library lacks it. CUPTI requires these
+    /// calls one at a time; the collector, the only caller, is borrowed mutably for it.
+    pub(crate) fn enable(&self, (domain, id): CallbackId) -> Result<bool, Error> {
+        // SAFETY: the handle is this live subscription; the other arguments are passed by value.
+        let code = unsafe { (self.api.enable_callback)(1, self.handle, domain, id) };
         HAS_CALLBACKS.store(true, Ordering::Release);
         match code {
             CuptiResult::INVALID_PARAMETER => Ok(false),
-            code => check(function, code).map(|()| true),
+            code => check("cuptiEnableCallback", code).map(|()| true),
         }
     }
 
@@ -109,17 +98,6 @@ pub(crate) fn unsubscribe_if_silent() {
     if !HAS_CALLBACKS.load(Ordering::Acquire) {
         unsubscribe();
     }
-}
-
-/// True if `known` is `name`, optionally followed by a version (`_v2`, `_v7000`) or a mark of
-/// per-thread streams.
-fn is_variant(known: &str, name: &str) -> bool {
-    let Some(marks) = known.strip_prefix(name) else { return false };
-    let is_mark = |mark: &str| {
-        let version = mark.strip_prefix('v').is_some_and(|version| version.parse::<u32>().is_ok());
-        version || mark == "ptds" || mark == "ptsz"
-    };
-    marks.is_empty() || marks.strip_prefix('_').is_some_and(|marks| marks.split('_').all(is_mark))
 }
 
 impl Api {
@@ -274,27 +252,6 @@ impl Api {
         check("cuptiSetThreadIdType", unsafe { (self.set_thread_id_type)(kind) })
     }
 
-    /// The name of a callback id; `None` if the library lacks the id.
-    fn callback_name(&self, domain: u32, id: u32) -> Option<&CStr> {
-        let mut name = std::ptr::null();
-        // SAFETY: `name` is live memory for a pointer.
-        let code = unsafe { (self.get_callback_name)(domain, id, &mut name) };
-        if code != CuptiResult::SUCCESS || name.is_null() {
-            return None;
-        }
-        // SAFETY: CUPTI returns a constant string that ends in a NUL.
-        Some(unsafe { CStr::from_ptr(name) })
-    }
-
-    /// The ids of all versions and variants of the function of this name.
-    pub(crate) fn callback_ids(&self, domain: u32, name: &str) -> Vec<u32> {
-        // Ids begin at 1 and have no gaps; the first without a name follows the last. No library
-        // has this many.
-        let names = (1..1 << 16).map_while(|id| Some((id, self.callback_name(domain, id)?)));
-        let of_this = |known: &CStr| known.to_str().is_ok_and(|known| is_variant(known, name));
-        names.filter(|(_, known)| of_this(known)).map(|(id, _)| id).collect()
-    }
-
     /// Disables a kind. This has no effect on a disabled kind; another refusal is ignored: no
     /// caller could act on it.
     pub(crate) fn disable_kind(&self, kind: u32) {
@@ -316,21 +273,5 @@ impl Api {
         // SAFETY: a null context selects the global queue; `dropped` is a live usize.
         let code = unsafe { (self.get_num_dropped_records)(std::ptr::null_mut(), 0, &mut dropped) };
         check("cuptiActivityGetNumDroppedRecords", code).map(|()| dropped as u64)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_variant;
-
-    #[test]
-    fn name_covers_its_versions_and_variants() {
-        for known in ["cuMemAlloc", "cuMemAlloc_v2", "cuMemAlloc_v2_ptsz", "cuMemAlloc_ptds"] {
-            assert!(is_variant(known, "cuMemAlloc"), "{known}");
-        }
-        assert!(is_variant("cudaLaunchKernel_ptsz_v7000", "cudaLaunchKernel"));
-        for known in ["cuMemAllocAsync", "cuMemAlloc_vx", "cuMem", "cuMemAlloc_"] {
-            assert!(!is_variant(known, "cuMemAlloc"), "{known}");
-        }
     }
 }

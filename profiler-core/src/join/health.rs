@@ -245,10 +245,6 @@ counts! {
         /// Ranges and marks that were started in a range of another thread which had ended before
         /// the session or before the retained data. They have no outer range.
         orphaned_ranges: sum "ranges whose outer range ended before the retained part",
-        /// Panics caught in the program's own handler of callbacks.
-        handler_panics: sum "panics in the program's handler",
-        /// Callbacks that the program's own handler caused itself and therefore did not receive.
-        missed_callbacks: sum "callbacks caused by the program's handler",
         /// Calls made in a range of an earlier recording. They are attributed to no range.
         calls_in_earlier_ranges: sum "calls in ranges of earlier recordings",
         /// Contexts and process ranges of earlier recordings that were attached, joined or entered
@@ -447,9 +443,7 @@ impl Health {
             (&mut self.losses.unfinished_buffers, losses.unfinished_buffers),
             (&mut self.losses.refused_records, losses.refused_records),
             (&mut self.losses.panics, losses.panics),
-            (&mut self.facts.handler_panics, losses.handler_panics),
             (&mut self.losses.unlogged_calls, losses.unlogged_calls),
-            (&mut self.facts.missed_callbacks, losses.missed_callbacks),
             (&mut self.losses.mismatched_buffers, losses.mismatched_buffers),
             (&mut self.facts.buffers, losses.buffers),
             (&mut self.facts.pool_misses, losses.pool_misses),

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::ffi::CStr;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -77,14 +76,12 @@ pub(crate) fn check_process() -> Outcome {
 pub(crate) struct Shape {
     /// The bytes that it copies or fills.
     pub(crate) bytes: usize,
-    /// The kernel that it launches.
-    pub(crate) kernel: Option<&'static CStr>,
     /// The stream that waits or is waited for, by CUPTI's id.
     pub(crate) stream: Option<u32>,
 }
 
 impl Shape {
-    pub(crate) const NONE: Self = Self { bytes: 1, kernel: None, stream: None };
+    pub(crate) const NONE: Self = Self { bytes: 1, stream: None };
 }
 
 /// A call of a driver function; `body` gets its correlation id.
@@ -109,7 +106,6 @@ pub(crate) fn runtime(function: &str, shape: Shape, body: impl FnOnce() -> Outco
 fn framed(call: FakeCall, shape: Shape, body: impl FnOnce(u32) -> Outcome) -> CUresult {
     let call = call.in_context(current_context().unwrap_or_default());
     let call = call.with_bytes(shape.bytes as u64);
-    let call = shape.kernel.into_iter().fold(call, FakeCall::launching);
     let call = shape.stream.into_iter().fold(call, FakeCall::of_stream);
     let mut result = CUresult::CUDA_SUCCESS;
     call.run(|correlation| {

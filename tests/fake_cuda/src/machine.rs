@@ -188,15 +188,15 @@ impl Machine {
         Ok(())
     }
 
-    /// The device's primary context with one user more or less, and whether it was made or is to be destroyed.
-    pub(crate) fn retain_primary(&mut self, device: u32) -> (u32, bool) {
+    /// The device's primary context with one user more.
+    pub(crate) fn retain_primary(&mut self, device: u32) -> u32 {
         if let Some((context, users)) = self.primary.get_mut(&device) {
             *users += 1;
-            return (*context, false);
+            return *context;
         }
         let context = self.new_context(device);
         self.primary.insert(device, (context, 1));
-        (context, true)
+        context
     }
 
     /// Takes a user from the device's primary context; the context if it was the last.
@@ -282,13 +282,13 @@ impl Machine {
     }
 
     /// Removes a stream.
-    pub(crate) fn remove_stream(&mut self, handle: u64) -> Outcome<Stream> {
+    pub(crate) fn remove_stream(&mut self, handle: u64) -> Outcome {
         let stream = self.stream(handle)?;
         if stream.is_default || handle == OWN_STREAM {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         self.streams.remove(&stream.id);
-        Ok(stream)
+        Ok(())
     }
 
     /// The streams of a context.

@@ -63,7 +63,6 @@ pub(crate) fn synchronize(stream: u64, correlation: u32) -> Outcome {
     let since = fake().now_ns();
     wait_until(fake().stream_end_ns(stream.id));
     fake().waited(&stream.place(Work::synchronize()), correlation, since);
-    fake().synchronized(stream.context, Some(stream.id));
     Ok(())
 }
 
@@ -75,7 +74,6 @@ pub(crate) fn synchronize_context(correlation: u32) -> Outcome {
     let end = streams.iter().map(|stream| fake().stream_end_ns(stream.id)).max();
     wait_until(end.unwrap_or_default());
     fake().waited(&Work::synchronize_context().in_context(context), correlation, since);
-    fake().synchronized(context, None);
     Ok(())
 }
 

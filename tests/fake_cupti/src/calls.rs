@@ -1,7 +1,7 @@
 //! A program's calls and resource events: the resulting callbacks and records of CUPTI.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::c_void;
 use std::sync::LazyLock;
 
 use cupti::calls::thread_id;
@@ -16,30 +16,6 @@ use crate::work::Work;
 /// CUPTI does not call back on a thread with this many calls by its own count, as seen with 13.0
 /// and 13.5.
 const DEPTH: usize = 3;
-
-/// The names of driver and runtime functions by id; unpublished ones are numbered.
-pub(super) fn names(domain: u32) -> &'static [CString] {
-    static NAMES: LazyLock<[Vec<CString>; 2]> = LazyLock::new(|| {
-        let names = |calls: &LoggedCalls, [start, stop]: [u32; 2], prefix: &str, count: u32| {
-            let name = |id: u32| match calls.iter().find(|call| call.id == id) {
-                _ if id == start => format!("{prefix}ProfilerStart"),
-                _ if id == stop => format!("{prefix}ProfilerStop"),
-                Some(call) => call.name.to_owned(),
-                None => format!("{prefix}{id:03}"),
-            };
-            (0..count).map(|id| CString::new(name(id)).unwrap_or_default()).collect()
-        };
-        [
-            names(&DRIVER_CALLS, [DRIVER_PROFILER_START, DRIVER_PROFILER_STOP], "cu", 877),
-            names(&RUNTIME_CALLS, [RUNTIME_PROFILER_START, RUNTIME_PROFILER_STOP], "cuda", 567),
-        ]
-    });
-    match domain {
-        DOMAIN_DRIVER_API => &NAMES[0],
-        DOMAIN_RUNTIME_API => &NAMES[1],
-        _ => &[],
-    }
-}
 
 /// The callback id of a driver function.
 fn driver_id(name: &str) -> Option<u32> {
@@ -99,7 +75,7 @@ pub(super) fn record(work: &Work, correlation: u32, times: (u64, u64), node: Opt
 unsafe fn call_back(domain: u32, id: u32, data: *const c_void) -> bool {
     let callback = {
         let state = STATE.lock();
-        state.callback.filter(|_| state.enabled.has(domain, id))
+        state.callback.filter(|_| state.enabled.contains(&(domain, id)))
     };
     if let Some(callback) = callback {
         // SAFETY: the subscriber's callback; the data has its type by the caller's promise.
@@ -118,8 +94,6 @@ pub struct FakeCall {
     context: u32,
     bytes: u64,
     stream: Option<u32>,
-    symbol: Option<&'static CStr>,
-    kept: u64,
     /// It passed through CUPTI when it began.
     is_hooked: bool,
     /// By CUPTI's count the thread is in too many calls for another callback.
@@ -137,8 +111,6 @@ impl FakeCall {
             context: 1,
             bytes: 1,
             stream: None,
-            symbol: None,
-            kept: 0,
             is_hooked: false,
             is_silent: false,
             is_recorded: false,
@@ -167,8 +139,6 @@ impl FakeCall {
         with_bytes(bytes: u64) bytes = bytes;
         /// Sets the stream that is the first parameter.
         of_stream(id: u32) stream = Some(id);
-        /// Sets the name of the kernel that it launches.
-        launching(kernel: &'static CStr) symbol = Some(kernel);
     }
 
     /// Runs the whole call: `within` receives its correlation id, does its work and returns its
@@ -180,31 +150,22 @@ impl FakeCall {
         result
     }
 
-    fn data(&mut self, site: u32, params: Option<&[u64; 8]>, result: Option<&u32>) -> CallbackData {
-        let names = names(self.domain);
-        // An unknown function has a name too, so that a benchmark can call one that is not
-        // recorded.
-        let name = names.get(self.id as usize).or(names.first());
-        let name = name.map_or(c"".as_ptr(), |name| name.as_ptr());
+    fn data(&self, site: u32, params: &[u64; 8], result: Option<&u32>) -> CallbackData {
         CallbackData {
             callback_site: site,
-            function_name: name,
-            function_params: params.map_or(std::ptr::null(), |params| params.as_ptr().cast()),
+            function_name: std::ptr::null(),
+            function_params: params.as_ptr().cast(),
             function_return_value: result
                 .map_or(std::ptr::null(), |result| std::ptr::from_ref(result).cast()),
-            symbol_name: match self.symbol {
-                _ if !self.launches() => c"no symbol".as_ptr(),
-                Some(symbol) => symbol.as_ptr(),
-                None => std::ptr::null(),
-            },
+            symbol_name: std::ptr::null(),
             context: handle(self.context.into()),
             context_uid: self.context,
-            correlation_data: &raw mut self.kept,
+            correlation_data: std::ptr::null_mut(),
             correlation_id: self.correlation,
         }
     }
 
-    /// True if it launches a kernel; CUPTI does not define the symbol of other calls.
+    /// True if it launches a kernel.
     fn launches(&self) -> bool {
         let class = if self.domain == DOMAIN_DRIVER_API {
             DriverFunction(self.id).class()
@@ -214,13 +175,8 @@ impl FakeCall {
         class == CallClass::KernelLaunch
     }
 
-    /// The driver call that submits this work.
+    /// The driver call that submits or captures this work.
     pub(super) fn submitting(work: &Work, correlation: u32) -> Self {
-        Self { symbol: work.name(), ..Self::capturing(work, correlation) }
-    }
-
-    /// The driver call that captures this work.
-    pub(super) fn capturing(work: &Work, correlation: u32) -> Self {
         let (bytes, context, stream) = (work.bytes(), work.context(), work.waits_for());
         Self { bytes, context, stream, ..Self::driver(work.function(), Some(correlation)) }
     }
@@ -248,7 +204,7 @@ impl FakeCall {
     /// is in another call by CUPTI's count, it has that call's correlation id.
     fn open(&mut self) {
         let state = STATE.lock();
-        self.is_hooked = state.hooks.has(self.domain, self.id);
+        self.is_hooked = state.hooks.contains(&(self.domain, self.id));
         if !self.is_hooked || state.left_open.is_empty() {
             return;
         }
@@ -261,7 +217,7 @@ impl FakeCall {
     fn close(&mut self) {
         let mut state = STATE.lock();
         let is_known = self.is_hooked && !self.is_silent;
-        if is_known && !state.hooks.has(self.domain, self.id) {
+        if is_known && !state.hooks.contains(&(self.domain, self.id)) {
             state.left_open.entry(thread_id()).or_default().push(self.correlation);
         }
     }
@@ -270,7 +226,7 @@ impl FakeCall {
     pub(super) fn enter(&mut self) {
         self.open();
         let params = self.params();
-        let data = self.data(API_ENTER, Some(&params), None);
+        let data = self.data(API_ENTER, &params, None);
         let before = STATE.lock().recording_of_kernels();
         // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are
         // read.
@@ -290,7 +246,7 @@ impl FakeCall {
         }
         self.close();
         let params = self.params();
-        let data = self.data(API_ENTER + 1, Some(&params), Some(&result));
+        let data = self.data(API_ENTER + 1, &params, Some(&result));
         if !self.is_silent {
             // SAFETY: a live CUpti_CallbackData, which points to a live result.
             unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
@@ -304,36 +260,25 @@ pub(super) fn submit(work: &Work) {
         .returning(0, |correlation| _ = execute(work, correlation, None));
 }
 
-/// The descriptor of a resource event.
-#[derive(Debug)]
-enum Descriptor {
-    Nothing,
-    Graph(GraphData),
-    Module(ModuleData),
-}
-
 /// The handle of an object with this id.
 fn handle(id: u64) -> *mut c_void {
     id as usize as *mut c_void
 }
 
-/// Reports a resource event on this thread.
-pub(super) fn resource(id: u32, context: u32, stream: u32) {
-    event_of(id, context, stream, &Descriptor::Nothing);
+/// Reports an event of a graph on this thread.
+fn resource(id: u32, graph: Option<&GraphData>) {
+    let data = ResourceData {
+        context: handle(1),
+        stream: handle(0),
+        descriptor: graph.map_or(std::ptr::null(), |graph| std::ptr::from_ref(graph).cast()),
+    };
+    // SAFETY: a live CUpti_ResourceData, whose descriptor is a live CUpti_GraphData or null.
+    unsafe { call_back(DOMAIN_RESOURCE, id, (&raw const data).cast()) };
 }
 
-/// As [`resource`], with a descriptor, which is null if it is not of the event's type.
-fn event_of(id: u32, context: u32, stream: u32, descriptor: &Descriptor) {
-    let is_module = (RESOURCE_MODULE_LOADED..=RESOURCE_MODULE_PROFILED).contains(&id);
-    let descriptor: *const c_void = match descriptor {
-        Descriptor::Graph(data) if !is_module => std::ptr::from_ref(data).cast(),
-        Descriptor::Module(data) if is_module => std::ptr::from_ref(data).cast(),
-        _ => std::ptr::null(),
-    };
-    let data =
-        ResourceData { context: handle(context.into()), stream: handle(stream.into()), descriptor };
-    // SAFETY: a live CUpti_ResourceData, whose descriptor is of the type for this id, or null.
-    unsafe { call_back(DOMAIN_RESOURCE, id, (&raw const data).cast()) };
+/// Reports a node of a graph, without ids.
+pub(super) fn node_created() {
+    resource(RESOURCE_GRAPHNODE_CREATED, None);
 }
 
 /// The ids of a graph event, each 0 by default.
@@ -358,35 +303,7 @@ pub(super) fn graph_event(id: u32, ids: GraphIds) {
         dependency: handle(ids.dependency),
         graph_exec: handle(ids.exec.into()),
     };
-    event_of(id, 1, 0, &Descriptor::Graph(data));
-}
-
-pub(super) fn module_event(id: u32, module_id: u32, cubin: &[u8]) {
-    let data = ModuleData { module_id, cubin_size: cubin.len(), cubin: cubin.as_ptr() };
-    event_of(id, 1, 0, &Descriptor::Module(data));
-}
-
-pub(super) fn synchronized(id: u32, context: u32, stream: u32) {
-    let data = SynchronizeData { context: handle(context.into()), stream: handle(stream.into()) };
-    // SAFETY: a live CUpti_SynchronizeData.
-    unsafe { call_back(DOMAIN_SYNCHRONIZE, id, (&raw const data).cast()) };
-}
-
-pub(super) fn nvtx(id: u32, name: &CStr) {
-    let null = std::ptr::null();
-    let data = NvtxData {
-        function_name: name.as_ptr(),
-        function_params: null,
-        function_return_value: null,
-    };
-    // SAFETY: a live CUpti_NvtxData.
-    unsafe { call_back(DOMAIN_NVTX, id, (&raw const data).cast()) };
-}
-
-pub(super) fn notice(id: u32, result: CuptiResult, message: &CStr) {
-    let data = StateData { result, message: message.as_ptr() };
-    // SAFETY: a live CUpti_StateData.
-    unsafe { call_back(DOMAIN_STATE, id, (&raw const data).cast()) };
+    resource(id, Some(&data));
 }
 
 /// Makes the process's exit do what CUPTI may do then: return buffers, and call back once more.

@@ -1,6 +1,6 @@
 //! CUPTI's functions of the process's one fake, for a shared object that has them as symbols.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::process;
 use std::sync::OnceLock;
 

@@ -1,6 +1,6 @@
 //! CUPTI's functions by their names, of the types in the list of cupti-rs.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use cupti::sys::abi::*;
@@ -72,7 +72,7 @@ macro_rules! functions {
         }
 
         /// Their names.
-        pub(super) const SYMBOLS: [&str; 26] = [$($symbol),*];
+        pub(super) const SYMBOLS: [&str; 23] = [$($symbol),*];
 
         fn single(symbol: &str) -> Option<NonNull<c_void>> {
             match symbol {

@@ -48,11 +48,9 @@ mod table;
 mod work;
 mod written;
 
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use cupti::callbacks::ResourceKind;
 use cupti::record::UnifiedMemoryKind;
 use cupti::sys::abi::*;
 use cupti::sys::field::Family;
@@ -191,9 +189,7 @@ impl Fake {
 
     /// As [`launch_through_runtime`](Self::launch_through_runtime), while its stream is captured.
     pub fn capture_through_runtime(&self, function: &str, work: &Work) -> u32 {
-        self.through_runtime(function, work, |_| {
-            calls::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0);
-        })
+        self.through_runtime(function, work, |_| calls::node_created())
     }
 
     fn through_runtime(&self, function: &str, work: &Work, within: impl FnOnce(u32)) -> u32 {
@@ -230,8 +226,8 @@ impl Fake {
     /// A call while its stream is captured: it creates a graph node without an id, and does no
     /// work.
     pub fn capture(&self, work: &Work) -> u32 {
-        let call = FakeCall::capturing(work, calls::next_correlation());
-        call.returning(0, |_| calls::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0))
+        let call = FakeCall::submitting(work, calls::next_correlation());
+        call.returning(0, |_| calls::node_created())
     }
 
     fn call(&self, name: &str, result: u32, work: &[Work]) -> u32 {
@@ -239,7 +235,6 @@ impl Fake {
         if let Some(work) = work.first() {
             call = call.with_bytes(work.bytes()).in_context(work.context());
             call = work.waits_for().into_iter().fold(call, FakeCall::of_stream);
-            call = work.name().into_iter().fold(call, FakeCall::launching);
         }
         call.returning(result, |correlation| {
             for work in work.iter().filter(|work| work.bytes() != 0) {
@@ -257,7 +252,7 @@ impl Fake {
 
     /// A call while its stream is captured into this graph. Returns its correlation id.
     pub fn capture_into(&self, graph: &mut FakeGraph, work: &Work) -> u32 {
-        FakeCall::capturing(work, calls::next_correlation())
+        FakeCall::submitting(work, calls::next_correlation())
             .returning(0, |_| self.add_node(graph, work))
     }
 
@@ -345,32 +340,6 @@ impl Fake {
         outer.returning(result, |correlation| {
             FakeCall::new(DOMAIN_DRIVER_API, driver, correlation).returning(result, |_| within());
         });
-    }
-
-    /// Reports an event of a context or one of its streams, with the ids in records.
-    pub fn resource(&self, kind: ResourceKind, context: u32, stream: u32) {
-        calls::resource(kind.0, context, stream);
-    }
-
-    /// Reports an event of a module.
-    pub fn module(&self, kind: ResourceKind, module: u32, cubin: &[u8]) {
-        calls::module_event(kind.0, module, cubin);
-    }
-
-    /// Reports the end of a wait for a stream, or for a whole context.
-    pub fn synchronized(&self, context: u32, stream: Option<u32>) {
-        let id = if stream.is_some() { SYNCHRONIZE_STREAM } else { SYNCHRONIZE_CONTEXT };
-        calls::synchronized(id, context, stream.unwrap_or(0));
-    }
-
-    /// Reports a call of NVTX, with CUPTI as its tool.
-    pub fn nvtx(&self, id: u32, function: &CStr) {
-        calls::nvtx(id, function);
-    }
-
-    /// Reports a notice of CUPTI itself: `id` 1 is a fatal error, 2 an error, 3 a warning.
-    pub fn notice(&self, id: u32, code: CuptiResult, message: &CStr) {
-        calls::notice(id, code, message);
     }
 
     /// Runs work without a logged call, as from a call that the log does not record.
@@ -483,7 +452,7 @@ impl Fake {
     }
 
     /// The functions of CUPTI that this crate calls; each can be made to fail.
-    pub const FUNCTIONS: [&str; 26] = functions::SYMBOLS;
+    pub const FUNCTIONS: [&str; 23] = functions::SYMBOLS;
 
     /// True if a collection is running and not paused: an activity kind is enabled.
     pub fn is_recording(&self) -> bool {
@@ -506,9 +475,9 @@ impl Fake {
         STATE.lock().kinds.iter().map(|&kind| ActivityKind(kind)).collect()
     }
 
-    /// The callbacks that are on: (domain, id), and (domain, `u32::MAX`) for a whole domain.
+    /// The callbacks that are on: (domain, id).
     pub fn enabled_callbacks(&self) -> Vec<(u32, u32)> {
-        STATE.lock().enabled.all()
+        STATE.lock().enabled.iter().copied().collect()
     }
 
     /// An attribute's value, by CUPTI's number for it; `None` if this version does not have it.

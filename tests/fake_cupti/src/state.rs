@@ -45,11 +45,11 @@ pub(super) struct State {
     pub(super) clock_offset: i64,
     pub(super) subscribed: bool,
     pub(super) callback: Option<CallbackFunc>,
-    /// The callbacks that the subscriber enabled.
-    pub(super) enabled: Callbacks,
+    /// The callbacks that the subscriber enabled: (domain, id).
+    pub(super) enabled: BTreeSet<(u32, u32)>,
     /// The functions that pass through CUPTI: enabled by any subscriber and disabled by none. The
     /// end of a subscription disables nothing.
-    pub(super) hooks: Callbacks,
+    pub(super) hooks: BTreeSet<(u32, u32)>,
     /// The calls whose functions were disabled before they returned, by thread: by CUPTI's count
     /// they never return.
     pub(super) left_open: HashMap<u32, Vec<u32>>,
@@ -88,38 +88,6 @@ pub(super) struct State {
     pub(super) forgotten: u32,
     /// The end of each stream's work.
     pub(super) streams: HashMap<u32, u64>,
-}
-
-/// Callbacks by domain and id, and whole domains.
-#[derive(Debug, Default)]
-pub(super) struct Callbacks {
-    pub(super) ids: BTreeSet<(u32, u32)>,
-    pub(super) domains: BTreeSet<u32>,
-}
-
-impl Callbacks {
-    /// Returns (domain, id), and (domain, `u32::MAX`) for a whole domain.
-    pub(super) fn all(&self) -> Vec<(u32, u32)> {
-        let whole = self.domains.iter().map(|&domain| (domain, u32::MAX));
-        self.ids.iter().copied().chain(whole).collect()
-    }
-
-    pub(super) fn has(&self, domain: u32, id: u32) -> bool {
-        self.ids.contains(&(domain, id)) || self.domains.contains(&domain)
-    }
-
-    pub(super) fn switch(&mut self, domain: u32, id: u32, on: bool) {
-        let _ = if on { self.ids.insert((domain, id)) } else { self.ids.remove(&(domain, id)) };
-    }
-
-    pub(super) fn switch_domain(&mut self, domain: u32, on: bool) {
-        if on {
-            self.domains.insert(domain);
-        } else {
-            self.domains.remove(&domain);
-            self.ids.retain(|(other, _)| *other != domain);
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy)]

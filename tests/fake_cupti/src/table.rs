@@ -1,16 +1,15 @@
 //! The C side of the fake: the functions of CUPTI's table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cupti::sys::abi::*;
 use cupti::{ActivityKind, Version};
 
-use crate::calls::names;
 use crate::functions::{Api, Outcome};
-use crate::state::{Callbacks, STATE, State, VERSION, version};
+use crate::state::{STATE, State, VERSION, version};
 use crate::{Fake, buffers, counters, faults, program};
 
 /// The attributes' defaults: (number, bytes of the value, value, first release that has it).
@@ -54,11 +53,7 @@ fn has_id(domain: u32, id: u32) -> bool {
     match domain {
         DOMAIN_DRIVER_API => id < if release >= (13, 1) { 877 } else { 807 },
         DOMAIN_RUNTIME_API => id < 567,
-        DOMAIN_RESOURCE if release >= (13, 0) => id < 24,
-        DOMAIN_RESOURCE => id < if release >= (12, 2) { 22 } else { 21 },
-        DOMAIN_SYNCHRONIZE => id < 3,
-        DOMAIN_NVTX => id < 50,
-        DOMAIN_STATE => id < 4 && release >= (12, 2),
+        DOMAIN_RESOURCE => id < 21,
         _ => false,
     }
 }
@@ -160,7 +155,7 @@ impl Api for Fake {
         let mut state = STATE.lock();
         state.subscribed = false;
         state.callback = None;
-        state.enabled = Callbacks::default();
+        state.enabled.clear();
         Ok(())
     }
 
@@ -169,26 +164,8 @@ impl Api for Fake {
             return Err(CuptiResult::INVALID_PARAMETER);
         }
         let mut state = STATE.lock();
-        state.enabled.switch(domain, id, on != 0);
-        state.hooks.switch(domain, id, on != 0);
-        Ok(())
-    }
-
-    unsafe fn enable_domain(on: u32, _handle: SubscriberHandle, domain: u32) -> Outcome {
-        if !has_id(domain, 1) {
-            return Err(CuptiResult::INVALID_PARAMETER);
-        }
-        let mut state = STATE.lock();
-        state.enabled.switch_domain(domain, on != 0);
-        state.hooks.switch_domain(domain, on != 0);
-        Ok(())
-    }
-
-    unsafe fn get_callback_name(domain: u32, id: u32, name: *mut *const c_char) -> Outcome {
-        let known = names(domain).get(id as usize).filter(|_| has_id(domain, id));
-        let known = known.ok_or(CuptiResult::INVALID_PARAMETER)?;
-        // SAFETY: the caller passes a live pointer.
-        unsafe { name.write(known.as_ptr()) };
+        switch(&mut state.enabled, (domain, id), on);
+        switch(&mut state.hooks, (domain, id), on);
         Ok(())
     }
 
@@ -318,11 +295,6 @@ impl Api for Fake {
         // SAFETY: the caller passes a live usize.
         unsafe { dropped.write(count) };
         Ok(())
-    }
-
-    unsafe fn get_context_id(handle: *mut c_void, id: *mut u32) -> Outcome {
-        // SAFETY: the caller passes a live pointer.
-        unsafe { write_id(handle, id) }
     }
 
     unsafe fn get_graph_id(handle: *mut c_void, id: *mut u32) -> Outcome {

@@ -222,8 +222,7 @@ losses! {
         dropped_by_cupti over_memory_limit irregular unreadable_bytes panics unfinished_buffers
         buffers pool_misses;
     cupti, later:
-        refused_buffers refused_records before_switch handler_panics unlogged_calls
-        missed_callbacks mismatched_buffers;
+        refused_buffers refused_records before_switch unlogged_calls mismatched_buffers;
     own: ranges;
     own, later:
         earlier_contexts failed_threads forgotten_lanes unused_span_sites unknown_span_entries

@@ -3,21 +3,14 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::thread;
 
-use ::cupti::callbacks::ResourceKind;
 use cudarc::driver::sys::{
     CUcontext, CUctxCreateParams, CUdevice, CUfunc_cache, CUlimit, CUresult, CUuuid,
 };
 
 use super::{Pointer, driver, handle, put, put_if_wanted};
-use crate::call::{self, Outcome, fake};
+use crate::call::{self, Outcome};
 use crate::machine::{BLOCK_THREADS, DEVICE_BYTES, machine};
 use crate::streams;
-
-/// Reports a context that was made.
-fn created(context: u32) -> CUcontext {
-    fake().resource(ResourceKind::CONTEXT_CREATED, context, 0);
-    handle(context)
-}
 
 /// Makes a context on a device, current on this thread.
 fn create(device: CUdevice) -> Outcome<CUcontext> {
@@ -26,13 +19,12 @@ fn create(device: CUdevice) -> Outcome<CUcontext> {
     let context = machine.new_context(device);
     drop(machine);
     call::push_context(context);
-    Ok(created(context))
+    Ok(handle(context))
 }
 
 /// Destroys a context with all that is in it.
 fn destroy(context: u32) -> Outcome {
     machine().device_of(context)?;
-    fake().resource(ResourceKind::CONTEXT_DESTROY_STARTING, context, 0);
     if call::current_context() == Some(context) {
         call::pop_context()?;
     }
@@ -134,9 +126,7 @@ driver! { checked symbols;
     cuDevicePrimaryCtxRetain(device: CUdevice) -> CUcontext |_| {
         let mut machine = machine();
         let device = machine.device(device)?;
-        let (context, is_new) = machine.retain_primary(device);
-        drop(machine);
-        Ok(if is_new { created(context) } else { handle(context) })
+        Ok(handle(machine.retain_primary(device)))
     }
     cuDevicePrimaryCtxRelease_v2(device: CUdevice) |_| {
         let mut machine = machine();

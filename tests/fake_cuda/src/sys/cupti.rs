@@ -1,6 +1,6 @@
 //! CUPTI's functions, as symbols.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
 use ::cupti::sys::abi::*;
 

@@ -1,6 +1,6 @@
 //! Launches of kernels.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
     CUfunction, CUlaunchConfig, CUresult, CUstream, CUtensorMap, CUtensorMapDataType,
@@ -12,11 +12,6 @@ use super::{Pointer, driver, put, submit};
 use crate::call::Outcome;
 use crate::effect::Effect;
 use crate::machine::{BLOCK_THREADS, machine};
-
-/// The name of a function, for CUPTI's callbacks; `None` if there is no such function.
-pub(super) fn name(function: u64) -> Option<&'static CStr> {
-    machine().function(function).ok().map(|function| function.name)
-}
 
 /// The work of a launch in this shape.
 pub(super) fn kernel(function: u64, grid: [c_uint; 3], block: [c_uint; 3]) -> Outcome<Work> {
@@ -94,7 +89,7 @@ driver! { checked symbols;
         stream: CUstream,
         _arguments: *mut *mut c_void,
         _extra: *mut *mut c_void,
-    ) [kernel: name(function.number())] |correlation| {
+    ) |correlation| {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         launch(function.number(), grid, block, stream.number(), correlation)
     }
@@ -109,7 +104,7 @@ driver! { checked symbols;
         _shared: c_uint,
         stream: CUstream,
         _arguments: *mut *mut c_void,
-    ) [kernel: name(function.number())] |correlation| {
+    ) |correlation| {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         launch(function.number(), grid, block, stream.number(), correlation)
     }
@@ -118,7 +113,7 @@ driver! { checked symbols;
         function: CUfunction,
         _arguments: *mut *mut c_void,
         _extra: *mut *mut c_void,
-    ) [kernel: name(function.number())] |correlation| {
+    ) |correlation| {
         // SAFETY: the caller passes a live configuration, or null.
         let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];

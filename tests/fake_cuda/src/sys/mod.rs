@@ -30,7 +30,7 @@ use crate::streams::{Target, target};
 
 /// Declares functions of the driver API, each with the type that cudarc declares for it (`checked`) or one that it leaves out
 /// (`unchecked`), and a function with their addresses by name. One with `-> T` writes its value to the place that is its
-/// first parameter. `[bytes: B, kernel: K, stream: S]` is what CUPTI's callbacks contain of the call.
+/// first parameter. `[bytes: B, stream: S]` is what CUPTI's callbacks contain of the call.
 macro_rules! driver {
     ($kind:ident $symbols:ident; $(
         $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $out:ty)? $([$($key:ident: $value:expr),*])? |$call:pat_param| $body:block

@@ -2,29 +2,19 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use ::cupti::callbacks::ResourceKind;
 use cudarc::driver::sys::{
     CUdevice, CUdeviceptr, CUfunc_cache, CUfunction, CUfunction_attribute, CUjit_option, CUkernel,
     CUlibrary, CUlibraryOption, CUmodule, CUoccupancyB2DSize, CUresult,
 };
 
 use super::{Pointer, driver, handle, put, put_if_wanted, text};
-use crate::call::{self, Outcome, fake};
+use crate::call::{self, Outcome};
 use crate::machine::{BLOCK_THREADS, machine};
 
 /// Loads a module into the current context.
 fn load() -> Outcome<u64> {
     call::context()?;
-    let module = machine().new_module();
-    fake().module(ResourceKind::MODULE_LOADED, module as u32, &[]);
-    Ok(module)
-}
-
-/// Unloads a module.
-fn unload(module: u64) -> Outcome {
-    machine().remove_module(module)?;
-    fake().module(ResourceKind::MODULE_UNLOAD_STARTING, module as u32, &[]);
-    Ok(())
+    Ok(machine().new_module())
 }
 
 /// Loads a module from a file, which has to exist.
@@ -64,7 +54,7 @@ driver! { checked symbols;
         load().map(handle)
     }
     cuModuleLoadFatBinary(_image: *const c_void) -> CUmodule |_| { load().map(handle) }
-    cuModuleUnload(module: CUmodule) |_| { unload(module.number()) }
+    cuModuleUnload(module: CUmodule) |_| { machine().remove_module(module.number()) }
     cuModuleGetFunction(module: CUmodule, name: *const c_char) -> CUfunction |_| {
         // SAFETY: the caller passes text, or null.
         let name = unsafe { text(name) }?;
@@ -84,7 +74,7 @@ driver! { checked symbols;
     ) -> CUlibrary |_| {
         Ok(handle(machine().new_module()))
     }
-    cuLibraryUnload(library: CUlibrary) |_| { unload(library.number()) }
+    cuLibraryUnload(library: CUlibrary) |_| { machine().remove_module(library.number()) }
     cuLibraryGetKernel(library: CUlibrary, name: *const c_char) -> CUkernel |_| {
         // SAFETY: the caller passes text, or null.
         let name = unsafe { text(name) }?;

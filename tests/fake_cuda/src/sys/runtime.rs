@@ -136,11 +136,6 @@ macro_rules! forward {
     };
 }
 
-/// The registered name of a kernel.
-fn kernel_name(function: u64) -> Option<&'static CStr> {
-    KERNELS.lock().names.get(&function).copied()
-}
-
 /// The driver's function of a registered kernel.
 fn load(function: u64) -> Outcome<CUfunction> {
     let key = (function, DEVICE.get());
@@ -319,7 +314,7 @@ runtime! {
     cudaLaunchKernel(
         function: *const c_void, grid: Extent, block: Extent, _arguments: *mut *mut c_void, _shared: usize,
         stream: CUstream,
-    ) [kernel: kernel_name(function.number())] || launch(function.number(), grid, block, stream.number());
+    ) || launch(function.number(), grid, block, stream.number());
 }
 
 /// `__cudaGetKernel`, by which newer start-up code finds a kernel: here the program's function itself.

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use ::cupti::callbacks::ResourceKind;
 use cudarc::driver::sys::{
     CUcontext, CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUhostFn, CUresult, CUstream,
     CUstreamCaptureMode, CUstreamCaptureStatus,
@@ -15,9 +14,7 @@ use crate::streams;
 
 /// Makes a stream: one with the flag 1 runs beside the default stream.
 fn create(flags: c_uint) -> Outcome<CUstream> {
-    let stream = machine().new_stream(flags & 1 != 0)?;
-    fake().resource(ResourceKind::STREAM_CREATED, stream.context, stream.id);
-    Ok(handle(stream.id))
+    Ok(handle(machine().new_stream(flags & 1 != 0)?.id))
 }
 
 /// CUPTI's id of a stream.
@@ -60,9 +57,7 @@ driver! { checked symbols;
     cuStreamCreate(flags: c_uint) -> CUstream |_| { create(flags) }
     cuStreamCreateWithPriority(flags: c_uint, _priority: c_int) -> CUstream |_| { create(flags) }
     cuStreamDestroy_v2(stream: CUstream) |_| {
-        let stream = machine().remove_stream(stream.number())?;
-        fake().resource(ResourceKind::STREAM_DESTROY_STARTING, stream.context, stream.id);
-        Ok(())
+        machine().remove_stream(stream.number())
     }
     cuStreamSynchronize(stream: CUstream) [stream: id(stream)] |correlation| {
         streams::synchronize(stream.number(), correlation)
