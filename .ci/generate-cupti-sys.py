@@ -24,20 +24,26 @@ MODULES = {
     "kernel": "CONCURRENT_KERNEL KERNEL", "api": "DRIVER RUNTIME INTERNAL_LAUNCH_API", "nvlink": "NVLINK",
     "nvlink5": "NVLINK",
 }
-# Kinds of which cupti-rs/src/record has no type.
-WITHOUT_TYPE = set("""
+# Kinds that cupti-rs has neither a type nor lengths for.
+LEFT_OUT = set("""
     EVENT METRIC SOURCE_LOCATOR GLOBAL_ACCESS BRANCH CDP_KERNEL PREEMPTION EVENT_INSTANCE METRIC_INSTANCE
     INSTRUCTION_EXECUTION MODULE DEVICE_ATTRIBUTE SHARED_ACCESS PC_SAMPLING PC_SAMPLING_RECORD_INFO INSTRUCTION_CORRELATION
     OPENACC_DATA OPENACC_LAUNCH OPENACC_OTHER INSTANTANEOUS_EVENT INSTANTANEOUS_EVENT_INSTANCE INSTANTANEOUS_METRIC
     INSTANTANEOUS_METRIC_INSTANCE OPENMP
 """.split())
+# Modules of the other kinds without a type: their lengths alone, and the fields by which the client frees memory.
+WITHOUT_TYPE = dict.fromkeys("""
+    nvlink marker marker_data context name environment function stream external_correlation memory pcie memory_pool jit
+    device_graph_trace mem_decompress confidential_compute_rotation graph_host_node compute_engine_ctx_switch host_launch
+    green_context
+""".split(), ()) | {"nvlink5": ("typeDev0", "typeDev1", "portDev0", "portDev1")}
 # The one family whose newest struct moves fields: its structs up to 4, and 5 with pointers in place of arrays.
 SPLIT = {"nvlink": ("CUpti_ActivityNvLink4", "nvlink5"), "nvlink5": ("CUpti_ActivityNvLink5", None)}
 # Pointers to memory that the client has to free; and the one that is so from 13.0 on, and CUPTI's own before.
 OWNED = {("overhead", "overheadData"), ("nvlink5", "portDev0"), ("nvlink5", "portDev1")}
 OWNED_SINCE_13 = {("device", "name")}
 # Signed values; dimensions and sizes are signed in the headers and never negative.
-SIGNED = {("kernel", "priority"): "i32", ("kernel", "gridId"): "i64", ("marker_data", "payload.metricValueInt64"): "i64"}
+SIGNED = {("kernel", "priority"): "i32", ("kernel", "gridId"): "i64"}
 
 def constant(name):
     name = name.removesuffix(".bytes").replace(".", "_")
@@ -50,7 +56,6 @@ def rust_type(module, field):
     if key in OWNED_SINCE_13: return "OwnedSince13"
     type, size = field["type"], field["size"]
     if type.endswith("*"): return "Pointer"
-    if type == "double": return "f64"
     array = re.fullmatch(r"(.+)\[(\d+)\]", type)
     if array: return f"[u{8 * size // int(array[2])}; {array[2]}]"
     return f"u{8 * size}"
@@ -132,10 +137,13 @@ class Family:
         p = print
         titles = ", ".join(f"`{n}`" for n in self.names)
         strides = ", ".join(f"({r}, {s})" for r, s in self.strides)
-        p(f"    /// {titles}: offsets in `{self.newest}`, of which every older struct of the family is a prefix.")
+        named = WITHOUT_TYPE.get(self.module)
+        read = [f for f in self.fields if named is None or f["name"] in named]
+        offsets = f"offsets in `{self.newest}`, of which every older struct of the family is a prefix"
+        p(f"    /// {titles}: {offsets if read else 'the lengths alone'}.")
         p(f"    {self.module}: kinds [{', '.join(map(str, self.kinds))}], strides [{strides}];")
         p("    fields {")
-        for f in self.fields:
+        for f in read:
             since = self.since(f)
             gate = f" since {since}" if since else ""
             type = rust_type(self.module, f)
@@ -165,7 +173,7 @@ def main():
     p()
     p("families! {")
     layout, strides = structs(), load("record-strides.json")["kinds"]
-    others = set(strides) - WITHOUT_TYPE - set(" ".join(MODULES.values()).split())
+    others = set(strides) - LEFT_OUT - set(" ".join(MODULES.values()).split())
     others = {kind.lower(): kind for kind in sorted(others, key=lambda kind: strides[kind]["kind"])}
     for module, kinds in (MODULES | others).items():
         family = Family(module, kinds, layout, strides)

@@ -14,17 +14,12 @@ use gpu_profiler_tests::kinds::{Facts, REQUESTED, check, counts};
 use gpu_profiler_tests::runtime::Runtime;
 use profiler_core::Profiler;
 
-/// Says what a process of its own is to do: one whose NVTX tool is libcupti, or that collects before it has a context, since
-/// CUPTI tells of devices and links only then.
+/// Says that a process is to collect before it has a context, since CUPTI tells of devices only then.
 const PART: &str = "GPU_KINDS_PART";
 
 fn main() -> ExitCode {
-    if let Some(part) = std::env::var_os(PART) {
-        if part == "markers" {
-            with_markers()
-        } else {
-            from_the_first_context_on()
-        }
+    if std::env::var_os(PART).is_some() {
+        from_the_first_context_on();
         return ExitCode::SUCCESS;
     }
     harness::run(&[
@@ -34,7 +29,6 @@ fn main() -> ExitCode {
         ("managed_memory_reports_its_pages", managed_memory),
         ("copies_between_devices_name_both", copies_between_devices),
         ("waits_made_from_calls_match_cupti", waits_from_calls),
-        ("ranges_that_cupti_records_enclose_their_kernels", markers),
     ])
     .exit_code()
 }
@@ -44,7 +38,11 @@ fn with_kinds(kinds: &[ActivityKind]) -> Config {
 }
 
 fn every_kind_that_can_be_had() {
-    in_a_process(|command| command.env(PART, "kinds"));
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.env(PART, "kinds").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{text}", output.status);
+    eprint!("{text}");
 }
 
 /// All ways to wait, once with records that CUPTI writes and once with those made from calls.
@@ -101,14 +99,6 @@ fn waits_from_calls() {
     for (made, theirs) in made.iter().zip(&theirs) {
         eprintln!("{theirs:?}, from its call {} ns", made.span.end_ns - made.span.start_ns);
     }
-}
-
-fn in_a_process(set: impl FnOnce(&mut std::process::Command) -> &mut std::process::Command) {
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = set(&mut command).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{text}", output.status);
-    eprint!("{text}");
 }
 
 fn from_the_first_context_on() {
@@ -334,7 +324,7 @@ fn copies_between_devices() {
     gpu.make_current();
     let (here, stream) = (gpu.alloc(BYTES), gpu.stream());
     let library = Library::open().unwrap();
-    let config = with_kinds(&[ActivityKind::NVLINK, ActivityKind::PCIE, ActivityKind::DEVICE]);
+    let config = with_kinds(&[ActivityKind::NVLINK, ActivityKind::DEVICE]);
     let profiler = Profiler::builder().library(library).config(config).build().unwrap();
     let ((), profile) = profiler
         .record(|| {
@@ -365,90 +355,4 @@ fn copies_between_devices() {
         assert_eq!(kind, cupti::CopyKind::PeerToPeer);
     }
     eprintln!("copies between devices: {:?}", counts(profile.recording().unwrap().records()));
-}
-
-/// libcupti is an NVTX tool itself. A process has its tool for life, so this is one of its own.
-fn markers() {
-    let library = Library::open().unwrap();
-    in_a_process(|command| {
-        command.env("NVTX_INJECTION64_PATH", library.path()).env(PART, "markers")
-    });
-}
-
-fn with_markers() {
-    static DOMAIN: nvtx::Domain = nvtx::Domain::new("library");
-    let gpu = Gpu::get();
-    let stream = gpu.stream();
-    let library = Library::open().unwrap();
-    let kinds =
-        [ActivityKind::MARKER, ActivityKind::MARKER_DATA, ActivityKind::DRIVER, ActivityKind::NAME];
-    let collector = Collector::start(&library, &with_kinds(&kinds)).unwrap();
-    assert!(nvtx::is_attached(), "{:?}", nvtx::attach_error());
-    for step in 0..10u64 {
-        let _step = nvtx::range("step");
-        gpu.launch_empty(stream);
-        let _inner = DOMAIN
-            .event("inner")
-            .payload(step)
-            .color(nvtx::Color::RED)
-            .category(DOMAIN.category("c"))
-            .range();
-        gpu.launch_empty(stream);
-        gpu.launch_empty(stream);
-    }
-    nvtx::mark("done");
-    gpu.synchronize(stream);
-    let collected = collector.stop().unwrap();
-    let records = &collected.records;
-    let name =
-        |key: Option<cupti::NameKey>| key.and_then(|key| records.name(key)).unwrap_or_default();
-
-    // Starts and ends of a range have one id.
-    let mut ranges: BTreeMap<u32, (String, String, u64, u64)> = Default::default();
-    let (mut marks, mut payloads) = (0, Vec::new());
-    for record in records {
-        match record {
-            Record::Marker(marker) if marker.flags.is_mark() => {
-                assert_eq!(name(marker.name), "done");
-                marks += 1;
-            }
-            Record::Marker(marker) => {
-                let range = ranges.entry(marker.id).or_default();
-                if marker.flags.is_start() {
-                    (range.0, range.1) =
-                        (name(marker.name).to_owned(), name(marker.domain).to_owned());
-                    range.2 = marker.at_ns;
-                } else {
-                    range.3 = marker.at_ns;
-                }
-            }
-            Record::MarkerData(data) if data.color == Some(nvtx::Color::RED.to_argb()) => {
-                payloads.push(data.payload);
-            }
-            _ => {}
-        }
-    }
-    let launches: Vec<u64> = records
-        .iter()
-        .filter_map(|record| match record {
-            Record::ApiCall(call) if call.function.name() == Some("cuLaunchKernel") => {
-                Some(call.span.start_ns)
-            }
-            _ => None,
-        })
-        .collect();
-    assert_eq!((launches.len(), ranges.len(), marks), (30, 20, 1));
-    for (range, domain, start, end) in ranges.values() {
-        assert!(*start != 0 && start <= end, "{range}: {start} to {end}");
-        let within = launches.iter().filter(|launch| (start..=end).contains(launch)).count();
-        let expected = if range == "step" { 3 } else { 2 };
-        assert_eq!(
-            (within, domain.contains("library")),
-            (expected, range == "inner"),
-            "{range} of {domain:?}"
-        );
-    }
-    let expected: Vec<_> = (0..10).map(cupti::record::Payload::U64).collect();
-    assert_eq!(payloads, expected);
-    eprintln!("with libcupti as the NVTX tool: {:?}", counts(records));
 }

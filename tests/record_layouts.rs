@@ -11,20 +11,19 @@ use cupti::sys::{field, generated};
 /// The version whose bindings the workspace has `cudarc` use.
 const VERSION: Version = Version(130_001);
 
-/// A family, the struct that this version writes for it, and its fields: our constant, CUPTI's name. Of some unions
-/// bindgen makes structs whose members have no fields; their type stands after `in`.
+/// A family, the struct that this version writes for it, and its fields: our constant, CUPTI's name. Of a kind without a
+/// type the length alone is known.
 macro_rules! layouts {
-    ($($family:ident $struct:ident { $($field:ident $($path:ident).+ $(in $inner:ident $($within:ident).+)?),+ })+) => {
+    ($($family:ident $struct:ident { $($field:ident $($path:ident).+),* })+) => {
         #[test]
         fn fields_are_where_cudarc_has_them() {
             $($(
                 assert_eq!(
                     generated::$family::$field.offset(),
-                    offset_of!(cudarc::$struct, $($path).+)
-                        $(+ offset_of!(cudarc::$inner, $($within).+))?,
+                    offset_of!(cudarc::$struct, $($path).+),
                     concat!(stringify!($struct), " ", stringify!($field)),
                 );
-            )+)+
+            )*)+
         }
 
         #[test]
@@ -89,25 +88,9 @@ layouts! {
         CBID cbid, START start, END end, PROCESS_ID processId, THREAD_ID threadId,
         CORRELATION_ID correlationId, RETURN_VALUE returnValue
     }
-    marker CUpti_ActivityMarker2 {
-        FLAGS flags, TIMESTAMP timestamp, ID id, OBJECT_KIND objectKind,
-        OBJECT_ID_PT_PROCESS_ID objectId.pt.processId, OBJECT_ID_PT_THREAD_ID objectId.pt.threadId,
-        OBJECT_ID_DCS_DEVICE_ID objectId.dcs.deviceId, OBJECT_ID_DCS_CONTEXT_ID objectId.dcs.contextId,
-        OBJECT_ID_DCS_STREAM_ID objectId.dcs.streamId, NAME name, DOMAIN domain
-    }
-    marker_data CUpti_ActivityMarkerData2 {
-        FLAGS flags, ID id, PAYLOAD_KIND payloadKind, PAYLOAD_METRIC_VALUE_DOUBLE payload.metricValueDouble,
-        PAYLOAD_METRIC_VALUE_UINT64 payload.metricValueUint64,
-        PAYLOAD_METRIC_VALUE_INT64 payload.metricValueInt64,
-        PAYLOAD_METRIC_VALUE_PERCENT payload.metricValuePercent,
-        PAYLOAD_METRIC_VALUE_THROUGHPUT payload.metricValueThroughput,
-        PAYLOAD_METRIC_VALUE_UTILIZATION_LEVEL payload.metricValueUtilizationLevel,
-        PAYLOAD_METRIC_VALUE_NVTX_EXTENDED_PAYLOAD payload.metricValueNvtxExtendedPayload, COLOR color,
-        CATEGORY category, CUPTI_DOMAIN_ID cuptiDomainId
-    }
-    external_correlation CUpti_ActivityExternalCorrelation {
-        EXTERNAL_KIND externalKind, EXTERNAL_ID externalId, CORRELATION_ID correlationId
-    }
+    marker CUpti_ActivityMarker2 {}
+    marker_data CUpti_ActivityMarkerData2 {}
+    external_correlation CUpti_ActivityExternalCorrelation {}
     synchronization CUpti_ActivitySynchronization2 {
         TYPE type_, START start, END end, CORRELATION_ID correlationId, CONTEXT_ID contextId,
         STREAM_ID streamId, CUDA_EVENT_ID cudaEventId, CUDA_EVENT_SYNC_ID cudaEventSyncId,
@@ -123,14 +106,8 @@ layouts! {
         CORRELATION_ID correlationId, START start, END end, DEVICE_ID deviceId, GRAPH_ID graphId,
         CONTEXT_ID contextId, STREAM_ID streamId, END_DEVICE_ID endDeviceId, END_CONTEXT_ID endContextId
     }
-    device_graph_trace CUpti_ActivityDeviceGraphTrace {
-        DEVICE_ID deviceId, START start, END end, GRAPH_ID graphId, LAUNCHER_GRAPH_ID launcherGraphId,
-        DEVICE_LAUNCH_MODE deviceLaunchMode, CONTEXT_ID contextId, STREAM_ID streamId
-    }
-    memory CUpti_ActivityMemory {
-        MEMORY_KIND memoryKind, ADDRESS address, BYTES bytes, START start, END end, ALLOC_PC allocPC,
-        FREE_PC freePC, PROCESS_ID processId, DEVICE_ID deviceId, CONTEXT_ID contextId, NAME name
-    }
+    device_graph_trace CUpti_ActivityDeviceGraphTrace {}
+    memory CUpti_ActivityMemory {}
     memory2 CUpti_ActivityMemory4 {
         MEMORY_OPERATION_TYPE memoryOperationType, MEMORY_KIND memoryKind, CORRELATION_ID correlationId,
         ADDRESS address, BYTES bytes, TIMESTAMP timestamp, PC PC, PROCESS_ID processId, DEVICE_ID deviceId,
@@ -142,12 +119,7 @@ layouts! {
         MEMORY_POOL_CONFIG_POOL_PROCESS_ID memoryPoolConfig.pool.processId,
         MEMORY_POOL_CONFIG_UTILIZED_SIZE memoryPoolConfig.utilizedSize, SOURCE source
     }
-    memory_pool CUpti_ActivityMemoryPool3 {
-        MEMORY_POOL_OPERATION_TYPE memoryPoolOperationType, MEMORY_POOL_TYPE memoryPoolType,
-        CORRELATION_ID correlationId, PROCESS_ID processId, DEVICE_ID deviceId,
-        MIN_BYTES_TO_KEEP minBytesToKeep, ADDRESS address, SIZE size, RELEASE_THRESHOLD releaseThreshold,
-        TIMESTAMP timestamp, UTILIZED_SIZE utilizedSize, IS_MANAGED_POOL isManagedPool
-    }
+    memory_pool CUpti_ActivityMemoryPool3 {}
     unified_memory_counter CUpti_ActivityUnifiedMemoryCounter3 {
         COUNTER_KIND counterKind, VALUE value, START start, END end, ADDRESS address, SRC_ID srcId,
         DST_ID dstId, STREAM_ID streamId, PROCESS_ID processId, FLAGS flags, PROCESSORS processors
@@ -156,14 +128,8 @@ layouts! {
         CORRELATION_ID correlationId, CONTEXT_ID contextId, STREAM_ID streamId, EVENT_ID eventId,
         DEVICE_ID deviceId, DEVICE_TIMESTAMP deviceTimestamp, CUDA_EVENT_SYNC_ID cudaEventSyncId
     }
-    stream CUpti_ActivityStream {
-        CONTEXT_ID contextId, STREAM_ID streamId, PRIORITY priority, FLAG flag, CORRELATION_ID correlationId
-    }
-    context CUpti_ActivityContext3 {
-        CONTEXT_ID contextId, DEVICE_ID deviceId, COMPUTE_API_KIND computeApiKind,
-        NULL_STREAM_ID nullStreamId, PARENT_CONTEXT_ID parentContextId, IS_GREEN_CONTEXT isGreenContext,
-        NUM_MULTIPROCESSORS numMultiprocessors, CIG_MODE cigMode
-    }
+    stream CUpti_ActivityStream {}
+    context CUpti_ActivityContext3 {}
     device CUpti_ActivityDevice5 {
         FLAGS flags, GLOBAL_MEMORY_BANDWIDTH globalMemoryBandwidth, GLOBAL_MEMORY_SIZE globalMemorySize,
         CONSTANT_MEMORY_SIZE constantMemorySize, L2_CACHE_SIZE l2CacheSize,
@@ -181,58 +147,14 @@ layouts! {
         NAME name, IS_CUDA_VISIBLE isCudaVisible, IS_MIG_ENABLED isMigEnabled, GPU_INSTANCE_ID gpuInstanceId,
         COMPUTE_INSTANCE_ID computeInstanceId, MIG_UUID migUuid.bytes, IS_NUMA_NODE isNumaNode, NUMA_ID numaId
     }
-    environment CUpti_ActivityEnvironment {
-        DEVICE_ID deviceId, TIMESTAMP timestamp, ENVIRONMENT_KIND environmentKind,
-        DATA_SPEED_SM_CLOCK data.speed.smClock, DATA_SPEED_MEMORY_CLOCK data.speed.memoryClock,
-        DATA_SPEED_PCIE_LINK_GEN data.speed.pcieLinkGen, DATA_SPEED_PCIE_LINK_WIDTH data.speed.pcieLinkWidth,
-        DATA_SPEED_CLOCKS_THROTTLE_REASONS data.speed.clocksThrottleReasons,
-        DATA_TEMPERATURE_GPU_TEMPERATURE data.temperature.gpuTemperature, DATA_POWER_POWER data.power.power,
-        DATA_POWER_POWER_LIMIT data.power.powerLimit, DATA_COOLING_FAN_SPEED data.cooling.fanSpeed
-    }
-    name CUpti_ActivityName {
-        OBJECT_KIND objectKind, OBJECT_ID_PT_PROCESS_ID objectId.pt.processId,
-        OBJECT_ID_PT_THREAD_ID objectId.pt.threadId, OBJECT_ID_DCS_DEVICE_ID objectId.dcs.deviceId,
-        OBJECT_ID_DCS_CONTEXT_ID objectId.dcs.contextId, OBJECT_ID_DCS_STREAM_ID objectId.dcs.streamId,
-        NAME name
-    }
-    function CUpti_ActivityFunction {
-        ID id, CONTEXT_ID contextId, MODULE_ID moduleId, FUNCTION_INDEX functionIndex, NAME name
-    }
-    nvlink CUpti_ActivityNvLink4 {
-        NVLINK_VERSION nvlinkVersion, TYPE_DEV0 typeDev0, TYPE_DEV1 typeDev1,
-        ID_DEV0_UUID_DEV idDev0.uuidDev,
-        ID_DEV0_NPU_INDEX idDev0.npu in CUpti_ActivityNvLink4__bindgen_ty_1__bindgen_ty_1 index,
-        ID_DEV0_NPU_DOMAIN_ID idDev0.npu in CUpti_ActivityNvLink4__bindgen_ty_1__bindgen_ty_1 domainId,
-        ID_DEV1_UUID_DEV idDev1.uuidDev,
-        ID_DEV1_NPU_INDEX idDev1.npu in CUpti_ActivityNvLink4__bindgen_ty_2__bindgen_ty_1 index,
-        ID_DEV1_NPU_DOMAIN_ID idDev1.npu in CUpti_ActivityNvLink4__bindgen_ty_2__bindgen_ty_1 domainId,
-        FLAG flag,
-        PHYSICAL_NV_LINK_COUNT physicalNvLinkCount, PORT_DEV0 portDev0, PORT_DEV1 portDev1,
-        BANDWIDTH bandwidth, NVSWITCH_CONNECTED nvswitchConnected
-    }
-    pcie CUpti_ActivityPcie {
-        TYPE type_, ID_DEV_ID id.devId, ID_BRIDGE_ID id.bridgeId, DOMAIN domain,
-        PCIE_GENERATION pcieGeneration, LINK_RATE linkRate, LINK_WIDTH linkWidth, UPSTREAM_BUS upstreamBus,
-        ATTR_GPU_ATTR_UUID_DEV attr.gpuAttr in CUpti_ActivityPcie__bindgen_ty_2__bindgen_ty_1 uuidDev,
-        ATTR_GPU_ATTR_PEER_DEV attr.gpuAttr in CUpti_ActivityPcie__bindgen_ty_2__bindgen_ty_1 peerDev,
-        ATTR_BRIDGE_ATTR_SECONDARY_BUS attr.bridgeAttr in CUpti_ActivityPcie__bindgen_ty_2__bindgen_ty_2 secondaryBus,
-        ATTR_BRIDGE_ATTR_DEVICE_ID attr.bridgeAttr in CUpti_ActivityPcie__bindgen_ty_2__bindgen_ty_2 deviceId,
-        ATTR_BRIDGE_ATTR_VENDOR_ID attr.bridgeAttr in CUpti_ActivityPcie__bindgen_ty_2__bindgen_ty_2 vendorId
-    }
-    jit CUpti_ActivityJit2 {
-        JIT_ENTRY_TYPE jitEntryType, JIT_OPERATION_TYPE jitOperationType, DEVICE_ID deviceId, START start,
-        END end, CORRELATION_ID correlationId, JIT_OPERATION_CORRELATION_ID jitOperationCorrelationId,
-        CACHE_SIZE cacheSize, CACHE_PATH cachePath, PROCESS_ID processId, THREAD_ID threadId
-    }
-    mem_decompress CUpti_ActivityMemDecompress {
-        DEVICE_ID deviceId, CONTEXT_ID contextId, STREAM_ID streamId, CHANNEL_ID channelID,
-        CHANNEL_TYPE channelType, CORRELATION_ID correlationId, NUMBER_OF_OPERATIONS numberOfOperations,
-        SOURCE_BYTES sourceBytes, START start, END end
-    }
-    confidential_compute_rotation CUpti_ActivityConfidentialComputeRotation {
-        EVENT_TYPE eventType, DEVICE_ID deviceId, CONTEXT_ID contextId, CHANNEL_ID channelId,
-        CHANNEL_TYPE channelType, TIMESTAMP timestamp
-    }
+    environment CUpti_ActivityEnvironment {}
+    name CUpti_ActivityName {}
+    function CUpti_ActivityFunction {}
+    nvlink CUpti_ActivityNvLink4 {}
+    pcie CUpti_ActivityPcie {}
+    jit CUpti_ActivityJit2 {}
+    mem_decompress CUpti_ActivityMemDecompress {}
+    confidential_compute_rotation CUpti_ActivityConfidentialComputeRotation {}
 }
 
 #[test]

@@ -33,14 +33,14 @@
 //! | --- | --- |
 //! | select kinds of records, calls of the runtime API, events of graphs | [`Config`] |
 //! | pause, drain a long collection, stop | [`Collector`], [`Collected`] |
-//! | read records: every kind that CUPTI writes | [`record`], [`Records`] |
+//! | read records | [`record`], [`Records`] |
 //! | read calls with their threads and tags | [`calls`] |
 //! | count and sample with hardware | [`counters`] |
 //! | see what this machine and process allow | [`support`](support()) |
 //! | test without a GPU | the package `tests/fake_cupti` of the repository |
 //!
-//! - Records: OpenACC, OpenMP, preemptions, and kernels launched by kernels before sm_70 are
-//!   [`Record::Unknown`], with their bytes.
+//! - Records: kinds [without a type](ActivityKind::is_without_type) are [`Record::Unknown`], with
+//!   their bytes.
 //! - Threads: any thread may call CUDA during a collection. A CUDA call takes no lock, except a
 //!   thread's first call and first graph event of a collection, and each use of the profiler switch.
 //! - Cost: CUPTI's own work and a log entry for each call; `docs/guide/overhead.md` has the figures.

@@ -187,11 +187,6 @@ fn calls_are_read_where_the_headers_have_them() {
             assert_eq!(u64::from(call.result), planted.get("returnValue"));
         });
     }
-    in_every_release(ActivityKind::EXTERNAL_CORRELATION, |planted, record| {
-        let Record::ExternalCorrelation(correlation) = record else { panic!("{record:?}") };
-        assert_eq!(correlation.external_id, planted.get("externalId"));
-        assert_eq!(u64::from(correlation.correlation_id), planted.get("correlationId"));
-    });
 }
 
 #[test]

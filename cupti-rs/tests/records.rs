@@ -4,6 +4,7 @@
 
 use cupti::record::*;
 use cupti::sys::field::Family;
+use cupti::sys::strides::stride_of_kind;
 use cupti::sys::{functions, generated};
 use cupti::{ActivityKind, Collected, Collector, Config, Version};
 use fake_cupti::{Fake, Written};
@@ -375,108 +376,6 @@ fn the_call_log_and_the_records_agree_on_names() {
 }
 
 #[test]
-fn markers() {
-    use generated::marker::*;
-    let write = |record: Written<Layout>| {
-        record
-            .set(FLAGS, 2)
-            .set(TIMESTAMP, 1)
-            .set(ID, 2)
-            .set(OBJECT_KIND, 2)
-            .set(OBJECT_ID_PT_PROCESS_ID, 3)
-            .set(OBJECT_ID_PT_THREAD_ID, 4)
-    };
-    in_every_version(ActivityKind::MARKER, ALWAYS, write, |_, record| {
-        let marker = of!(record, Marker);
-        check! { marker:
-            at_ns = 1,
-            id = 2,
-            object = ObjectId::Thread { process: 3, thread: 4 },
-            name = None,
-            domain = None,
-        }
-        assert!(marker.flags.is_start() && !marker.flags.is_end() && !marker.flags.is_mark());
-    });
-    let flags = [
-        MarkerFlags::is_mark,
-        MarkerFlags::is_start,
-        MarkerFlags::is_end,
-        MarkerFlags::is_acquire,
-        MarkerFlags::is_acquired,
-        MarkerFlags::is_acquire_failed,
-        MarkerFlags::is_release,
-    ];
-    for (bit, is) in flags.iter().enumerate() {
-        let all: Vec<_> = (0..flags.len()).map(|other| is(MarkerFlags(1 << other))).collect();
-        assert_eq!(all.iter().filter(|is| **is).count(), 1);
-        assert!(all[bit]);
-    }
-}
-
-#[test]
-fn marker_data() {
-    use generated::marker_data::*;
-    let payloads = [
-        (0, 1.5f64.to_bits(), Payload::F64(1.5)),
-        (1, 7, Payload::U64(7)),
-        (2, 50.0f64.to_bits(), Payload::Percent(50.0)),
-        (3, 8, Payload::Throughput(8)),
-        (4, u64::MAX, Payload::I64(-1)),
-        (5, 10, Payload::UtilizationLevel(10)),
-        (6, 0x7f00, Payload::Extended { address: 0x7f00 }),
-        (7, 9, Payload::Unknown { kind: 7, bits: 9 }),
-    ];
-    for (kind, bits, payload) in payloads {
-        let write = |record: Written<Layout>| {
-            record
-                .set(FLAGS, 2)
-                .set(ID, 1)
-                .set(PAYLOAD_KIND, kind)
-                .set(PAYLOAD_METRIC_VALUE_UINT64, bits)
-                .set(COLOR, 0xff00_ff00)
-                .set(CATEGORY, 3)
-                .set(CUPTI_DOMAIN_ID, 4)
-        };
-        in_every_version(ActivityKind::MARKER_DATA, ALWAYS, write, |has, record| {
-            let data = of!(record, MarkerData);
-            check! { data:
-                id = 1,
-                payload = payload,
-                color = Some(0xff00_ff00),
-                category = 3,
-                domain = has.from((13, 0), 4),
-            }
-        });
-    }
-    in_every_version(
-        ActivityKind::MARKER_DATA,
-        ALWAYS,
-        |record: Written<Layout>| record.set(FLAGS, 1).set(COLOR, 5),
-        |_, record| assert_eq!(of!(record, MarkerData).color, None),
-    );
-}
-
-#[test]
-fn external_correlations() {
-    use generated::external_correlation::*;
-    in_every_version(
-        ActivityKind::EXTERNAL_CORRELATION,
-        ALWAYS,
-        |record: Written<Layout>| {
-            record.set(EXTERNAL_KIND, 4).set(EXTERNAL_ID, 1 << 50).set(CORRELATION_ID, 2)
-        },
-        |_, record| {
-            let correlation = of!(record, ExternalCorrelation);
-            check! { correlation:
-                kind = ExternalCorrelationKind::CUSTOM1,
-                external_id = 1 << 50,
-                correlation_id = 2,
-            }
-        },
-    );
-}
-
-#[test]
 fn synchronizations() {
     use generated::synchronization::*;
     let write = |record: Written<Layout>| {
@@ -546,7 +445,7 @@ fn overheads() {
 
 #[test]
 fn objects_are_distinguished_by_kind() {
-    use generated::name::*;
+    use generated::overhead::*;
     let kinds = [
         (1, ObjectId::Process(7)),
         (2, ObjectId::Thread { process: 7, thread: 8 }),
@@ -562,143 +461,36 @@ fn objects_are_distinguished_by_kind() {
                 .set(OBJECT_ID_DCS_CONTEXT_ID, 8)
                 .set(OBJECT_ID_DCS_STREAM_ID, 9)
         };
-        in_every_version(ActivityKind::NAME, ALWAYS, write, |_, record| {
-            let name = of!(record, Name);
-            check! { name: object = object, name = None, }
+        in_every_version(ActivityKind::OVERHEAD, ALWAYS, write, |_, record| {
+            assert_eq!(of!(record, Overhead).object, object);
         });
     }
 }
 
 #[test]
 fn graphs() {
-    {
-        use generated::graph_trace::*;
-        let write = |record: Written<Layout>| {
-            record
-                .set(CORRELATION_ID, 1)
-                .set(START, 2)
-                .set(END, 3)
-                .set(DEVICE_ID, 4)
-                .set(GRAPH_ID, 5)
-                .set(CONTEXT_ID, 6)
-                .set(STREAM_ID, 7)
-                .set(END_DEVICE_ID, 8)
-                .set(END_CONTEXT_ID, 9)
-        };
-        in_every_version(ActivityKind::GRAPH_TRACE, ALWAYS, write, |has, record| {
-            let graph = of!(record, GraphTrace);
-            check! { graph:
-                graph = 5,
-                correlation_id = 1,
-                end_device = has.from((12, 3), 8),
-                end_context = has.from((12, 3), 9),
-            }
-            assert_eq!((span(graph.span), place(graph.place)), ((2, 3), [4, 6, 7]));
-        });
-    }
-    {
-        use generated::device_graph_trace::*;
-        let write = |record: Written<Layout>| {
-            record
-                .set(DEVICE_ID, 1)
-                .set(START, 2)
-                .set(END, 3)
-                .set(GRAPH_ID, 4)
-                .set(LAUNCHER_GRAPH_ID, 5)
-                .set(DEVICE_LAUNCH_MODE, 2)
-                .set(CONTEXT_ID, 6)
-                .set(STREAM_ID, 1 << 40)
-        };
-        in_every_version(ActivityKind::DEVICE_GRAPH_TRACE, (12, 8), write, |_, record| {
-            let graph = of!(record, DeviceGraphTrace);
-            check! { graph:
-                device = 1,
-                context = 6,
-                stream = 1 << 40,
-                graph = 4,
-                launcher = 5,
-                mode = DeviceGraphLaunchMode::TAIL,
-            }
-            assert_eq!(span(graph.span), (2, 3));
-        });
-    }
-}
-
-#[test]
-fn host_functions() {
-    {
-        use generated::graph_host_node::*;
-        let write = |record: Written<Layout>| {
-            record
-                .set(STREAM_ID, 1)
-                .set(CONTEXT_ID, 2)
-                .set(DEVICE_ID, 3)
-                .set(CORRELATION_ID, 4)
-                .set(GRAPH_ID, 5)
-                .set(GRAPH_NODE_ID, 6)
-                .set(PROCESS_ID, 7)
-                .set(THREAD_ID, 8)
-                .set(START, 9)
-                .set(END, 10)
-        };
-        in_every_version(ActivityKind::GRAPH_HOST_NODE, (13, 1), write, |_, record| {
-            let host = of!(record, GraphHostNode);
-            check! { host: correlation_id = 4, process = 7, thread = 8, }
-            assert_eq!((span(host.span), place(host.place)), ((9, 10), [3, 2, 1]));
-            assert_eq!(node(host.graph_node), Some((5, 6)));
-        });
-    }
-    {
-        use generated::host_launch::*;
-        let write = |record: Written<Layout>| {
-            record
-                .set(STREAM_ID, 1)
-                .set(CONTEXT_ID, 2)
-                .set(DEVICE_ID, 3)
-                .set(CORRELATION_ID, 4)
-                .set(PROCESS_ID, 7)
-                .set(THREAD_ID, 8)
-                .set(START, 9)
-                .set(END, 10)
-        };
-        in_every_version(ActivityKind::HOST_LAUNCH, (13, 1), write, |_, record| {
-            let host = of!(record, HostLaunch);
-            check! { host: correlation_id = 4, process = 7, thread = 8, }
-            assert_eq!((span(host.span), place(host.place)), ((9, 10), [3, 2, 1]));
-        });
-    }
-}
-
-#[test]
-fn allocations() {
-    use generated::memory::*;
+    use generated::graph_trace::*;
     let write = |record: Written<Layout>| {
         record
-            .set(MEMORY_KIND, 2)
-            .set(ADDRESS, 1)
-            .set(BYTES, 2)
-            .set(START, 3)
-            .set(END, 4)
-            .set(ALLOC_PC, 5)
-            .set(FREE_PC, 6)
-            .set(PROCESS_ID, 7)
-            .set(DEVICE_ID, 8)
-            .set(CONTEXT_ID, 9)
+            .set(CORRELATION_ID, 1)
+            .set(START, 2)
+            .set(END, 3)
+            .set(DEVICE_ID, 4)
+            .set(GRAPH_ID, 5)
+            .set(CONTEXT_ID, 6)
+            .set(STREAM_ID, 7)
+            .set(END_DEVICE_ID, 8)
+            .set(END_CONTEXT_ID, 9)
     };
-    in_every_version(ActivityKind::MEMORY, ALWAYS, write, |_, record| {
-        let allocation = of!(record, Allocation);
-        check! { allocation:
-            kind = MemoryKind::PINNED,
-            address = 1,
-            bytes = 2,
-            alloc_pc = 5,
-            free_pc = 6,
-            process = 7,
-            device = 8,
-            context = Some(9),
-            name = None,
+    in_every_version(ActivityKind::GRAPH_TRACE, ALWAYS, write, |has, record| {
+        let graph = of!(record, GraphTrace);
+        check! { graph:
+            graph = 5,
+            correlation_id = 1,
+            end_device = has.from((12, 3), 8),
+            end_context = has.from((12, 3), 9),
         }
-        assert_eq!(span(allocation.span), (3, 4));
+        assert_eq!((span(graph.span), place(graph.place)), ((2, 3), [4, 6, 7]));
     });
 }
 
@@ -760,43 +552,6 @@ fn memory_operations() {
             check! { operation: context = None, stream = None, asynchronous = false, }
         },
     );
-}
-
-#[test]
-fn memory_pools() {
-    use generated::memory_pool::*;
-    let write = |record: Written<Layout>| {
-        record
-            .set(MEMORY_POOL_OPERATION_TYPE, 3)
-            .set(MEMORY_POOL_TYPE, 1)
-            .set(CORRELATION_ID, 1)
-            .set(PROCESS_ID, 2)
-            .set(DEVICE_ID, 3)
-            .set(MIN_BYTES_TO_KEEP, 4)
-            .set(ADDRESS, 5)
-            .set(SIZE, 6)
-            .set(RELEASE_THRESHOLD, 7)
-            .set(TIMESTAMP, 8)
-            .set(UTILIZED_SIZE, 9)
-            .set(IS_MANAGED_POOL, 1)
-    };
-    in_every_version(ActivityKind::MEMORY_POOL, ALWAYS, write, |has, record| {
-        let pool = of!(record, MemoryPool);
-        check! { pool:
-            operation = MemoryPoolOperationKind::TRIMMED,
-            kind = MemoryPoolKind::LOCAL,
-            correlation_id = 1,
-            process = 2,
-            device = 3,
-            min_bytes_to_keep = 4,
-            address = 5,
-            bytes = 6,
-            release_threshold_bytes = 7,
-            used_bytes = 9,
-            at_ns = 8,
-            managed = has.from((13, 0), true),
-        }
-    });
 }
 
 #[test]
@@ -873,111 +628,6 @@ fn cuda_events() {
         }
         assert_eq!(node(event.graph_node), has.from((13, 5), (9, 8)));
         assert_eq!(node(event.source_graph_node), has.from((13, 5), (10, 11)));
-    });
-}
-
-#[test]
-fn streams_and_contexts() {
-    {
-        use generated::stream::*;
-        let write = |record: Written<Layout>| {
-            record
-                .set(CONTEXT_ID, 1)
-                .set(STREAM_ID, 2)
-                .set(PRIORITY, u32::MAX)
-                .set(FLAG, 2)
-                .set(CORRELATION_ID, 3)
-        };
-        in_every_version(ActivityKind::STREAM, ALWAYS, write, |_, record| {
-            let stream = of!(record, Stream);
-            check! { stream:
-                context = 1,
-                stream = 2,
-                priority = -1,
-                flag = StreamFlag::NON_BLOCKING,
-                correlation_id = 3,
-            }
-        });
-    }
-    {
-        use generated::context::*;
-        let write = |record: Written<Layout>| {
-            record
-                .set(CONTEXT_ID, 1)
-                .set(DEVICE_ID, 2)
-                .set(COMPUTE_API_KIND, 2)
-                .set(NULL_STREAM_ID, 7)
-                .set(PARENT_CONTEXT_ID, 3)
-                .set(IS_GREEN_CONTEXT, 1)
-                .set(NUM_MULTIPROCESSORS, 16)
-                .set(CIG_MODE, 1)
-                .set(PROCESS_ID, 1 << 40)
-        };
-        in_every_version(ActivityKind::CONTEXT, ALWAYS, write, |has, record| {
-            let context = of!(record, Context);
-            check! { context:
-                context = 1,
-                device = 2,
-                api = ComputeApi::CUDA_MPS,
-                null_stream = 7,
-                parent = has.from((12, 4), 3),
-                is_green = has.from((12, 4), true),
-                multiprocessors = has.from((12, 5), 16),
-                cig_mode = has.from((12, 5), CigMode::CIG),
-                process = has.from((13, 1), 1 << 40),
-            }
-        });
-    }
-    {
-        use generated::compute_engine_ctx_switch::*;
-        let write = |record: Written<Layout>| {
-            record.set(CONTEXT_ID, 1).set(TIMESTAMP, 2).set(OPERATION_TYPE, 2)
-        };
-        in_every_version(ActivityKind::COMPUTE_ENGINE_CTX_SWITCH, (13, 1), write, |_, record| {
-            let switch = of!(record, ContextSwitch);
-            check! { switch: context = 1, at_ns = 2, operation = ContextSwitchKind::END, }
-        });
-    }
-}
-
-#[test]
-fn green_contexts() {
-    use generated::green_context::*;
-    let mut mask = [0; 32];
-    (mask[0], mask[1], mask[2]) = (66, 8, u32::MAX);
-    let mut channels = [0; 32];
-    channels[..3].copy_from_slice(&[5, 6, 7]);
-    let write = |record: Written<Layout>| {
-        record
-            .set(CONTEXT_ID, 1)
-            .set(PARENT_CONTEXT_ID, 2)
-            .set(DEVICE_ID, 3)
-            .set(NUM_TPCS, 4)
-            .set(NUM_MULTIPROCESSORS, 8)
-            .set(LOGICAL_TPC_MASK_SIZE, 2)
-            .set(LOGICAL_TPC_MASK, mask)
-            .set(WORKQUEUE_RESOURCE_ID, 5)
-            .set(WORKQUEUE_CONCURRENCY_LIMIT, 6)
-            .set(WORKQUEUE_SHARING_SCOPE, 7)
-            .set(WORKQUEUE_CHANNEL_COUNT, 2)
-            .set(WORKQUEUE_CHANNEL_IDS, channels)
-    };
-    in_every_version(ActivityKind::GREEN_CONTEXT, (13, 2), write, |has, record| {
-        let context = of!(record, GreenContext);
-        check! { context:
-            context = 1,
-            parent = 2,
-            device = 3,
-            tpc_count = 4,
-            multiprocessors = 8,
-            workqueue = 5,
-            workqueue_limit = 6,
-            workqueue_scope = 7,
-            channel_count = has.from((13, 4), 2),
-        }
-        assert_eq!(context.tpcs().collect::<Vec<_>>(), [1, 6, 35]);
-        let expected: &[u32] = has.from((13, 4), &[5, 6][..]).unwrap_or_default();
-        assert_eq!(context.channels().collect::<Vec<_>>(), expected);
     });
 }
 
@@ -1066,254 +716,49 @@ fn devices() {
     });
 }
 
+/// Links have one layout up to 13.1, and another from 13.2 on, whose ports lie in memory that is freed: a sanitizer would
+/// report it. No type reads them.
 #[test]
-fn environments() {
-    use generated::environment::*;
-    let speed = EnvironmentSample::Speed {
-        sm_mhz: 1,
-        memory_mhz: 2,
-        pcie_generation: 3,
-        pcie_lanes: 4,
-        throttled: ThrottleReasons(12),
-    };
-    let samples = [
-        (1, speed),
-        (2, EnvironmentSample::Temperature { celsius: 1 }),
-        (3, EnvironmentSample::Power { milliwatts: 1, limit_milliwatts: 2 }),
-        (4, EnvironmentSample::Cooling { fan_percent: 1 }),
-        (5, EnvironmentSample::Unknown(5)),
-    ];
-    for (kind, sample) in samples {
-        let write = |record: Written<Layout>| {
-            record
-                .set(DEVICE_ID, 7)
-                .set(TIMESTAMP, 8)
-                .set(ENVIRONMENT_KIND, kind)
-                .set(DATA_SPEED_SM_CLOCK, 1)
-                .set(DATA_SPEED_MEMORY_CLOCK, 2)
-                .set(DATA_SPEED_PCIE_LINK_GEN, 3)
-                .set(DATA_SPEED_PCIE_LINK_WIDTH, 4)
-                .set(DATA_SPEED_CLOCKS_THROTTLE_REASONS, 12)
-        };
-        in_every_version(ActivityKind::ENVIRONMENT, ALWAYS, write, |_, record| {
-            let environment = of!(record, Environment);
-            check! { environment: device = 7, at_ns = 8, sample = sample, }
-        });
-    }
-    assert_eq!(ThrottleReasons(12).to_string(), "power cap, hardware slowdown");
-    assert_eq!(ThrottleReasons(0).to_string(), "none");
-}
-
-#[test]
-fn code() {
-    {
-        use generated::function::*;
-        let write = |record: Written<Layout>| {
-            record.set(ID, 1).set(CONTEXT_ID, 2).set(MODULE_ID, 3).set(FUNCTION_INDEX, 4)
-        };
-        in_every_version(ActivityKind::FUNCTION, ALWAYS, write, |_, record| {
-            let function = of!(record, Function);
-            check! { function: id = 1, context = 2, module = 3, index = 4, name = None, }
-        });
-    }
-    {
-        use generated::jit::*;
-        let write = |record: Written<Layout>| {
-            record
-                .set(JIT_ENTRY_TYPE, 1)
-                .set(JIT_OPERATION_TYPE, 3)
-                .set(DEVICE_ID, 1)
-                .set(START, 2)
-                .set(END, 3)
-                .set(CORRELATION_ID, 4)
-                .set(JIT_OPERATION_CORRELATION_ID, 5)
-                .set(CACHE_SIZE, 6)
-                .set(PROCESS_ID, 7)
-                .set(THREAD_ID, 8)
-        };
-        in_every_version(ActivityKind::JIT, ALWAYS, write, |has, record| {
-            let jit = of!(record, Jit);
-            check! { jit:
-                entry = JitEntry::PTX_TO_CUBIN,
-                operation = JitOperation::COMPILE,
-                device = 1,
-                correlation_id = 4,
-                unit = 5,
-                cache_bytes = 6,
-                cache_path = None,
-                process = has.from((12, 4), 7),
-                thread = has.from((12, 4), 8),
-            }
-            assert_eq!(span(jit.span), (2, 3));
-        });
-    }
-}
-
-#[test]
-fn decompression_and_key_rotation() {
-    {
-        use generated::mem_decompress::*;
-        let write = |record: Written<Layout>| {
-            record
-                .set(DEVICE_ID, 1)
-                .set(CONTEXT_ID, 2)
-                .set(STREAM_ID, 3)
-                .set(CHANNEL_ID, 4)
-                .set(CHANNEL_TYPE, 3)
-                .set(CORRELATION_ID, 5)
-                .set(NUMBER_OF_OPERATIONS, 6)
-                .set(SOURCE_BYTES, 7)
-                .set(START, 8)
-                .set(END, 9)
-        };
-        in_every_version(ActivityKind::MEM_DECOMPRESS, (12, 8), write, |_, record| {
-            let batch = of!(record, MemDecompress);
-            check! { batch: correlation_id = 5, operations = 6, source_bytes = 7, }
-            assert_eq!((span(batch.span), place(batch.place)), ((8, 9), [1, 2, 3]));
-            assert_eq!(channel(batch.channel), Some((4, ChannelKind::DECOMPRESSION)));
-        });
-    }
-    {
-        use generated::confidential_compute_rotation::*;
-        let write = |record: Written<Layout>| {
-            record
-                .set(EVENT_TYPE, 2)
-                .set(DEVICE_ID, 1)
-                .set(CONTEXT_ID, 2)
-                .set(CHANNEL_ID, 3)
-                .set(CHANNEL_TYPE, 1)
-                .set(TIMESTAMP, 4)
-        };
-        let kind = ActivityKind::CONFIDENTIAL_COMPUTE_ROTATION;
-        in_every_version(kind, (12, 9), write, |_, record| {
-            let rotation = of!(record, KeyRotation);
-            check! { rotation:
-                event = KeyRotationEvent::DRAINED,
-                device = 1,
-                context = 2,
-                at_ns = 4,
-            }
-            assert_eq!(channel(rotation.channel), Some((3, ChannelKind::COMPUTE)));
-        });
-    }
-}
-
-#[test]
-fn pcie() {
-    use generated::pcie::*;
-    let uuid: [u8; 16] = std::array::from_fn(|i| i as u8);
-    let mut peers = [u32::MAX; 32];
-    peers[..2].copy_from_slice(&[3, 4]);
-    let common = |record: Written<Layout>| {
-        record
-            .set(ID_DEV_ID, 1)
-            .set(DOMAIN, 2)
-            .set(PCIE_GENERATION, 5)
-            .set(LINK_RATE, 32)
-            .set(LINK_WIDTH, 16)
-            .set(UPSTREAM_BUS, 6)
-    };
-    let check_common = |pcie: Pcie<'_>| {
-        check! { pcie:
-            domain = 2,
-            generation = 5,
-            link_gt_per_s = 32,
-            lanes = 16,
-            upstream_bus = 6,
-        }
-    };
-    in_every_version(
-        ActivityKind::PCIE,
-        ALWAYS,
-        |record| {
-            common(record).set(ATTR_GPU_ATTR_UUID_DEV, uuid).set(ATTR_GPU_ATTR_PEER_DEV, peers)
-        },
-        |_, record| {
-            let gpu = of!(record, Pcie);
-            check_common(gpu);
-            assert_eq!(gpu.node, PcieNode::Gpu { device: 1, uuid: Uuid(uuid) });
-            assert_eq!(gpu.peers().collect::<Vec<_>>(), [3, 4]);
-        },
-    );
-    in_every_version(
-        ActivityKind::PCIE,
-        ALWAYS,
-        |record| {
-            common(record)
-                .set(TYPE, 1)
-                .set(ATTR_BRIDGE_ATTR_SECONDARY_BUS, 7)
-                .set(ATTR_BRIDGE_ATTR_DEVICE_ID, 8)
-                .set(ATTR_BRIDGE_ATTR_VENDOR_ID, 9)
-        },
-        |_, record| {
-            let bridge = of!(record, Pcie);
-            check_common(bridge);
-            let node = PcieNode::Bridge { id: 1, secondary_bus: 7, device_id: 8, vendor_id: 9 };
-            assert_eq!(bridge.node, node);
-            assert_eq!(bridge.peers().count(), 0);
-        },
-    );
-}
-
-/// One layout up to 13.1, another from 13.2 on, whose ports lie in memory that is the reader's to free.
-#[test]
-fn nvlinks() {
-    let uuid: [u8; 16] = std::array::from_fn(|i| i as u8);
-    let mut ports = [u8::MAX; 32];
-    ports[..2].copy_from_slice(&[5, 6]);
-    let words: Vec<u8> = [5u32, 6, u32::MAX].iter().flat_map(|port| port.to_ne_bytes()).collect();
-    macro_rules! common {
-        ($record:expr) => {
-            $record
-                .set(NVLINK_VERSION, 4)
-                .set(TYPE_DEV0, 1)
-                .set(TYPE_DEV1, 2)
-                .set(ID_DEV0_UUID_DEV, uuid)
-                .set(ID_DEV1_NPU_INDEX, 7)
-                .set(ID_DEV1_NPU_DOMAIN_ID, 8)
-                .set(FLAG, 2 | 16)
-                .set(PHYSICAL_NV_LINK_COUNT, 3)
-                .set(BANDWIDTH, 50_000_000)
-                .set(NVSWITCH_CONNECTED, 1)
-        };
-    }
-    for version in VERSIONS.map(Version) {
+fn ports_of_links_are_freed() {
+    use generated::{nvlink, nvlink5::*};
+    for version in VERSIONS.map(Version).into_iter().filter(|v| v.cuda_release() >= (13, 2)) {
+        assert!(Written::<nvlink::Layout>::new(ActivityKind::NVLINK, version).is_none());
         let fake = Fake::builder().version(version.0).build();
         let collected = collect(&fake, || {
-            if version.cuda_release() < (13, 2) {
-                use generated::nvlink::*;
-                assert!(
-                    Written::<generated::nvlink5::Layout>::new(ActivityKind::NVLINK, version)
-                        .is_none()
-                );
-                let record = Written::new(ActivityKind::NVLINK, version).unwrap();
-                let record: Written<Layout> = common!(record).set(PORT_DEV0, ports);
-                fake.write(&record.set(PORT_DEV1, ports));
-            } else {
-                use generated::nvlink5::*;
-                assert!(
-                    Written::<generated::nvlink::Layout>::new(ActivityKind::NVLINK, version)
-                        .is_none()
-                );
-                let record = Written::new(ActivityKind::NVLINK, version).unwrap();
-                let record: Written<Layout> = common!(record).leave(PORT_DEV0, words.clone());
-                fake.write(&record);
-            }
+            let record: Written<Layout> = Written::new(ActivityKind::NVLINK, version).unwrap();
+            let record = record.set(TYPE_DEV0, 1).set(TYPE_DEV1, 1);
+            fake.write(&record.leave(PORT_DEV0, [5, 6]).leave(PORT_DEV1, [7]));
         });
-        let records = &collected.records;
-        let link = of!(records.iter().next().unwrap(), NvLink);
-        check! { link:
-            version = 4,
-            ends = [LinkEnd::Gpu(Uuid(uuid)), LinkEnd::Npu { index: 7, domain: 8 }],
-            links = 3,
-            bandwidth_kb_per_s = 50_000_000,
-            through_switch = true,
-        }
-        assert!(link.flags.peer_access() && link.flags.system_atomics(), "{version}");
-        assert!(!link.flags.system_access() && !link.flags.peer_atomics(), "{version}");
-        let of_end = |end| link.ports(end, records).collect::<Vec<_>>();
-        assert_eq!(of_end(0), [Some(5), Some(6), None], "{version}");
-        assert_eq!((of_end(1), of_end(2)), (vec![], vec![]), "{version}");
+        let Some(Record::Unknown { kind: ActivityKind::NVLINK, bytes }) =
+            collected.records.iter().next()
+        else {
+            panic!("{:?}", collected.records);
+        };
+        let pointers = &bytes[PORT_DEV0.offset()..PORT_DEV1.offset() + PORT_DEV1.size()];
+        assert!(pointers.iter().all(|byte| *byte == 0), "{version}");
+        assert_eq!(collected.records.all_data().count(), 0, "{version}");
+    }
+}
+
+/// A kind that has a name and no type is collected as its bytes.
+#[test]
+fn records_without_a_type_have_their_bytes() {
+    let kinds: Vec<_> =
+        ActivityKind::ALL.iter().copied().filter(|kind| kind.is_without_type()).collect();
+    assert!(kinds.contains(&ActivityKind::STREAM) && kinds.contains(&ActivityKind::OPENMP));
+    for version in VERSIONS.map(Version) {
+        let stride = |kind: ActivityKind| stride_of_kind(kind.0, version.cuda_release());
+        let written: Vec<_> =
+            kinds.iter().filter_map(|kind| Some((*kind, stride(*kind)?))).collect();
+        let fake = Fake::builder().version(version.0).build();
+        let collected = collect(&fake, || {
+            written.iter().for_each(|(kind, stride)| fake.raw_record(*kind, *stride));
+        });
+        let read = collected.records.iter().map(|record| match record {
+            Record::Unknown { kind, bytes } => (kind, bytes.len()),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(read.collect::<Vec<_>>(), written, "{version}");
     }
 }
 
@@ -1348,87 +793,26 @@ fn bytes_that_were_padding_are_no_fields() {
         let fill = of!(records.iter().next().unwrap(), Memset);
         assert_eq!(fill.device_launched, launched, "{version}");
     }
-
-    let bytes = Written::new(ActivityKind::CONTEXT, Version(23))
-        .unwrap()
-        .set(generated::context::NUM_MULTIPROCESSORS, 9)
-        .into_bytes();
-    for (version, multiprocessors) in [(23, Some(9)), (22, None)] {
-        let records = as_of(version, ActivityKind::CONTEXT, &bytes[..24]);
-        let context = of!(records.iter().next().unwrap(), Context);
-        assert_eq!(context.multiprocessors, multiprocessors, "{version}");
-    }
 }
 
 /// Texts are copied before the buffer goes back, and null pointers are none.
 #[test]
 fn texts_are_copied() {
-    use generated::{function, jit, marker, memory, memory2, name};
+    use generated::memory2::{Layout, NAME, SOURCE};
     for version in VERSIONS.map(Version) {
         let fake = Fake::builder().version(version.0).build();
         let collected = collect(&fake, || {
-            fake.write(
-                &Written::new(ActivityKind::MARKER, version)
-                    .unwrap()
-                    .text(marker::NAME, c"step")
-                    .text(marker::DOMAIN, c"torch"),
-            );
-            fake.write(
-                &Written::<name::Layout>::new(ActivityKind::NAME, version)
-                    .unwrap()
-                    .text(name::NAME, c"worker"),
-            );
-            fake.write(
-                &Written::new(ActivityKind::FUNCTION, version)
-                    .unwrap()
-                    .text(function::NAME, c"_Z1fv"),
-            );
-            fake.write(
-                &Written::new(ActivityKind::MEMORY, version).unwrap().text(memory::NAME, c"table"),
-            );
-            fake.write(
-                &Written::new(ActivityKind::MEMORY2, version)
-                    .unwrap()
-                    .text(memory2::NAME, c"weights")
-                    .text(memory2::SOURCE, c"libtorch.so"),
-            );
-            fake.write(
-                &Written::new(ActivityKind::JIT, version)
-                    .unwrap()
-                    .text(jit::CACHE_PATH, c"/cache/a"),
-            );
-            fake.write(&Written::<marker::Layout>::new(ActivityKind::MARKER, version).unwrap());
+            let record = || Written::<Layout>::new(ActivityKind::MEMORY2, version).unwrap();
+            fake.write(&record().text(NAME, c"weights").text(SOURCE, c"libtorch.so"));
+            fake.write(&record());
         });
         let records = &collected.records;
         let text = |key: Option<NameKey>| key.map(|key| records.name(key).unwrap_or("(unknown)"));
-        let mut texts = Vec::new();
-        for record in records {
-            match record {
-                Record::Marker(marker) => texts.extend([text(marker.name), text(marker.domain)]),
-                Record::Name(name) => texts.push(text(name.name)),
-                Record::Function(function) => texts.push(text(function.name)),
-                Record::Allocation(allocation) => texts.push(text(allocation.name)),
-                Record::MemoryOperation(operation) => {
-                    texts.extend([text(operation.name), text(operation.source)]);
-                }
-                Record::Jit(jit) => texts.push(text(jit.cache_path)),
-                other => panic!("{other:?}"),
-            }
-        }
+        let operations = records.iter().map(|record| of!(record, MemoryOperation));
+        let texts: Vec<_> =
+            operations.map(|found| (text(found.name), text(found.source))).collect();
         let source = Has(version.cuda_release()).from((12, 6), "libtorch.so");
-        let expected = [
-            Some("step"),
-            Some("torch"),
-            Some("worker"),
-            Some("_Z1fv"),
-            Some("table"),
-            Some("weights"),
-            source,
-            Some("/cache/a"),
-            None,
-            None,
-        ];
-        assert_eq!(texts, expected, "{version}");
+        assert_eq!(texts, [(Some("weights"), source), (None, None)], "{version}");
     }
 }
 

@@ -64,13 +64,6 @@ fn read(record: Record<'_>, records: &RecordBytes) {
     match record {
         Record::Kernel(kernel) => _ = black_box((kernel.details(), records.name(kernel.name))),
         Record::Device(device) => _ = black_box(device.limits()),
-        Record::GreenContext(context) => {
-            black_box(context.tpcs().chain(context.channels()).map(u64::from).sum::<u64>());
-        }
-        Record::Pcie(pcie) => _ = black_box(pcie.peers().count()),
-        Record::NvLink(link) => {
-            (0..3).for_each(|end| _ = black_box(link.ports(end, records).count()));
-        }
         Record::Overhead(overhead) => _ = black_box(overhead.command_buffer(records)),
         Record::ApiCall(call) => _ = black_box(call.function.name()),
         _ => {}

@@ -12,8 +12,6 @@ use crate::version::NEWEST;
 
 /// Bytes of `CUpti_ActivityOverheadCommandBufferFullData`.
 const COMMAND_BUFFER_FULL: usize = 12;
-/// An upper bound for the physical links of an NVLink: a greater count means damage.
-const MOST_LINKS: usize = 1024;
 /// `CUPTI_DEV_TYPE_GPU`: only such an end of an NVLink has ports.
 const GPU: u32 = 1;
 
@@ -51,12 +49,7 @@ pub(super) fn texts(kind: u32, release: (u32, u32)) -> &'static [usize] {
     }
     match ActivityKind(kind) {
         ActivityKind::CONCURRENT_KERNEL | ActivityKind::KERNEL => const { &[at(kernel::NAME)] },
-        ActivityKind::MARKER => const { &[at(marker::NAME), at(marker::DOMAIN)] },
-        ActivityKind::NAME => const { &[at(name::NAME)] },
-        ActivityKind::FUNCTION => const { &[at(function::NAME)] },
-        ActivityKind::MEMORY => const { &[at(memory::NAME)] },
         ActivityKind::MEMORY2 => const { &[at(memory2::NAME), at(memory2::SOURCE)] },
-        ActivityKind::JIT => const { &[at(jit::CACHE_PATH)] },
         ActivityKind::DEVICE if !OwnedSince13::is_owned(release) => {
             const { &[device::NAME.offset()] }
         }
@@ -96,12 +89,10 @@ pub(super) fn owned_memory(kind: u32, release: (u32, u32), record: &[u8]) -> [Op
             let bytes = if full { COMMAND_BUFFER_FULL } else { 0 };
             [at(overhead::OVERHEAD_DATA, What::Bytes(bytes)), None]
         }
-        // The older layout has the ports in the record itself.
+        // The older layout has the ports in the record itself. No type reads them.
         ActivityKind::NVLINK if release >= nvlink5::STRIDES[0].0 => {
-            let count = u32_at(nvlink5::PHYSICAL_NV_LINK_COUNT.offset()) as usize;
-            let bytes = if count <= MOST_LINKS { count * size_of::<u32>() } else { 0 };
             let ports = |end: Field<_, u32>, field: Field<_, Owned>| {
-                (u32_at(end.offset()) == GPU).then(|| at(field, What::Bytes(bytes))).flatten()
+                (u32_at(end.offset()) == GPU).then(|| at(field, What::Bytes(0))).flatten()
             };
             [
                 ports(nvlink5::TYPE_DEV0, nvlink5::PORT_DEV0),

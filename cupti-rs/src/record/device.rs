@@ -1,4 +1,4 @@
-//! Devices: properties and samples of their state.
+//! Devices.
 
 use std::fmt;
 
@@ -112,91 +112,5 @@ record! {
         block: [u32; 3] = f.xyz(MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z),
         /// Blocks of a grid in x, y, z (`maxGridDimX`...).
         grid: [u32; 3] = f.xyz(MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z),
-    }
-}
-
-record! {
-    /// A sample of a device's clocks, temperature, power or cooling (`ENVIRONMENT`).
-    Environment, raw, f of environment {
-        /// CUDA ordinal (`deviceId`).
-        device: u32 = f.get(DEVICE_ID),
-        /// The time in nanoseconds of CUPTI's clock (`timestamp`); 0 if CUPTI has none.
-        at_ns: u64 = f.get(TIMESTAMP),
-        /// The measurement (`environmentKind`, `data`).
-        sample: EnvironmentSample = match f.get(ENVIRONMENT_KIND) {
-            1 => EnvironmentSample::Speed {
-                sm_mhz: f.get(DATA_SPEED_SM_CLOCK),
-                memory_mhz: f.get(DATA_SPEED_MEMORY_CLOCK),
-                pcie_generation: f.get(DATA_SPEED_PCIE_LINK_GEN),
-                pcie_lanes: f.get(DATA_SPEED_PCIE_LINK_WIDTH),
-                throttled: ThrottleReasons(f.get(DATA_SPEED_CLOCKS_THROTTLE_REASONS)),
-            },
-            2 => EnvironmentSample::Temperature { celsius: f.get(DATA_TEMPERATURE_GPU_TEMPERATURE) },
-            3 => EnvironmentSample::Power {
-                milliwatts: f.get(DATA_POWER_POWER),
-                limit_milliwatts: f.get(DATA_POWER_POWER_LIMIT),
-            },
-            4 => EnvironmentSample::Cooling { fan_percent: f.get(DATA_COOLING_FAN_SPEED) },
-            other => EnvironmentSample::Unknown(other),
-        },
-    }
-}
-
-/// A measurement of a device (`CUpti_ActivityEnvironmentKind`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EnvironmentSample {
-    /// Clocks and link.
-    Speed {
-        /// The multiprocessors' clock in MHz (`smClock`).
-        sm_mhz: u32,
-        /// The memory's clock in MHz (`memoryClock`).
-        memory_mhz: u32,
-        /// Generation of PCI Express in use (`pcieLinkGen`).
-        pcie_generation: u32,
-        /// Lanes in use (`pcieLinkWidth`).
-        pcie_lanes: u32,
-        /// The throttle reasons (`clocksThrottleReasons`).
-        throttled: ThrottleReasons,
-    },
-    /// Temperature.
-    Temperature {
-        /// In degrees Celsius (`gpuTemperature`).
-        celsius: u32,
-    },
-    /// Power.
-    Power {
-        /// The power of the device and its circuitry in milliwatts (`power`).
-        milliwatts: u32,
-        /// The limit in milliwatts (`powerLimit`).
-        limit_milliwatts: u32,
-    },
-    /// Cooling.
-    Cooling {
-        /// The fan speed in percent of the maximum (`fanSpeed`).
-        fan_percent: u32,
-    },
-    /// A kind unknown to this version of the crate.
-    Unknown(u32),
-}
-
-/// Throttle reasons as flags (`CUpti_EnvironmentClocksThrottleReason`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ThrottleReasons(pub u32);
-
-impl fmt::Display for ThrottleReasons {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const REASONS: [(u32, &str); 6] = [
-            (1, "idle"),
-            (2, "user's limit"),
-            (4, "power cap"),
-            (8, "hardware slowdown"),
-            (0x4000_0000, "not supported"),
-            (0x8000_0000, "not known"),
-        ];
-        let mut named = REASONS.iter().filter(|(bit, _)| self.0 & bit != 0);
-        let Some((_, first)) = named.next() else { return f.write_str("none") };
-        f.write_str(first)?;
-        named.try_for_each(|(_, reason)| write!(f, ", {reason}"))
     }
 }

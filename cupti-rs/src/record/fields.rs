@@ -168,19 +168,3 @@ macro_rules! words {
     )+};
 }
 pub(super) use words;
-
-/// A set of flags, each with the method that reads it.
-macro_rules! flags {
-    ($(#[$doc:meta])* $name:ident { $($(#[$flag_doc:meta])* $flag:ident = $bit:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub struct $name(pub u32);
-
-        impl $name {
-            $($(#[$flag_doc])* pub fn $flag(self) -> bool {
-                self.0 & $bit != 0
-            })+
-        }
-    };
-}
-pub(super) use flags;

@@ -7,31 +7,6 @@ use super::{MemoryKind, NameKey, Span};
 const NO_ID: u32 = 0;
 
 record! {
-    /// An allocation with its free (`MEMORY`).
-    Allocation, raw, f of memory {
-        /// The kind of memory (`memoryKind`).
-        kind: MemoryKind = MemoryKind::from_wide(f.get(MEMORY_KIND)),
-        /// Its virtual address (`address`).
-        address: u64 = f.get(ADDRESS),
-        /// Its bytes (`bytes`).
-        bytes: u64 = f.get(BYTES),
-        /// From allocation to free, in nanoseconds (`start`, `end`); the end is 0 if it was not
-        /// freed.
-        span: Span = f.span(START, END),
-        /// The program counter of the allocation (`allocPC`).
-        alloc_pc: u64 = f.get(ALLOC_PC),
-        /// The program counter of the free (`freePC`); 0 if it was not freed.
-        free_pc: u64 = f.get(FREE_PC),
-        /// The process (`processId`).
-        process: u32 = f.get(PROCESS_ID),
-        /// CUDA ordinal (`deviceId`).
-        device: u32 = f.get(DEVICE_ID),
-        /// CUPTI's id of the context, if there was one (`contextId`).
-        context: Option<u32> = f.id(CONTEXT_ID, NO_ID),
-        /// The variable, if it is one (`name`).
-        name: Option<NameKey> = f.name(NAME),
-    }
-
     /// An allocation or a free (`MEMORY2`).
     MemoryOperation, raw, f of memory2 {
         /// Allocation or free (`memoryOperationType`).
@@ -125,46 +100,7 @@ impl Pool {
     }
 }
 
-record! {
-    /// A memory pool was made, trimmed or destroyed (`MEMORY_POOL`).
-    MemoryPool, raw, f of memory_pool {
-        /// The operation (`memoryPoolOperationType`).
-        operation: MemoryPoolOperationKind = MemoryPoolOperationKind(f.get(MEMORY_POOL_OPERATION_TYPE)),
-        /// The type of the pool: local or imported (`memoryPoolType`).
-        kind: MemoryPoolKind = MemoryPoolKind(f.get(MEMORY_POOL_TYPE)),
-        /// The id of the call (`correlationId`).
-        correlation_id: u32 = f.get(CORRELATION_ID),
-        /// The process (`processId`).
-        process: u32 = f.get(PROCESS_ID),
-        /// CUDA ordinal (`deviceId`).
-        device: u32 = f.get(DEVICE_ID),
-        /// Minimum bytes to retain in a trim (`minBytesToKeep`).
-        min_bytes_to_keep: u64 = f.get(MIN_BYTES_TO_KEEP),
-        /// Its virtual address (`address`).
-        address: u64 = f.get(ADDRESS),
-        /// Bytes (`size`); for local pools.
-        bytes: u64 = f.get(SIZE),
-        /// Bytes that it retains before it releases memory (`releaseThreshold`); for local pools.
-        release_threshold_bytes: u64 = f.get(RELEASE_THRESHOLD),
-        /// Bytes of it in use (`utilizedSize`); for local pools.
-        used_bytes: u64 = f.get(UTILIZED_SIZE),
-        /// The time in nanoseconds of CUPTI's clock (`timestamp`).
-        at_ns: u64 = f.get(TIMESTAMP),
-        /// True for a pool of managed memory, false for one of pinned memory (`isManagedPool`).
-        /// From CUPTI 13.0.
-        managed: Option<bool> = f.newer_flag(IS_MANAGED_POOL),
-    }
-}
-
 words! {
-    /// An operation of a pool (`CUpti_ActivityMemoryPoolOperationType`).
-    MemoryPoolOperationKind(u32) {
-        INVALID = 0 "invalid",
-        CREATED = 1 "created",
-        DESTROYED = 2 "destroyed",
-        TRIMMED = 3 "trimmed",
-    }
-
     /// The type of a pool (`CUpti_ActivityMemoryPoolType`).
     MemoryPoolKind(u32) {
         INVALID = 0 "invalid",

@@ -1,29 +1,22 @@
 //! Activity records: CUPTI's bytes and their typed form.
 //!
 //! Fields are read by offset from byte slices, without unsafe code, so that shorter or newer
-//! records are safe to read. In every family a newer struct extends an older one (except
-//! [`NvLink`], which has two layouts). A field is `None` if the library does not write it. The
-//! record's length decides that; for fields in former padding, the library's version.
+//! records are safe to read. In every family a newer struct extends an older one. A field is `None`
+//! if the library does not write it. The record's length decides that; for fields in former
+//! padding, the library's version.
 //!
-//! Every kind from CUPTI 12.0 to 13.5 has a type here, except OpenACC, OpenMP, preemptions,
-//! kernels launched by kernels before sm_70 (`OPENACC_DATA`, `OPENACC_LAUNCH`, `OPENACC_OTHER`,
-//! `OPENMP`, `PREEMPTION`, `CDP_KERNEL`), and those that every CUPTI refuses to collect (`MODULE`,
-//! `DEVICE_ATTRIBUTE`). These are [`Record::Unknown`], with their bytes.
+//! Records of a kind that has [no type](ActivityKind::is_without_type) here are
+//! [`Record::Unknown`], with their bytes.
 //!
 //! Times are nanoseconds of CUPTI's clock, which [`Clock`](crate::Clock) maps to the host's. 0 is
 //! unknown.
 
 mod api_call;
-mod confidential_compute;
-mod context;
 mod device;
 mod fields;
 mod graph;
 mod kernel;
-mod link;
-mod marker;
 mod memory;
-mod module;
 mod overhead;
 mod synchronization;
 mod transfer;
@@ -34,16 +27,11 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 pub use api_call::*;
-pub use confidential_compute::*;
-pub use context::*;
 pub use device::*;
 use fields::{Raw, words};
 pub use graph::*;
 pub use kernel::*;
-pub use link::*;
-pub use marker::*;
 pub use memory::*;
-pub use module::*;
 pub use overhead::*;
 pub use synchronization::*;
 pub use transfer::*;
@@ -277,6 +265,12 @@ macro_rules! kinds {
                     _ => None,
                 }
             }
+
+            /// True if records of this kind have no type here although the kind has a name: they
+            /// are [`Record::Unknown`], with their bytes.
+            pub fn is_without_type(self) -> bool {
+                matches!(self, $(Self::$bare_kind)|*)
+            }
         }
 
         /// One activity record.
@@ -353,59 +347,59 @@ kinds! {
     rare {
         /// Overhead of CUPTI and the driver.
         OVERHEAD = 17 => Overhead(Overhead);
-        /// NVTX ranges and marks.
-        MARKER = 12 => Marker(Marker);
-        /// Payload, colour and category of an NVTX range or mark.
-        MARKER_DATA = 13 => MarkerData(MarkerData);
-        /// Ids of other users of CUPTI, tied to correlation ids.
-        EXTERNAL_CORRELATION = 39 => ExternalCorrelation(ExternalCorrelation);
         /// Launches of CUDA graphs, each as a whole.
         GRAPH_TRACE = 51 => GraphTrace(GraphTrace);
-        /// Launches of CUDA graphs from a device.
-        DEVICE_GRAPH_TRACE = 53 => DeviceGraphTrace(DeviceGraphTrace);
-        /// Host functions of CUDA graphs.
-        GRAPH_HOST_NODE = 56 => GraphHostNode(GraphHostNode);
-        /// Host functions of streams.
-        HOST_LAUNCH = 58 => HostLaunch(HostLaunch);
-        /// Allocations with their whole lifetime.
-        MEMORY = 45 => Allocation(Allocation);
         /// Allocations and frees, one record each.
         MEMORY2 = 49 => MemoryOperation(MemoryOperation);
-        /// Memory pools.
-        MEMORY_POOL = 50 => MemoryPool(MemoryPool);
         /// Transfers and page faults of managed memory
         /// ([`Config::unified_memory_counters`](crate::Config::unified_memory_counters)).
         UNIFIED_MEMORY_COUNTER = 25 => UnifiedMemory(UnifiedMemory);
         /// Recorded CUDA events. Libraries before 12.9 write them along with synchronisations.
         CUDA_EVENT = 36 => CudaEvent(CudaEvent);
-        /// Streams.
-        STREAM = 37 => Stream(Stream);
-        /// Contexts.
-        CONTEXT = 9 => Context(Context);
-        /// Green contexts.
-        GREEN_CONTEXT = 59 => GreenContext(GreenContext<'a>);
-        /// Switches of the compute engine between contexts.
-        COMPUTE_ENGINE_CTX_SWITCH = 57 => ContextSwitch(ContextSwitch);
         /// Devices.
         DEVICE = 8 => Device(Device<'a>);
-        /// Clocks, temperature, power and fan of a device.
-        ENVIRONMENT = 20 => Environment(Environment);
-        /// Names given to threads, devices, contexts and streams (NVTX).
-        NAME = 11 => Name(Name);
-        /// Functions of modules.
-        FUNCTION = 26 => Function(Function);
-        /// NVLinks between devices.
-        NVLINK = 40 => NvLink(NvLink<'a>);
-        /// The PCI Express topology.
-        PCIE = 46 => Pcie(Pcie<'a>);
-        /// Just-in-time compilation.
-        JIT = 52 => Jit(Jit);
-        /// Batches of decompression.
-        MEM_DECOMPRESS = 54 => MemDecompress(MemDecompress);
-        /// Key rotations of confidential computing.
-        CONFIDENTIAL_COMPUTE_ROTATION = 55 => KeyRotation(KeyRotation);
     }
     without_type {
+        /// NVTX ranges and marks.
+        MARKER = 12;
+        /// Payload, colour and category of an NVTX range or mark.
+        MARKER_DATA = 13;
+        /// Ids of other users of CUPTI, tied to correlation ids.
+        EXTERNAL_CORRELATION = 39;
+        /// Launches of CUDA graphs from a device.
+        DEVICE_GRAPH_TRACE = 53;
+        /// Host functions of CUDA graphs.
+        GRAPH_HOST_NODE = 56;
+        /// Host functions of streams.
+        HOST_LAUNCH = 58;
+        /// Allocations with their whole lifetime.
+        MEMORY = 45;
+        /// Memory pools.
+        MEMORY_POOL = 50;
+        /// Streams.
+        STREAM = 37;
+        /// Contexts.
+        CONTEXT = 9;
+        /// Green contexts.
+        GREEN_CONTEXT = 59;
+        /// Switches of the compute engine between contexts.
+        COMPUTE_ENGINE_CTX_SWITCH = 57;
+        /// Clocks, temperature, power and fan of a device.
+        ENVIRONMENT = 20;
+        /// Names given to threads, devices, contexts and streams (NVTX).
+        NAME = 11;
+        /// Functions of modules.
+        FUNCTION = 26;
+        /// NVLinks between devices.
+        NVLINK = 40;
+        /// The PCI Express topology.
+        PCIE = 46;
+        /// Just-in-time compilation.
+        JIT = 52;
+        /// Batches of decompression.
+        MEM_DECOMPRESS = 54;
+        /// Key rotations of confidential computing.
+        CONFIDENTIAL_COMPUTE_ROTATION = 55;
         /// Kernels launched by kernels, on devices before sm_70.
         CDP_KERNEL = 18;
         /// Preemptions of such kernels.
@@ -588,13 +582,6 @@ mod tests {
                 match record {
                     Record::Kernel(kernel) => _ = kernel.details(),
                     Record::Device(device) => _ = device.limits(),
-                    Record::GreenContext(context) => {
-                        _ = context.tpcs().chain(context.channels()).count();
-                    }
-                    Record::Pcie(pcie) => _ = pcie.peers().count(),
-                    Record::NvLink(link) => {
-                        _ = (0..3).map(|end| link.ports(end, &records).count()).sum::<usize>()
-                    }
                     Record::Overhead(overhead) => _ = overhead.command_buffer(&records),
                     Record::ApiCall(call) => _ = call.function.name(),
                     _ => {}

@@ -236,20 +236,4 @@ record! {
         /// `sourceGraphNodeId`). From CUPTI 13.4.
         source_graph_node: Option<GraphNode> = f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
     }
-
-    /// A batch of decompression (`MEM_DECOMPRESS`, from CUPTI 12.8).
-    MemDecompress, raw, f of mem_decompress {
-        /// The time on the GPU (`start`, `end`).
-        span: Span = f.span(START, END),
-        /// The device, context and stream.
-        place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
-        /// The hardware channel (`channelID`, `channelType`).
-        channel: Option<Channel> = Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
-        /// The id of the call that submitted it (`correlationId`).
-        correlation_id: u32 = f.get(CORRELATION_ID),
-        /// Operations of the batch (`numberOfOperations`).
-        operations: u32 = f.get(NUMBER_OF_OPERATIONS),
-        /// Compressed bytes that were read (`sourceBytes`); 0 if unknown to CUPTI.
-        source_bytes: u64 = f.get(SOURCE_BYTES),
-    }
 }

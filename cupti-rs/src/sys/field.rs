@@ -138,7 +138,7 @@ macro_rules! values {
         }
     )*};
 }
-values!(u8, u16, u32, u64, i32, i64, f64);
+values!(u8, u16, u32, u64, i32, i64);
 
 macro_rules! pointers {
     ($($type:ident),*) => {$(

@@ -65,43 +65,17 @@ families! {
         CORRELATION_ID: u32 = 32..36;
         RETURN_VALUE: u32 = 36..40;
     }
-    /// `NVLINK`: offsets in `CUpti_ActivityNvLink4`, of which every older struct of the family is a prefix.
+    /// `NVLINK`: the lengths alone.
     nvlink: kinds [40], strides [((12, 0), 136), ((13, 2), 0)];
     fields {
-        NVLINK_VERSION: u32 = 4..8;
-        TYPE_DEV0: u32 = 8..12;
-        TYPE_DEV1: u32 = 12..16;
-        ID_DEV0_UUID_DEV: [u8; 16] = 16..32;
-        ID_DEV0_NPU_INDEX: u32 = 16..20;
-        ID_DEV0_NPU_DOMAIN_ID: u32 = 20..24;
-        ID_DEV1_UUID_DEV: [u8; 16] = 32..48;
-        ID_DEV1_NPU_INDEX: u32 = 32..36;
-        ID_DEV1_NPU_DOMAIN_ID: u32 = 36..40;
-        FLAG: u32 = 48..52;
-        PHYSICAL_NV_LINK_COUNT: u32 = 52..56;
-        PORT_DEV0: [u8; 32] = 56..88;
-        PORT_DEV1: [u8; 32] = 88..120;
-        BANDWIDTH: u64 = 120..128;
-        NVSWITCH_CONNECTED: u8 = 128..129;
     }
     /// `NVLINK`: offsets in `CUpti_ActivityNvLink5`, of which every older struct of the family is a prefix.
     nvlink5: kinds [40], strides [((13, 2), 88)];
     fields {
-        NVLINK_VERSION: u32 = 4..8;
         TYPE_DEV0: u32 = 8..12;
         TYPE_DEV1: u32 = 12..16;
-        ID_DEV0_UUID_DEV: [u8; 16] = 16..32;
-        ID_DEV0_NPU_INDEX: u32 = 16..20;
-        ID_DEV0_NPU_DOMAIN_ID: u32 = 20..24;
-        ID_DEV1_UUID_DEV: [u8; 16] = 32..48;
-        ID_DEV1_NPU_INDEX: u32 = 32..36;
-        ID_DEV1_NPU_DOMAIN_ID: u32 = 36..40;
-        FLAG: u32 = 48..52;
-        PHYSICAL_NV_LINK_COUNT: u32 = 52..56;
         PORT_DEV0: Owned = 56..64;
         PORT_DEV1: Owned = 64..72;
-        BANDWIDTH: u64 = 72..80;
-        NVSWITCH_CONNECTED: u8 = 80..81;
     }
     /// `MEMCPY`: offsets in `CUpti_ActivityMemcpy7`, of which every older struct of the family is a prefix.
     memcpy: kinds [1], strides [((12, 0), 88), ((12, 8), 96), ((13, 4), 112)];
@@ -189,61 +163,21 @@ families! {
         NUMA_ID: u32 = 180..184;
         NUM_TPCS: u32 = 184..188;
     }
-    /// `CONTEXT`: offsets in `CUpti_ActivityContext4`, of which every older struct of the family is a prefix.
+    /// `CONTEXT`: the lengths alone.
     context: kinds [9], strides [((12, 0), 16), ((12, 4), 24), ((12, 5), 32), ((13, 1), 40)];
     fields {
-        CONTEXT_ID: u32 = 4..8;
-        DEVICE_ID: u32 = 8..12;
-        COMPUTE_API_KIND: u16 = 12..14;
-        NULL_STREAM_ID: u16 = 14..16;
-        PARENT_CONTEXT_ID: u32 = 16..20;
-        IS_GREEN_CONTEXT: u8 = 20..21;
-        NUM_MULTIPROCESSORS: u16 = 22..24 since (12, 5);
-        CIG_MODE: u32 = 24..28;
-        PROCESS_ID: u64 = 32..40;
     }
-    /// `NAME`: offsets in `CUpti_ActivityName`, of which every older struct of the family is a prefix.
+    /// `NAME`: the lengths alone.
     name: kinds [11], strides [((12, 0), 32)];
     fields {
-        OBJECT_KIND: u32 = 4..8;
-        OBJECT_ID_PT_PROCESS_ID: u32 = 8..12;
-        OBJECT_ID_PT_THREAD_ID: u32 = 12..16;
-        OBJECT_ID_DCS_DEVICE_ID: u32 = 8..12;
-        OBJECT_ID_DCS_CONTEXT_ID: u32 = 12..16;
-        OBJECT_ID_DCS_STREAM_ID: u32 = 16..20;
-        NAME: Pointer = 24..32;
     }
-    /// `MARKER`: offsets in `CUpti_ActivityMarker2`, of which every older struct of the family is a prefix.
+    /// `MARKER`: the lengths alone.
     marker: kinds [12], strides [((12, 0), 56)];
     fields {
-        FLAGS: u32 = 4..8;
-        TIMESTAMP: u64 = 8..16;
-        ID: u32 = 16..20;
-        OBJECT_KIND: u32 = 20..24;
-        OBJECT_ID_PT_PROCESS_ID: u32 = 24..28;
-        OBJECT_ID_PT_THREAD_ID: u32 = 28..32;
-        OBJECT_ID_DCS_DEVICE_ID: u32 = 24..28;
-        OBJECT_ID_DCS_CONTEXT_ID: u32 = 28..32;
-        OBJECT_ID_DCS_STREAM_ID: u32 = 32..36;
-        NAME: Pointer = 40..48;
-        DOMAIN: Pointer = 48..56;
     }
-    /// `MARKER_DATA`: offsets in `CUpti_ActivityMarkerData2`, of which every older struct of the family is a prefix.
+    /// `MARKER_DATA`: the lengths alone.
     marker_data: kinds [13], strides [((12, 0), 32), ((13, 0), 40)];
     fields {
-        FLAGS: u32 = 4..8;
-        ID: u32 = 8..12;
-        PAYLOAD_KIND: u32 = 12..16;
-        PAYLOAD_METRIC_VALUE_DOUBLE: f64 = 16..24;
-        PAYLOAD_METRIC_VALUE_UINT64: u64 = 16..24;
-        PAYLOAD_METRIC_VALUE_INT64: i64 = 16..24;
-        PAYLOAD_METRIC_VALUE_PERCENT: f64 = 16..24;
-        PAYLOAD_METRIC_VALUE_THROUGHPUT: u64 = 16..24;
-        PAYLOAD_METRIC_VALUE_UTILIZATION_LEVEL: u32 = 16..20;
-        PAYLOAD_METRIC_VALUE_NVTX_EXTENDED_PAYLOAD: u64 = 16..24 since (13, 0);
-        COLOR: u32 = 24..28;
-        CATEGORY: u32 = 28..32;
-        CUPTI_DOMAIN_ID: u32 = 32..36;
     }
     /// `OVERHEAD`: offsets in `CUpti_ActivityOverhead3`, of which every older struct of the family is a prefix.
     overhead: kinds [17], strides [((12, 0), 40), ((12, 3), 48), ((12, 4), 56)];
@@ -260,21 +194,9 @@ families! {
         CORRELATION_ID: u32 = 40..44;
         OVERHEAD_DATA: Owned = 48..56;
     }
-    /// `ENVIRONMENT`: offsets in `CUpti_ActivityEnvironment`, of which every older struct of the family is a prefix.
+    /// `ENVIRONMENT`: the lengths alone.
     environment: kinds [20], strides [((12, 0), 40)];
     fields {
-        DEVICE_ID: u32 = 4..8;
-        TIMESTAMP: u64 = 8..16;
-        ENVIRONMENT_KIND: u32 = 16..20;
-        DATA_SPEED_SM_CLOCK: u32 = 20..24;
-        DATA_SPEED_MEMORY_CLOCK: u32 = 24..28;
-        DATA_SPEED_PCIE_LINK_GEN: u32 = 28..32;
-        DATA_SPEED_PCIE_LINK_WIDTH: u32 = 32..36;
-        DATA_SPEED_CLOCKS_THROTTLE_REASONS: u32 = 36..40;
-        DATA_TEMPERATURE_GPU_TEMPERATURE: u32 = 20..24;
-        DATA_POWER_POWER: u32 = 20..24;
-        DATA_POWER_POWER_LIMIT: u32 = 24..28;
-        DATA_COOLING_FAN_SPEED: u32 = 20..24;
     }
     /// `MEMCPY2`: offsets in `CUpti_ActivityMemcpyPtoP4`, of which every older struct of the family is a prefix.
     memcpy2: kinds [22], strides [((12, 0), 96)];
@@ -314,14 +236,9 @@ families! {
         FLAGS: u32 = 56..60;
         PROCESSORS: [u64; 5] = 64..104;
     }
-    /// `FUNCTION`: offsets in `CUpti_ActivityFunction`, of which every older struct of the family is a prefix.
+    /// `FUNCTION`: the lengths alone.
     function: kinds [26], strides [((12, 0), 32)];
     fields {
-        ID: u32 = 4..8;
-        CONTEXT_ID: u32 = 8..12;
-        MODULE_ID: u32 = 12..16;
-        FUNCTION_INDEX: u32 = 16..20;
-        NAME: Pointer = 24..32;
     }
     /// `CUDA_EVENT`: offsets in `CUpti_ActivityCudaEvent3`, of which every older struct of the family is a prefix.
     cuda_event: kinds [36], strides [((12, 0), 24), ((12, 8), 56), ((13, 5), 80)];
@@ -338,14 +255,9 @@ families! {
         SOURCE_GRAPH_ID: u32 = 68..72;
         SOURCE_GRAPH_NODE_ID: u64 = 72..80;
     }
-    /// `STREAM`: offsets in `CUpti_ActivityStream`, of which every older struct of the family is a prefix.
+    /// `STREAM`: the lengths alone.
     stream: kinds [37], strides [((12, 0), 24)];
     fields {
-        CONTEXT_ID: u32 = 4..8;
-        STREAM_ID: u32 = 8..12;
-        PRIORITY: u32 = 12..16;
-        FLAG: u32 = 16..20;
-        CORRELATION_ID: u32 = 20..24;
     }
     /// `SYNCHRONIZATION`: offsets in `CUpti_ActivitySynchronization2`, of which every older struct of the family is a prefix.
     synchronization: kinds [38], strides [((12, 0), 40), ((12, 8), 56)];
@@ -360,44 +272,17 @@ families! {
         CUDA_EVENT_SYNC_ID: u64 = 40..48;
         RETURN_VALUE: u32 = 48..52;
     }
-    /// `EXTERNAL_CORRELATION`: offsets in `CUpti_ActivityExternalCorrelation`, of which every older struct of the family is a prefix.
+    /// `EXTERNAL_CORRELATION`: the lengths alone.
     external_correlation: kinds [39], strides [((12, 0), 24)];
     fields {
-        EXTERNAL_KIND: u32 = 4..8;
-        EXTERNAL_ID: u64 = 8..16;
-        CORRELATION_ID: u32 = 16..20;
     }
-    /// `MEMORY`: offsets in `CUpti_ActivityMemory`, of which every older struct of the family is a prefix.
+    /// `MEMORY`: the lengths alone.
     memory: kinds [45], strides [((12, 0), 80)];
     fields {
-        MEMORY_KIND: u32 = 4..8;
-        ADDRESS: u64 = 8..16;
-        BYTES: u64 = 16..24;
-        START: u64 = 24..32;
-        END: u64 = 32..40;
-        ALLOC_PC: u64 = 40..48;
-        FREE_PC: u64 = 48..56;
-        PROCESS_ID: u32 = 56..60;
-        DEVICE_ID: u32 = 60..64;
-        CONTEXT_ID: u32 = 64..68;
-        NAME: Pointer = 72..80;
     }
-    /// `PCIE`: offsets in `CUpti_ActivityPcie`, of which every older struct of the family is a prefix.
+    /// `PCIE`: the lengths alone.
     pcie: kinds [46], strides [((12, 0), 168)];
     fields {
-        TYPE: u32 = 4..8;
-        ID_DEV_ID: u32 = 8..12;
-        ID_BRIDGE_ID: u32 = 8..12;
-        DOMAIN: u32 = 12..16;
-        PCIE_GENERATION: u16 = 16..18;
-        LINK_RATE: u16 = 18..20;
-        LINK_WIDTH: u16 = 20..22;
-        UPSTREAM_BUS: u16 = 22..24;
-        ATTR_GPU_ATTR_UUID_DEV: [u8; 16] = 24..40;
-        ATTR_GPU_ATTR_PEER_DEV: [u32; 32] = 40..168;
-        ATTR_BRIDGE_ATTR_SECONDARY_BUS: u16 = 24..26;
-        ATTR_BRIDGE_ATTR_DEVICE_ID: u16 = 26..28;
-        ATTR_BRIDGE_ATTR_VENDOR_ID: u16 = 28..30;
     }
     /// `MEMORY2`: offsets in `CUpti_ActivityMemory4`, of which every older struct of the family is a prefix.
     memory2: kinds [49], strides [((12, 0), 120), ((12, 6), 128)];
@@ -423,21 +308,9 @@ families! {
         MEMORY_POOL_CONFIG_UTILIZED_SIZE: u64 = 112..120;
         SOURCE: Pointer = 120..128;
     }
-    /// `MEMORY_POOL`: offsets in `CUpti_ActivityMemoryPool3`, of which every older struct of the family is a prefix.
+    /// `MEMORY_POOL`: the lengths alone.
     memory_pool: kinds [50], strides [((12, 0), 72), ((13, 0), 80)];
     fields {
-        MEMORY_POOL_OPERATION_TYPE: u32 = 4..8;
-        MEMORY_POOL_TYPE: u32 = 8..12;
-        CORRELATION_ID: u32 = 12..16;
-        PROCESS_ID: u32 = 16..20;
-        DEVICE_ID: u32 = 20..24;
-        MIN_BYTES_TO_KEEP: u64 = 24..32;
-        ADDRESS: u64 = 32..40;
-        SIZE: u64 = 40..48;
-        RELEASE_THRESHOLD: u64 = 48..56;
-        TIMESTAMP: u64 = 56..64;
-        UTILIZED_SIZE: u64 = 64..72;
-        IS_MANAGED_POOL: u8 = 72..73;
     }
     /// `GRAPH_TRACE`: offsets in `CUpti_ActivityGraphTrace2`, of which every older struct of the family is a prefix.
     graph_trace: kinds [51], strides [((12, 0), 48), ((12, 3), 56)];
@@ -452,104 +325,36 @@ families! {
         END_DEVICE_ID: u32 = 48..52;
         END_CONTEXT_ID: u32 = 52..56;
     }
-    /// `JIT`: offsets in `CUpti_ActivityJit2`, of which every older struct of the family is a prefix.
+    /// `JIT`: the lengths alone.
     jit: kinds [52], strides [((12, 0), 64), ((12, 4), 72)];
     fields {
-        JIT_ENTRY_TYPE: u32 = 4..8;
-        JIT_OPERATION_TYPE: u32 = 8..12;
-        DEVICE_ID: u32 = 12..16;
-        START: u64 = 16..24;
-        END: u64 = 24..32;
-        CORRELATION_ID: u32 = 32..36;
-        JIT_OPERATION_CORRELATION_ID: u64 = 40..48;
-        CACHE_SIZE: u64 = 48..56;
-        CACHE_PATH: Pointer = 56..64;
-        PROCESS_ID: u32 = 64..68;
-        THREAD_ID: u32 = 68..72;
     }
-    /// `DEVICE_GRAPH_TRACE`: offsets in `CUpti_ActivityDeviceGraphTrace`, of which every older struct of the family is a prefix.
+    /// `DEVICE_GRAPH_TRACE`: the lengths alone.
     device_graph_trace: kinds [53], strides [((12, 8), 56)];
     fields {
-        DEVICE_ID: u32 = 4..8;
-        START: u64 = 8..16;
-        END: u64 = 16..24;
-        GRAPH_ID: u32 = 24..28;
-        LAUNCHER_GRAPH_ID: u32 = 28..32;
-        DEVICE_LAUNCH_MODE: u32 = 32..36;
-        CONTEXT_ID: u32 = 36..40;
-        STREAM_ID: u64 = 40..48;
     }
-    /// `MEM_DECOMPRESS`: offsets in `CUpti_ActivityMemDecompress`, of which every older struct of the family is a prefix.
+    /// `MEM_DECOMPRESS`: the lengths alone.
     mem_decompress: kinds [54], strides [((12, 8), 64)];
     fields {
-        DEVICE_ID: u32 = 4..8;
-        CONTEXT_ID: u32 = 8..12;
-        STREAM_ID: u32 = 12..16;
-        CHANNEL_ID: u32 = 16..20;
-        CHANNEL_TYPE: u32 = 20..24;
-        CORRELATION_ID: u32 = 24..28;
-        NUMBER_OF_OPERATIONS: u32 = 28..32;
-        SOURCE_BYTES: u64 = 32..40;
-        START: u64 = 48..56;
-        END: u64 = 56..64;
     }
-    /// `CONFIDENTIAL_COMPUTE_ROTATION`: offsets in `CUpti_ActivityConfidentialComputeRotation`, of which every older struct of the family is a prefix.
+    /// `CONFIDENTIAL_COMPUTE_ROTATION`: the lengths alone.
     confidential_compute_rotation: kinds [55], strides [((12, 9), 32)];
     fields {
-        EVENT_TYPE: u32 = 4..8;
-        DEVICE_ID: u32 = 8..12;
-        CONTEXT_ID: u32 = 12..16;
-        CHANNEL_ID: u32 = 16..20;
-        CHANNEL_TYPE: u32 = 20..24;
-        TIMESTAMP: u64 = 24..32;
     }
-    /// `GRAPH_HOST_NODE`: offsets in `CUpti_ActivityGraphHostNode`, of which every older struct of the family is a prefix.
+    /// `GRAPH_HOST_NODE`: the lengths alone.
     graph_host_node: kinds [56], strides [((13, 1), 56)];
     fields {
-        STREAM_ID: u32 = 4..8;
-        CONTEXT_ID: u32 = 8..12;
-        DEVICE_ID: u32 = 12..16;
-        CORRELATION_ID: u32 = 16..20;
-        GRAPH_ID: u32 = 20..24;
-        GRAPH_NODE_ID: u64 = 24..32;
-        PROCESS_ID: u32 = 32..36;
-        THREAD_ID: u32 = 36..40;
-        START: u64 = 40..48;
-        END: u64 = 48..56;
     }
-    /// `COMPUTE_ENGINE_CTX_SWITCH`: offsets in `CUpti_ActivityComputeEngineCtxSwitch`, of which every older struct of the family is a prefix.
+    /// `COMPUTE_ENGINE_CTX_SWITCH`: the lengths alone.
     compute_engine_ctx_switch: kinds [57], strides [((13, 1), 24)];
     fields {
-        CONTEXT_ID: u32 = 4..8;
-        TIMESTAMP: u64 = 8..16;
-        OPERATION_TYPE: u32 = 16..20;
     }
-    /// `HOST_LAUNCH`: offsets in `CUpti_ActivityHostLaunch`, of which every older struct of the family is a prefix.
+    /// `HOST_LAUNCH`: the lengths alone.
     host_launch: kinds [58], strides [((13, 1), 48)];
     fields {
-        STREAM_ID: u32 = 4..8;
-        CONTEXT_ID: u32 = 8..12;
-        DEVICE_ID: u32 = 12..16;
-        CORRELATION_ID: u32 = 16..20;
-        PROCESS_ID: u32 = 20..24;
-        THREAD_ID: u32 = 24..28;
-        START: u64 = 32..40;
-        END: u64 = 40..48;
     }
-    /// `GREEN_CONTEXT`: offsets in `CUpti_ActivityGreenContext3`, of which every older struct of the family is a prefix.
+    /// `GREEN_CONTEXT`: the lengths alone.
     green_context: kinds [59], strides [((13, 2), 168), ((13, 4), 304)];
     fields {
-        CONTEXT_ID: u32 = 4..8;
-        PARENT_CONTEXT_ID: u32 = 8..12;
-        DEVICE_ID: u32 = 12..16;
-        NUM_TPCS: u32 = 16..20;
-        NUM_MULTIPROCESSORS: u16 = 20..22;
-        LOGICAL_TPC_MASK_SIZE: u8 = 22..23;
-        LOGICAL_TPC_MASK: [u32; 32] = 24..152;
-        WORKQUEUE_RESOURCE_ID: u64 = 152..160;
-        WORKQUEUE_CONCURRENCY_LIMIT: u32 = 160..164;
-        WORKQUEUE_SHARING_SCOPE: u32 = 164..168;
-        WORKQUEUE_CHANNEL_COUNT: u32 = 168..172;
-        WORKQUEUE_CHANNEL_IDS: [u32; 32] = 176..304;
     }
 }

@@ -359,7 +359,9 @@ impl Health {
                 self.records -= 1;
                 self.losses.unreadable_bytes += bytes.len() as u64;
             }
-            Record::Unknown { .. } => self.losses.unknown_records += 1,
+            Record::Unknown { kind, .. } if !kind.is_without_type() => {
+                self.losses.unknown_records += 1;
+            }
             _ => self.facts.unused_records += 1,
         }
     }

@@ -12,15 +12,15 @@ use cupti::{ActivityKind, Version};
 ///
 /// ```
 /// use fake_cupti::Written;
-/// use cupti::sys::generated::stream;
+/// use cupti::sys::generated::memset;
 /// use cupti::{ActivityKind, Record, RecordBytes, Version};
 ///
 /// let version = Version(130_001);
-/// let record = Written::new(ActivityKind::STREAM, version);
-/// let bytes = record.map(|r| r.set(stream::STREAM_ID, 7).into_bytes()).unwrap_or_default();
-/// let strides = [(ActivityKind::STREAM, bytes.len() as u32)];
+/// let record = Written::new(ActivityKind::MEMSET, version);
+/// let bytes = record.map(|r| r.set(memset::BYTES, 7).into_bytes()).unwrap_or_default();
+/// let strides = [(ActivityKind::MEMSET, bytes.len() as u32)];
 /// let records = RecordBytes::from_parts(version, vec![bytes], strides, []);
-/// assert!(matches!(records.iter().next(), Some(Record::Stream(stream)) if stream.stream == 7));
+/// assert!(matches!(records.iter().next(), Some(Record::Memset(memset)) if memset.bytes == 7));
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
