@@ -168,11 +168,16 @@ fn names_are_selected_and_a_slow_unit_has_the_next_one_recorded() {
     assert_eq!(service.stop().unwrap().counts().slow, 0);
     let service = start(&fake, &settings.slow(Duration::ZERO));
     assert!(!unit(&fake, &service, "request", 1));
-    // Again where a thread of the profiler holds the window up: it is none, and is counted.
-    while !unit(&fake, &service, "request", 4) {}
+    // Again if a thread of the profiler delays the window, or another test made a graph less than a
+    // second ago.
+    let mut missed = 0;
+    while !unit(&fake, &service, "request", 4) {
+        missed += 1;
+    }
     let report = service.stop().unwrap();
     let counts = report.counts();
-    assert_eq!((counts.units - counts.refused, counts.after_slow, counts.drawn), (2, 1, 0));
+    assert_eq!((counts.units, counts.after_slow, counts.drawn), (2 + missed, 1, 0));
+    assert!(missed <= counts.refused + counts.while_graphs_were_made, "{report}");
     assert_eq!(counts.slow, counts.units);
     // It is there to look at, and in no estimate.
     assert_eq!((report.recorded().totals().kernels, report.gpu_time()), (4, None));
