@@ -504,8 +504,8 @@ const quickest = async (rounds, measure, of, limit) => {
 };
 /** The longest piece of script: of a frame, of a timer, or of what pointer and keys start. */
 const worst = (parts) => Math.max(...Object.values(parts).map(({ most, longest }) => Math.max(most, longest)));
-/** Script of every frame, until a page can be used, and of a search, in milliseconds: times `PAGE_TIMES_FACTOR`, or without a bound. */
-const FACTOR = Number(process.env.PAGE_TIMES_FACTOR ?? Infinity);
+/** Script of every frame, until a page can be used, and of a search, in milliseconds: times `PAGE_TIMES_FACTOR`. */
+const FACTOR = Number(process.env.PAGE_TIMES_FACTOR);
 const [FRAME, READY, SEARCH] = [8 * FACTOR, 2000 * FACTOR, 1000 * FACTOR];
 const readyAfter = async () => {
   const page = await opened();
