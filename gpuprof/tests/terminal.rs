@@ -20,6 +20,7 @@ use test_support::effort;
 use test_support::folder;
 use test_support::folder::Folder;
 use test_support::own_process::of_its_own;
+use test_support::program;
 use test_support::screen;
 use test_support::screen::{fits, stripped};
 
@@ -770,8 +771,7 @@ fn open_starts_a_browser_or_prints_the_address() {
         "#!/bin/sh\nprintf '%s' \"$1\" > '{0}.new'; mv '{0}.new' '{0}'\n",
         opened.display()
     );
-    fs::write(&browser, script).unwrap();
-    fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).unwrap();
+    program::write(&browser, script, 0o755);
     let path: OsString = [folder.0.as_os_str(), OsStr::new(":/usr/bin:/bin")].into_iter().collect();
     let with_browser = |words: &[&str]| {
         let mut command = gpuprof();

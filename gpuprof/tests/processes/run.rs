@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
+use test_support::program;
 
 use crate::support::{Folder, Ran, ran, wait_until};
 
@@ -223,10 +224,7 @@ fn empty_folder_is_used_as_the_run_folder() {
 #[test]
 fn programs_that_cannot_be_run_have_the_statuses_of_shells() {
     let folder = Folder::new();
-    let script = |name: &str, text: &str, mode| {
-        fs::write(folder.path(name), text).unwrap();
-        fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).unwrap();
-    };
+    let script = |name: &str, text: &str, mode| program::write(folder.path(name), text, mode);
     script("plain", "exit 4", 0o755);
     script("locked", "exit 4", 0o644);
     script("orphan", "#!/missing/interpreter\n", 0o755);
@@ -261,7 +259,7 @@ fn programs_with_the_rights_of_others_are_refused() {
     }
     let folder = Folder::new();
     let copy = |name: &str, uid, gid, mode| {
-        fs::copy("/bin/true", folder.path(name)).unwrap();
+        program::copy("/bin/true", folder.path(name));
         chown(folder.path(name), Some(uid), Some(gid)).unwrap();
         fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -315,7 +313,7 @@ fn library_is_searched_beside_the_program_and_in_lib() {
     let program = folder.path("bin/gpuprof");
     fs::create_dir_all(folder.path("bin")).unwrap();
     fs::create_dir_all(folder.path("lib")).unwrap();
-    fs::copy(LIBRARY, &program).unwrap();
+    program::copy(LIBRARY, &program);
     let variable = "CUDA_INJECTION64_PATH";
     let run = |options: &[&str]| {
         let words = [&["run", "-q"], options, &["printenv", variable]].concat();

@@ -12,6 +12,7 @@ use std::{env, fs, thread};
 use gpuprof_control::RunFolder;
 use gpuprof_control::manifest::Process;
 use profiler_core::Profile;
+use test_support::program;
 
 use crate::cases::{Case, Counts, KEEPS, Program};
 
@@ -41,7 +42,7 @@ impl Shared {
             compile(&root.join("plugin.so"), "cc", "plugin.c", &["-std=gnu11", "-shared", "-fPIC"]);
             // Only files that a user may open can be loaded.
             fs::copy(library(), root.join("libgpuprof_inject.so")).unwrap();
-            fs::copy(env!("CARGO_BIN_EXE_gpuprof"), root.join("gpuprof")).unwrap();
+            program::copy(env!("CARGO_BIN_EXE_gpuprof"), root.join("gpuprof"));
             Self { root }
         })
     }

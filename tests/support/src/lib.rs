@@ -17,6 +17,7 @@ pub mod frames;
 pub mod graphs;
 pub mod own_process;
 pub mod processes;
+pub mod program;
 pub mod relapses;
 pub mod sampled;
 #[cfg(feature = "terminal")]
