@@ -56,14 +56,15 @@ fn train(fake: &Fake) {
     }
 }
 
-/// Trains until this holds for the samples: on busy processors some gaps have none.
+/// Trains until this holds for the samples, each time on another thread: on busy processors some gaps
+/// have none, and a thread that finds no room is not sampled later.
 fn train_until(
     fake: &Fake,
     profiler: &Profiler,
     is_enough: impl Fn(HostSampleCounts<'_>) -> bool,
 ) -> Profile {
     loop {
-        train(fake);
+        std::thread::scope(|scope| scope.spawn(|| train(fake)).join()).unwrap();
         if is_enough(profiler.snapshot().unwrap().host_samples()) {
             return profiler.stop().unwrap();
         }
