@@ -1,5 +1,5 @@
-//! The pages in a real browser: each feature by pointer and keyboard, in windows of three sizes and
-//! both themes; nobody is asked for anything. Pages of 330,000 kernels are timed only if
+//! The pages in a real browser: each feature by pointer and keyboard, in windows of three sizes, with
+//! `THOROUGH_TESTS` in both themes; nobody is asked for anything. Pages of 330,000 kernels are timed only if
 //! `PAGE_TIMES_FACTOR` says by which factor to multiply the bounds. `HTML_REFEREE` is what
 //! `.ci/html-referee` made; without it the tests are ignored, aloud.
 //!
