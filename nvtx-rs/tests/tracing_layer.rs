@@ -943,9 +943,9 @@ fn coverage_names_sites_whose_spans_the_layer_cannot_have() {
     };
     let early = || span!(target: "coverage", Level::INFO, "seen early");
     let traced = || span!(target: "coverage", Level::TRACE, "seen filtered");
-    let span = early();
     // Interested in all levels, so that `tracing` registers sites of each, whatever other tests do.
     let _all_levels = Dispatch::new(registry());
+    let span = early();
     let filter = LevelFilter::INFO;
     let subscriber = Dispatch::new(registry().with(filter).with(layer));
     dispatcher::with_default(&subscriber, || {
