@@ -1,7 +1,7 @@
 //! The pages in a real browser: each feature by pointer and keyboard, in windows of three sizes, with
-//! `THOROUGH_TESTS` in both themes; nobody is asked for anything. Pages of 330,000 kernels are timed only if
-//! `PAGE_TIMES_FACTOR` says by which factor to multiply the bounds. `HTML_REFEREE` is what
-//! `.ci/html-referee` made; without it the tests are ignored, aloud.
+//! `THOROUGH_TESTS` in both themes. The page must ask nobody for anything. Large pages are timed only
+//! if `PAGE_TIMES_FACTOR` is set, by which their bounds are multiplied. `HTML_REFEREE` is what
+//! `.ci/html-referee` made; without it the tests are ignored, with a message.
 //!
 //! `HTML_PICTURES` names a folder for pictures of what the checks see. The modules of the script
 //! have tests of their own, which node runs without a browser:

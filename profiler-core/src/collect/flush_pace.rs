@@ -4,8 +4,8 @@
 
 use cupti::LastFlush;
 
-/// Flushing may use one part in this many of the time. With a hundredth, one request in a hundred
-/// waited, which the 99th percentile of a saturated service showed.
+/// Flushing may use one part in this many of the time. A hundredth would let one launch in a hundred
+/// wait, the 99th percentile.
 const PARTS: u64 = 1_000;
 /// Flushing is retried at least this often: a call is given up a minute after its record is due.
 const LATEST_NS: u64 = 20_000_000_000;
