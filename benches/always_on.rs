@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! always_on --bench [--rounds 5] [--seconds 1] [--modes none,again,dormant,stopped,calls,windows,full,raw] [--nodes 500]
-//!                   [--only decode|service] [--settle 5] [--within] [--pace 1000]
+//!                   [--only decode|service] [--settle 5] [--within] [--pace 1000] [--threads 4] [--graphs]
 //! ```
 //!
 //! | mode | recorder |
@@ -23,8 +23,8 @@
 //! - replays per second of a graph of `--nodes` kernels of 1 to 5 us; a decode loop launches each
 //!   replay and waits for it;
 //! - the same with two replays queued ahead, so that the GPU is the limit;
-//! - requests per second of a service at saturation, whose four threads launch 12 small kernels per
-//!   request;
+//! - requests per second of a service at saturation, each of whose `--threads` launches 12 small
+//!   kernels per request, or with `--graphs` a graph of them;
 //! - the median and the 99th percentile of the service's latency at `--pace` requests per second.
 //!
 //! Before the first quantity the same load runs for `--settle` seconds. Each round runs all modes,
@@ -45,10 +45,11 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cudarc::driver::sys::CUgraphExec;
 use cupti::Config;
 use gpu_profiler_benches::process_bench::{self, Arguments, Result};
 use gpu_profiler_benches::stats::{self, Rounds, median};
-use gpu_profiler_tests::cuda::{Gpu, unavailable};
+use gpu_profiler_tests::cuda::{Gpu, Handle, Stream, unavailable};
 use profiler_core::Profiler;
 use profiler_core::session::always_on::{AlwaysOn, AlwaysOnSession, UnitGuard};
 use serde::{Deserialize, Serialize};
@@ -57,7 +58,7 @@ use serde::{Deserialize, Serialize};
 mod raw;
 use raw::{Raw, raw_library_for};
 
-const THREADS: u64 = 4;
+const DEFAULT_THREADS: usize = 4;
 const KERNELS: u64 = 12;
 /// The number of replays queued before the oldest is waited for.
 const AHEAD: usize = 2;
@@ -99,6 +100,8 @@ struct Options {
     settle: f64,
     within: bool,
     pace: u64,
+    threads: usize,
+    graphs: bool,
 }
 
 impl Options {
@@ -124,6 +127,8 @@ fn read(arguments: &mut Arguments) -> Result<Options> {
         settle: arguments.take("--settle")?.unwrap_or(DEFAULT_SETTLE).clamp(1.0, 120.0),
         within: arguments.take_flag("--within"),
         pace: arguments.take("--pace")?.unwrap_or(1_000).max(1),
+        threads: arguments.take("--threads")?.unwrap_or(DEFAULT_THREADS).max(1),
+        graphs: arguments.take_flag("--graphs"),
     })
 }
 
@@ -158,7 +163,9 @@ impl Session {
             "stopped" => {
                 let profiler = Profiler::builder().build()?;
                 profiler.start()?;
-                serve(&Gpu::get(), &Self::None, Duration::from_millis(300), None);
+                let service =
+                    Service { gpu: Gpu::get(), threads: DEFAULT_THREADS, graphs: Vec::new() };
+                service.serve(&Self::None, Duration::from_millis(300), None);
                 let health = profiler.stop()?.health().clone();
                 if !health.is_complete() {
                     return Err(health.to_string().into());
@@ -236,9 +243,9 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
     };
     let time = Duration::from_secs_f64(options.seconds);
     let before = options.within.then(|| {
-        let none = Session::None;
-        serve(&gpu, &none, options.settle(), None);
-        saturated(&gpu, &none, time)
+        let (none, service) = (Session::None, Service::new(&gpu, options));
+        service.serve(&none, options.settle(), None);
+        service.saturated(&none, time)
     });
     let session = Session::start(mode)?;
     let is_first = !options.measures("decode");
@@ -247,13 +254,15 @@ fn measure(mode: &str, options: &Options) -> Result<Sample> {
             decode(&gpu, &session, options, time);
     }
     if options.measures("service") {
-        let warm_up = if is_first { options.settle() } else { WARM_UP };
-        serve(&gpu, &session, warm_up, None);
-        sample.requests_per_second = saturated(&gpu, &session, time);
+        // Units are drawn again a second after a graph was made.
+        let warm_up = if is_first || options.graphs { options.settle() } else { WARM_UP };
+        let service = Service::new(&gpu, options);
+        service.serve(&session, warm_up, None);
+        sample.requests_per_second = service.saturated(&session, time);
         if let Some(before) = before {
             sample.within = sample.requests_per_second / before;
         } else {
-            let (_, mut latencies) = serve(&gpu, &session, time, Some(options.pace));
+            let (_, mut latencies) = service.serve(&session, time, Some(options.pace));
             latencies.sort_unstable();
             let percentile = |percent: usize| {
                 let rank = (latencies.len() * percent / 100).min(latencies.len().saturating_sub(1));
@@ -296,46 +305,92 @@ fn decode(gpu: &Gpu, session: &Session, options: &Options, time: Duration) -> [f
     [waited, queued]
 }
 
-/// Measures requests per second at saturation: the mean of pieces whose total duration is `time`.
-fn saturated(gpu: &Gpu, session: &Session, time: Duration) -> f64 {
-    let pieces = time.as_nanos().div_ceil(PIECE.as_nanos()).max(1);
-    let rates = (0..pieces).map(|_| serve(gpu, session, PIECE, None).0);
-    rates.sum::<f64>() / pieces as f64
+/// A service whose threads launch kernels, or a graph of them each.
+struct Service {
+    gpu: Gpu,
+    threads: usize,
+    /// One of each thread; none if the threads launch kernels.
+    graphs: Vec<Handle<CUgraphExec>>,
 }
 
-/// Measures requests per second, and the latency of each in nanoseconds. With a pace, latency
-/// counts from the time at which the request was due.
-fn serve(gpu: &Gpu, session: &Session, time: Duration, paced: Option<u64>) -> (f64, Vec<u64>) {
-    let next = AtomicU64::new(0);
-    let start = Instant::now();
-    let serve = || {
-        let gpu = gpu.clone();
-        gpu.make_current();
-        let stream = gpu.stream();
-        let mut latencies = Vec::new();
-        while start.elapsed() < time {
-            let due = paced.map(|per_second| {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                start + Duration::from_nanos(number * 1_000_000_000 / per_second)
-            });
-            if let Some(due) = due {
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            }
-            let begun = due.unwrap_or_else(Instant::now);
-            let request = session.unit("request");
-            (0..KERNELS).for_each(|number| gpu.launch_spin(stream, 500 + 300 * number));
-            gpu.synchronize(stream);
-            drop(request);
-            latencies.push(begun.elapsed().as_nanos() as u64);
+impl Service {
+    fn new(gpu: &Gpu, options: &Options) -> Self {
+        let graph = |_| {
+            let stream = gpu.stream();
+            let graph = gpu.capture(stream, || launch_kernels(gpu, stream));
+            gpu.destroy(stream);
+            graph
+        };
+        let graphs = if options.graphs { options.threads } else { 0 };
+        Self {
+            gpu: gpu.clone(),
+            threads: options.threads,
+            graphs: (0..graphs).map(graph).collect(),
         }
-        gpu.destroy(stream);
-        latencies
-    };
-    let latencies: Vec<u64> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(serve)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
-    });
-    (latencies.len() as f64 / start.elapsed().as_secs_f64(), latencies)
+    }
+
+    /// Measures requests per second at saturation: the mean of pieces whose total duration is
+    /// `time`.
+    fn saturated(&self, session: &Session, time: Duration) -> f64 {
+        let pieces = time.as_nanos().div_ceil(PIECE.as_nanos()).max(1);
+        let rates = (0..pieces).map(|_| self.serve(session, PIECE, None).0);
+        rates.sum::<f64>() / pieces as f64
+    }
+
+    /// Measures requests per second, and the latency of each in nanoseconds. With a pace, latency
+    /// counts from the time at which the request was due.
+    fn serve(&self, session: &Session, time: Duration, paced: Option<u64>) -> (f64, Vec<u64>) {
+        let next = AtomicU64::new(0);
+        let start = Instant::now();
+        let serve = |graph: Option<Handle<CUgraphExec>>| {
+            let gpu = self.gpu.clone();
+            gpu.make_current();
+            let stream = gpu.stream();
+            let mut latencies = Vec::new();
+            while start.elapsed() < time {
+                let due = paced.map(|per_second| {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    start + Duration::from_nanos(number * 1_000_000_000 / per_second)
+                });
+                if let Some(due) = due {
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                }
+                let begun = due.unwrap_or_else(Instant::now);
+                let request = session.unit("request");
+                match graph {
+                    Some(graph) => gpu.launch_graph(graph, stream),
+                    None => launch_kernels(&gpu, stream),
+                }
+                gpu.synchronize(stream);
+                drop(request);
+                latencies.push(begun.elapsed().as_nanos() as u64);
+            }
+            gpu.destroy(stream);
+            latencies
+        };
+        let latencies: Vec<u64> = std::thread::scope(|scope| {
+            let (serve, threads) = (&serve, 0..self.threads);
+            let threads: Vec<_> = threads
+                .map(|thread| {
+                    let graph = self.graphs.get(thread).copied();
+                    scope.spawn(move || serve(graph))
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+        });
+        (latencies.len() as f64 / start.elapsed().as_secs_f64(), latencies)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.graphs.drain(..).for_each(|graph| self.gpu.destroy_graph(graph));
+    }
+}
+
+/// Launches the kernels of one request.
+fn launch_kernels(gpu: &Gpu, stream: Stream) {
+    (0..KERNELS).for_each(|number| gpu.launch_spin(stream, 500 + 300 * number));
 }
 
 // ---- All of them, compared
@@ -355,6 +410,8 @@ fn compare(options: &Options) -> Result<ExitCode> {
         command.args(["--pace", &options.pace.to_string()]);
         command.args(options.only.iter().flat_map(|only| ["--only", only]));
         command.args(options.within.then_some("--within"));
+        command.args(["--threads", &options.threads.to_string()]);
+        command.args(options.graphs.then_some("--graphs"));
         if let Some(raw) = &raw {
             command.env("RAW_CUPTI", raw);
         }
