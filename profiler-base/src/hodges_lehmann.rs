@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-pub use crate::statistics::median;
+use crate::statistics::median;
 
 /// Above this number, times of a side are combined into blocks.
 pub const MOST: usize = 64;

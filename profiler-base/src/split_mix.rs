@@ -4,7 +4,7 @@ const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes a number: each bit of the result depends on all bits of the number.
 #[must_use]
-pub fn mixed(number: u64) -> u64 {
+pub(crate) fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(GAMMA);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

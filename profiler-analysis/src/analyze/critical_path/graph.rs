@@ -9,13 +9,10 @@ use cupti::tables;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Assumptions;
-use super::intervention::DOMAIN_NAME;
 use profiler_core::profile::Profile;
 use profiler_core::tables::HostPiece;
 use profiler_core::tables::HostTimeline;
-use profiler_core::tables::{
-    CallId, Interval, Maybe, NameId, OperationId, RangeId, Tables, ThreadId,
-};
+use profiler_core::tables::{CallId, Interval, Maybe, OperationId, RangeId, Tables, ThreadId};
 
 /// The meaning of an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,8 +167,6 @@ pub(super) struct Builder<'p> {
     pub(super) threads: Vec<ThreadPoints>,
     first_operation: u32,
     classes: FxHashMap<ClassKey, u32>,
-    /// The domain of delays that the program inserted.
-    inserted: Option<NameId>,
     pub(super) assumptions: Assumptions,
 }
 
@@ -190,7 +185,6 @@ impl<'p> Builder<'p> {
             threads: Vec::new(),
             first_operation: 0,
             classes: FxHashMap::default(),
-            inserted: store.names.find(DOMAIN_NAME),
             assumptions: Assumptions::default(),
         };
         builder.add_threads();
@@ -261,12 +255,7 @@ impl<'p> Builder<'p> {
                     let link = call.map_or(Link::Host(range.into()), Link::Call);
                     while let Some((from, pair)) = pairs.next_if(|(_, pair)| pair[0] < time.end_ns)
                     {
-                        let class = match range.filter(|id| self.is_inserted(*id)) {
-                            // An inserted delay has its requested length, unlike other work of its
-                            // kind.
-                            Some(id) => self.class(10, [id.0, call.map_or(NONE, |id| id.0), 0]),
-                            None => self.class(0, [kind, node, before]),
-                        };
+                        let class = self.class(0, [kind, node, before]);
                         before = kind;
                         let lag = pair[1] - pair[0];
                         self.edges.push(Edge { from, to: from + 1, lag, link, class });
@@ -275,12 +264,6 @@ impl<'p> Builder<'p> {
             );
         }
         self.threads.push(ThreadPoints { points, first_edge });
-    }
-
-    /// True if a range is a delay that the program inserted.
-    fn is_inserted(&self, id: RangeId) -> bool {
-        let label = self.store.ranges[id.at()].label;
-        self.inserted.is_some() && self.store.labels[label.at()].domain == self.inserted
     }
 
     fn add_operations(&mut self) {

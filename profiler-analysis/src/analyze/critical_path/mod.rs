@@ -51,9 +51,6 @@
 //! Steps of up to 16 processes are replayed with the concurrent work of all processes. With more
 //! processes, each step is replayed with its own process alone, and the others stay at their
 //! measured times. Otherwise the cost would grow with the square of their number.
-//!
-//! A program can test the model: an [`Intervention`] delays half of its steps at one position.
-//! [`Dependencies::responses`] compares the effect with the model's prediction.
 
 mod edges;
 mod events;
@@ -61,11 +58,9 @@ mod excerpt;
 mod fit;
 mod graph;
 mod graph_edges;
-mod intervention;
 mod path;
 mod predict;
 mod replay;
-mod response;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -82,15 +77,13 @@ use serde::Serialize;
 
 use excerpt::MOST_POINTS;
 use graph::Graph;
-pub use intervention::Intervention;
 pub use path::{CriticalPath, PathKind, PathRow, Segment};
+use predict::ModelConfidence;
 pub use predict::{NoPrediction, Prediction};
 use profiler_core::profile::{Profile, Range, RangeNode};
 use profiler_core::tables::range_tree::NodeId;
 use profiler_core::tables::{CallId, Interval, OperationId, RangeId, ThreadId};
 pub use replay::ReplayError;
-pub use response::Response;
-use response::{Agreement, ModelConfidence};
 pub use what_if::WhatIf;
 
 /// Counts of inferences in the graph, and of records that did not fit.
@@ -398,9 +391,7 @@ pub struct Outlook {
     /// The match of a replay with steps whose delays it was not fitted on; `None` with fewer than
     /// four steps.
     pub replay: Option<ReplayError>,
-    /// The effects of inserted delays: see [`Intervention`].
-    pub responses: Vec<Response>,
-    /// The reliability of the predictions, by the model's error and the responses.
+    /// The reliability of the predictions, by the model's error.
     pub(crate) confidence: ModelConfidence,
     /// The changes that save most, best first.
     pub changes: Vec<Prediction>,
@@ -432,8 +423,7 @@ impl Dependencies<'_> {
     }
 
     fn outlook_with(&self, segments: bool) -> Outlook {
-        let (replay, responses) = (self.replay_error(), self.responses());
-        let confidence = ModelConfidence::new(replay.as_ref(), &responses);
+        let replay = self.replay_error();
         let windows = self.windows();
         let path = self.path_of(self.steps_path(), &windows, segments);
         let no_prediction = self.check_model().err();
@@ -445,8 +435,7 @@ impl Dependencies<'_> {
         Outlook {
             path,
             replay,
-            responses,
-            confidence,
+            confidence: ModelConfidence::new(replay.as_ref()),
             changes,
             no_prediction,
             tried_steps: (tried < windows.len()).then_some(tried as u64),

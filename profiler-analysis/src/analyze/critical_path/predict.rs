@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cupti::{CallClass, CopyKind, MemoryKind};
 use profiler_base::kernel_names::Pattern;
+use profiler_base::named_variants;
 use profiler_base::statistics::{as_ns, upper_median};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -83,8 +84,39 @@ impl Prediction {
     }
 }
 
+named_variants! {
+    /// The reliability of predictions.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub(crate) enum ModelConfidence with text {
+        /// Fewer than four steps, so that the model's error is unknown.
+        Unknown = "unknown",
+        /// The error of a replay's median step is above 10 %.
+        Low = "low",
+        /// The error of a replay's median step is above 2 %.
+        Medium = "medium",
+        /// The error of a replay's median step is at most 2 %.
+        High = "high",
+    }
+}
+
+impl ModelConfidence {
+    /// Computes the confidence from the model's error. With few steps, that error is at least the
+    /// error of single steps divided by the root of their number.
+    pub(super) fn new(replay: Option<&ReplayError>) -> Self {
+        let Some(replay) = replay else { return Self::Unknown };
+        match replay.median_step.max(replay.median / (replay.steps as f64).sqrt()) {
+            error if error <= HIGH => Self::High,
+            error if error <= MOST_ERROR => Self::Medium,
+            _ => Self::Low,
+        }
+    }
+}
+
+/// The maximum error of a replay's median step for high confidence.
+const HIGH: f64 = 0.02;
 /// The maximum error of a replay's median step for predictions.
-pub(super) const MOST_ERROR: f64 = 0.1;
+const MOST_ERROR: f64 = 0.1;
 /// The maximum nesting depth of ranges that are tried.
 const DEEPEST: usize = 64;
 /// The number of changes of each kind that are tried.

@@ -9,8 +9,7 @@ use profiler_base::table::{Table, distinct};
 use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, number, percent_of_time, shortened, time};
 
 use super::{
-    Agreement, Assumptions, CriticalPath, NoPrediction, Outlook, PathRow, Prediction, ReplayError,
-    Response, WhatIf,
+    Assumptions, CriticalPath, NoPrediction, Outlook, PathRow, Prediction, ReplayError, WhatIf,
 };
 
 /// Rows of a table.
@@ -188,31 +187,6 @@ impl fmt::Display for ReplayError {
     }
 }
 
-impl fmt::Display for Response {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.is_on_gpu { "GPU" } else { "host" };
-        let place = shortened(&self.path, PATH_WIDTH);
-        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-        write!(
-            f,
-            "{what} delayed by {} in {place}: {} of {} steps are longer by {} of the delay",
-            time(self.delay),
-            self.delayed,
-            self.delayed + self.undelayed,
-            percent(self.measured)
-        )?;
-        if self.low.is_finite() {
-            write!(f, " ({} to {})", percent(self.low), percent(self.high))?;
-        }
-        write!(f, ", predicted {}: ", percent(self.predicted))?;
-        f.write_str(match self.agreement() {
-            Agreement::Agrees => "the model agrees",
-            Agreement::Disagrees => "the model is wrong there",
-            Agreement::Undecided => "undecided, more steps or a longer delay decide",
-        })
-    }
-}
-
 impl fmt::Display for Assumptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = [
@@ -263,9 +237,6 @@ impl Outlook {
             Some(error) => format!("\n{error}"),
             None => "\nthe model's error is unknown: fewer than four steps".to_owned(),
         };
-        for response in &self.responses {
-            text.push_str(&format!("\n{response}"));
-        }
         if let Some(why) = &self.no_prediction {
             text.push_str(&format!("\nno changes are predicted: {why}"));
             return text;
