@@ -645,6 +645,58 @@ fn replay_without_a_change_is_the_recording() {
     }
 }
 
+/// Random steps without the 60 us that the host takes at a random place: what the simulation does,
+/// beside what the graph of the recording with them predicts.
+#[test]
+fn predictions_match_changed_random_programs() {
+    let mut rng = fastrand::Rng::with_seed(25);
+    let (mut near, mut hidden, mut partly, mut all) = (0, 0, 0, 0);
+    for _ in 0..400 {
+        let jobs: Vec<(u32, u32, u64)> = (0..rng.usize(4..12))
+            .map(|_| (rng.u32(0..8), rng.u32(1..4), rng.u64(1..60) * US))
+            .collect();
+        let place = rng.usize(0..jobs.len());
+        let program = |at_place: u64| {
+            let program = steps(|p| {
+                for (at, (job, stream, ns)) in jobs.iter().enumerate() {
+                    if at == place {
+                        p.range("place", |p| p.host(at_place));
+                    }
+                    match job {
+                        0 => p.host(*ns),
+                        1 => p.wait_for(Some(*stream)),
+                        2 => p.wait(),
+                        3 => p.launch(*stream, Job::In(1 << 20, true), *ns),
+                        4 => p.wait_event(*stream, *stream % 3 + 1),
+                        // Long enough to hide the time.
+                        _ => p.kernel_through("cuLaunchKernel", *stream, "work", 3 * *ns),
+                    }
+                }
+                p.wait();
+            });
+            program.profile()
+        };
+        let [before, after] = [program(60 * US), program(0)];
+        let after = after.dependencies().with_steps("step").unwrap().clock_ns() as f64;
+        let dependencies = before.dependencies().with_steps("step").unwrap();
+        let change = WhatIf::Host { path: "step/place".to_owned(), times: f64::INFINITY };
+        let prediction = dependencies.predict(change).unwrap();
+        // Shares of the 60 us.
+        let share = |after: f64| (prediction.before.as_nanos() as f64 - after) / (60 * US) as f64;
+        let (measured, predicted) = (share(after), share(prediction.after.as_nanos() as f64));
+        all += 1;
+        hidden += u32::from(measured < 0.1);
+        partly += u32::from((0.1..0.9).contains(&measured));
+        match (measured - predicted).abs() < 0.1 {
+            true => near += 1,
+            false => println!("{measured} measured, {predicted} predicted: {jobs:?} at {place}"),
+        }
+    }
+    println!("{near} of {all} within 0.1; {hidden} hidden, {partly} in part");
+    assert!(near * 100 >= all * 95, "{near} of {all}");
+    assert!(hidden > 50 && partly > 20, "{hidden} hidden, {partly} in part");
+}
+
 /// With few steps, the error of single steps is part of the model's.
 #[test]
 fn confidence_follows_the_error_of_the_model() {
