@@ -1596,10 +1596,10 @@ fn a_roofline_takes_roofs_and_work_from_its_arguments() {
     );
     assert_eq!(json["peaks"]["bandwidth"]["origin"], "given");
 
-    // Roofs of a file; what was measured shows.
+    // Roofs of a file.
     let peaks = profiler_analysis::roofline::Peaks::new("of a file")
         .with_bandwidth(4e12)
-        .with_measured_flops(nvtx::Dtype::F32, nvtx::Pipe::Vector, 50e12);
+        .with_flops(nvtx::Dtype::F32, nvtx::Pipe::Vector, 50e12);
     let file = written(&folder, "peaks.json", peaks.to_json().as_bytes());
     let kernel = "sgd_update:bytes=2621440";
     for (format, part) in [("text", "of a file"), ("svg", "</svg>"), ("html", "</html>")] {

@@ -36,8 +36,6 @@ pub(crate) enum Kind {
     Counts(String),
     /// Work that cannot be measured.
     Measure(String),
-    /// A ceiling could not be measured.
-    Ceiling { what: &'static str, why: String },
     /// An unknown name.
     Name { what: &'static str, name: String, known: Vec<&'static str> },
 }
@@ -114,7 +112,6 @@ impl fmt::Display for Error {
             Kind::Peaks { why } => {
                 format!("not the peaks of a device: {why}; give the output of Peaks::to_json")
             }
-            Kind::Ceiling { what, why } => format!("{what} was not measured: {why}"),
             Kind::Name { what, name, known } => {
                 format!("there is no {what} {name:?}; there are: {}", known.join(", "))
             }

@@ -9,7 +9,7 @@ use profiler_base::text::{html, markdown};
 /// The style of every page: profile, comparison, roofline.
 pub(crate) const STYLE: &str = include_str!("page.css");
 /// The SHA-256 of the style in the content security policy of a page, checked by a test.
-pub(crate) const STYLE_HASH: &str = "sha256-PqzPnC2X4X7yo7IwMf3xvNsp4KFrb2tcRCdll7g30FU=";
+pub(crate) const STYLE_HASH: &str = "sha256-61gFog8MHI8w2M8JI3zge4UgF0GLtVuX09qnlwznnY4=";
 /// The end of the rules that a plot needs in a file of its own.
 const PLOTS_END: &str = "/* Every page. */";
 

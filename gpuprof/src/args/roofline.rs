@@ -18,7 +18,7 @@ pub(crate) struct RooflineArgs {
     /// The CUDA ordinal of the device for the roofs [default: the device that ran most kernels]
     #[arg(long)]
     pub(crate) device: Option<u32>,
-    /// A file with the roofs, as Peaks::to_json writes them, including measured ones
+    /// A file with the roofs, as Peaks::to_json writes them
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "device")]
     pub(crate) peaks: Option<PathBuf>,
     /// The memory bandwidth in GB/s, instead of the device's

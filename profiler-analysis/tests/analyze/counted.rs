@@ -180,10 +180,15 @@ fn counts_lie_at_every_level_under_the_roofs() {
     assert_eq!(MemoryLevel::ALL.map(|level| step.bytes_at(level)), [None; 3]);
     assert!(step.declared.is_none());
 
-    // What is given stays.
-    let given = h200().with_level(MemoryLevel::L2, 5e12);
+    // What is given stays; a file gives the roof of a cache.
+    let mut file = serde_json::to_value(h200()).unwrap();
+    file["caches"] = json!([{"level": "L2", "peak": 5e12, "origin": "given"}]);
+    let given = Peaks::from_json(&file.to_string()).unwrap();
     let given = CountedRoofline::from_measured(&measured, &given).peaks;
-    assert_eq!(given.level(MemoryLevel::L2).origin, Origin::Given);
+    for (level, peak) in [(MemoryLevel::Dram, 4.8e12), (MemoryLevel::L2, 5e12)] {
+        let roof = given.level(level);
+        assert_eq!((roof.peak, roof.origin), (Some(peak), Origin::Given));
+    }
     assert_eq!(Peaks::from_json(&given.to_json()).unwrap(), given);
     let unknown = CountedRoofline::from_measured(&measured, &Peaks::new("unknown")).peaks;
     assert_eq!(unknown.bandwidth().peak, Some(1536.0 * 3.1e9));

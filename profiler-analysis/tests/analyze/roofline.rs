@@ -9,7 +9,7 @@ use fake_cupti::{Fake, Work as Gpu};
 use nvtx::{Domain, Dtype, Pipe, Work};
 use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{Bound, Declared, Peaks, Roofline, RooflinePoint};
-use profiler_core::{Profile, Profiler};
+use profiler_core::Profile;
 use test_support::session;
 
 static LIBRARY: Domain = Domain::new("library");
@@ -62,7 +62,7 @@ fn a_small_product_is_far_off_the_peak() {
         assert_near(point.achieved(), 33_554_432.0 / 71.964e-6);
         assert_near(point.of_roof(), 33_554_432.0 / 71.964e-6 / 6e12);
         // Whether memory is the limit is not known, and not said.
-        assert_eq!((point.intensity(), point.bound(), point.of_measured()), (None, None, None));
+        assert_eq!((point.intensity(), point.bound()), (None, None));
         let text = roofline.to_string();
         assert!(text.contains("466.3 GFLOP/s") && text.contains("7.8 %"), "{text}");
     }
@@ -264,68 +264,6 @@ fn work_can_be_declared_afterwards() {
     let update = point("sgd_update");
     assert!(update.is_kernel && update.instances == update.kernels && update.kernels > 0);
     assert_eq!(update.bound(), Some(Bound::Memory));
-}
-
-#[test]
-fn ceilings_match_the_records() {
-    let fake = Fake::new();
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let mut peaks = ten();
-    let mut times = (0..).map(|n| [9_000, 3_000, 2_000, 4_000, 5_000, 6_000][n % 6]);
-    // The first run warms up: its time is none of the ceiling, though it would be the best.
-    let mut first = true;
-    let copied = peaks
-        .measure_bandwidth(&profiler, || {
-            let took = if std::mem::take(&mut first) { 1 } else { times.next().unwrap() };
-            fake.launch(Gpu::device_to_device(500_000).taking_ns(took));
-        })
-        .unwrap();
-    // Read and written.
-    assert_near(Some(copied), 2.0 * 500_000.0 / 2e-6);
-    assert_eq!(peaks.bandwidth().measured, Some(copied));
-    assert_eq!(peaks.bandwidth().peak, Some(1e12));
-    let work = Work::gemm(1024, 1024, 1024, Dtype::F32);
-    let computed = peaks
-        .measure_work(&profiler, work, || {
-            fake.launch(Gpu::kernel(c"gemm").taking_ns(500_000));
-        })
-        .unwrap();
-    assert_near(Some(computed), 2.0 * 1024f64.powi(3) / 500e-6);
-    let roof = peaks.flops(Dtype::F32, None).unwrap().roof;
-    assert_eq!((roof.peak, roof.measured), (Some(10e12), Some(computed)));
-    // A kernel of its own may move the bytes.
-    let bytes = Work::of_bytes(1 << 20);
-    let moved = peaks.measure_work(&profiler, bytes, || {
-        fake.launch(Gpu::kernel(c"copy").taking_ns(1_000_000));
-    });
-    assert_near(moved.ok(), (1 << 20) as f64 / 1e-3);
-
-    let none = peaks.measure_bandwidth(&profiler, || {
-        fake.launch(Gpu::host_to_device(500_000));
-    });
-    assert!(none.unwrap_err().to_string().contains("no copy within a device"));
-    let none = peaks.measure_work(&profiler, work, || {});
-    assert!(none.unwrap_err().to_string().contains("no kernel ran"));
-    let unsaid = peaks.measure_work(&profiler, Work::of_flops(3), || {});
-    assert!(unsaid.unwrap_err().to_string().contains("their type"));
-    assert!(!profiler.is_running());
-}
-
-#[test]
-fn points_have_their_share_of_the_measured_peak() {
-    let peaks =
-        ten().with_measured_bandwidth(0.8e12).with_measured_flops(Dtype::F32, Pipe::Vector, 5e12);
-    let half = ten().with_measured_flops(Dtype::F32, Pipe::Vector, 5e12);
-    for profile in record(|fake| {
-        let work = Work::new(1_000_000, 1_000_000).with_dtype(Dtype::F32);
-        let _range = nvtx::event("r").work(work).range();
-        fake.launch(Gpu::kernel(c"k").taking_ns(2_000));
-    }) {
-        assert_near(only_point(&profile.roofline(&peaks)).of_measured(), 1e6 / 0.8e12 / 2e-6);
-        assert_near(only_point(&profile.roofline(&peaks)).of_roof(), 0.5);
-        // One roof of two was measured: the other may be the lower.
-        assert_eq!(only_point(&profile.roofline(&half)).of_measured(), None);
-    }
 }
 
 #[test]

@@ -198,11 +198,6 @@ impl CountedPoint {
         self.at(level).map(|at| at.bytes)
     }
 
-    /// Bytes per second at a level.
-    pub fn bandwidth_at(&self, level: MemoryLevel) -> Option<f64> {
-        self.at(level)?.bytes_per_s
-    }
-
     /// Operations per byte at a level.
     pub fn intensity_at(&self, level: MemoryLevel) -> Option<f64> {
         self.at(level)?.intensity_flop_per_byte
@@ -218,11 +213,11 @@ impl CountedPoint {
     pub fn shares(&self) -> Vec<(Limit, f64)> {
         let seconds = self.gpu_time.as_secs_f64();
         let compute = self.flops.iter().filter_map(|counted| {
-            let ideal = counted.flops / counted.roof?.value()?;
+            let ideal = counted.flops / counted.roof?.peak?;
             Some((Limit::Compute(counted.dtype, counted.pipe), ratio(ideal, seconds)?))
         });
         let memory = self.bytes.iter().filter_map(|at| {
-            let ideal = at.bytes / at.roof.value()?;
+            let ideal = at.bytes / at.roof.peak?;
             Some((Limit::Memory(at.level), ratio(ideal, seconds)?))
         });
         let mut shares: Vec<_> = compute.chain(memory).collect();

@@ -32,7 +32,6 @@
 mod counted;
 mod counted_views;
 mod declared;
-mod measure;
 pub(crate) mod peaks;
 mod plot;
 mod point;
@@ -340,7 +339,6 @@ impl Roofline {
             "achieved",
             "attainable",
             "of roof",
-            "of measured",
             "bound by",
         ];
         let none = || "-".to_owned();
@@ -365,7 +363,6 @@ impl Roofline {
                 rate(achieved),
                 rate(attainable),
                 share(point.of_roof()),
-                share(point.of_measured()),
                 point.bound().map_or_else(none, |bound| bound.to_string()),
             ]
         };

@@ -1,4 +1,5 @@
-//! Peak rates of a device in bytes and operations per second: from attributes, given, or measured.
+//! Peak rates of a device in bytes and operations per second: from attributes, a data sheet or
+//! counters, or given.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,12 +34,12 @@ named_variants! {
         Counters = "counters",
         /// Set by the program or user.
         Given = "given",
-        /// No source: the rate is only measured.
+        /// No source: the rate is unknown.
         Unknown = "-",
     }
 }
 
-/// A limit: the nominal rate, and the rate that a probe achieved.
+/// A limit: the peak rate, and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Roof {
@@ -46,17 +47,10 @@ pub struct Roof {
     pub peak: Option<f64>,
     /// The source of the peak.
     pub origin: Origin,
-    /// Bytes or operations per second that a probe achieved, if one ran.
-    pub measured: Option<f64>,
 }
 
 impl Roof {
-    pub(super) const UNKNOWN: Roof = Roof { peak: None, origin: Origin::Unknown, measured: None };
-
-    /// The peak, or else the measured rate.
-    pub(super) fn value(&self) -> Option<f64> {
-        self.peak.or(self.measured)
-    }
+    const UNKNOWN: Roof = Roof { peak: None, origin: Origin::Unknown };
 }
 
 /// The roof of one number type on one kind of units.
@@ -82,7 +76,8 @@ struct LevelRoof {
     roof: Roof,
 }
 
-/// The peak rates of a device: the roofs of a roofline.
+/// The peak rates of a device: the roofs of a roofline. Rates that you measured are given with
+/// [`with_bandwidth`](Self::with_bandwidth) and [`with_flops`](Self::with_flops).
 ///
 /// ```
 /// use nvtx::{Dtype, Pipe};
@@ -97,7 +92,7 @@ struct LevelRoof {
 #[must_use]
 pub struct Peaks {
     device: String,
-    pub(super) bandwidth: Roof,
+    bandwidth: Roof,
     compute: Vec<ComputeRoof>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     caches: Vec<LevelRoof>,
@@ -168,35 +163,19 @@ impl Peaks {
 
     /// Sets the memory bandwidth in bytes per second.
     pub fn with_bandwidth(mut self, bytes_per_second: f64) -> Self {
-        self.bandwidth = Roof { measured: self.bandwidth.measured, ..given_roof(bytes_per_second) };
+        self.bandwidth = roof(bytes_per_second, Origin::Given);
         self
     }
 
     /// Sets operations per second for type and units.
     pub fn with_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
-        let roof = self.roof_mut(dtype, pipe);
-        *roof = Roof { measured: roof.measured, ..given_roof(flops_per_second) };
-        self
-    }
-
-    /// Sets the measured bandwidth in bytes per second.
-    pub fn with_measured_bandwidth(mut self, bytes_per_second: f64) -> Self {
-        self.bandwidth.measured = sane(bytes_per_second);
-        self
-    }
-
-    /// Sets the measured operations per second for type and units.
-    pub fn with_measured_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
-        self.roof_mut(dtype, pipe).measured = sane(flops_per_second);
-        self
-    }
-
-    /// Sets the rate of a memory level in bytes per second.
-    pub fn with_level(self, level: MemoryLevel, bytes_per_second: f64) -> Self {
-        match level {
-            MemoryLevel::Dram => self.with_bandwidth(bytes_per_second),
-            _ => self.with_cache(level, given_roof(bytes_per_second)),
+        let roof = roof(flops_per_second, Origin::Given);
+        let is_it = |known: &&mut ComputeRoof| known.dtype == dtype && known.pipe == pipe;
+        match self.compute.iter_mut().find(is_it) {
+            Some(known) => known.roof = roof,
+            None => self.compute.push(ComputeRoof { dtype, pipe, roof }),
         }
+        self
     }
 
     /// Fills in unknown rates of memory levels from the metrics of
@@ -209,31 +188,15 @@ impl Peaks {
             if most.peak.is_none() || self.level(level).peak.is_some() {
                 continue;
             }
-            self = match level {
-                MemoryLevel::Dram => {
-                    self.bandwidth = Roof { measured: self.bandwidth.measured, ..most };
-                    self
-                }
-                _ => self.with_cache(level, most),
-            };
+            if level == MemoryLevel::Dram {
+                self.bandwidth = most;
+                continue;
+            }
+            self.caches.retain(|known| known.level != level);
+            self.caches.push(LevelRoof { level, roof: most });
+            self.caches.sort_by_key(|known| known.level);
         }
         self
-    }
-
-    fn with_cache(mut self, level: MemoryLevel, roof: Roof) -> Self {
-        self.caches.retain(|known| known.level != level);
-        self.caches.push(LevelRoof { level, roof });
-        self.caches.sort_by_key(|known| known.level);
-        self
-    }
-
-    pub(super) fn roof_mut(&mut self, dtype: Dtype, pipe: Pipe) -> &mut Roof {
-        let is_it = |known: &ComputeRoof| known.dtype == dtype && known.pipe == pipe;
-        let at = self.compute.iter().position(is_it).unwrap_or_else(|| {
-            self.compute.push(ComputeRoof { dtype, pipe, roof: Roof::UNKNOWN });
-            self.compute.len() - 1
-        });
-        &mut self.compute[at].roof
     }
 
     getters! {
@@ -264,16 +227,16 @@ impl Peaks {
             known.dtype == dtype && pipe.is_none_or(|pipe| known.pipe == pipe)
         };
         let known = self.compute.iter().filter(is_it);
-        let known = known.filter_map(|known| Some((known, known.roof.value()?)));
+        let known = known.filter_map(|known| Some((known, known.roof.peak?)));
         known.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(known, _)| *known)
     }
 
     /// The operations per byte above which the units limit, not the memory.
     pub fn ridge(&self, dtype: Dtype, pipe: Option<Pipe>) -> Option<f64> {
-        Some(self.flops(dtype, pipe)?.roof.value()? / self.bandwidth.value()?)
+        Some(self.flops(dtype, pipe)?.roof.peak? / self.bandwidth.peak?)
     }
 
-    /// Returns JSON for [`from_json`](Self::from_json), to store measured ceilings of a machine.
+    /// Returns JSON for [`from_json`](Self::from_json), to store the roofs of a machine.
     pub fn to_json(&self) -> String {
         // Numbers and strings always serialise.
         profiler_base::text::json_pretty(self).unwrap_or_default()
@@ -306,9 +269,8 @@ pub(crate) fn peaks(profile: &Profile, device: Option<u32>) -> Option<Peaks> {
 impl Peaks {
     pub(super) fn table(&self) -> Table {
         let row = |name: String, roof: &Roof, unit| {
-            let value =
-                |value: Option<f64>| value.map_or("-".to_owned(), |value| per_second(value, unit));
-            [name, roof.origin.to_string(), value(roof.peak), value(roof.measured)]
+            let peak = roof.peak.map_or("-".to_owned(), |peak| per_second(peak, unit));
+            [name, roof.origin.to_string(), peak]
         };
         let memory = row("memory".to_owned(), &self.bandwidth, "B");
         let compute = |known: &ComputeRoof| {
@@ -317,7 +279,7 @@ impl Peaks {
         let cache = |known: &LevelRoof| row(known.level.to_string(), &known.roof, "B");
         let memory = std::iter::once(memory).chain(self.caches.iter().map(cache));
         let rows = memory.chain(self.compute.iter().map(compute));
-        Table::new("Roofs", ["roof", "from", "peak", "measured"], rows)
+        Table::new("Roofs", ["roof", "from", "peak"], rows)
     }
 
     /// The source of the rates, and the reason why some are unknown.
@@ -340,19 +302,8 @@ impl DisplayOptions for Peaks {
 display_by_default_layout!(Peaks);
 
 fn roof(peak: f64, origin: Origin) -> Roof {
-    match sane(peak) {
-        Some(peak) => Roof { peak: Some(peak), origin, measured: None },
-        None => Roof::UNKNOWN,
-    }
-}
-
-fn given_roof(peak: f64) -> Roof {
-    roof(peak, Origin::Given)
-}
-
-/// A valid rate for a roof.
-fn sane(value: f64) -> Option<f64> {
-    (value.is_finite() && value > 0.0).then_some(value)
+    let is_valid = peak.is_finite() && peak > 0.0;
+    if is_valid { Roof { peak: Some(peak), origin } } else { Roof::UNKNOWN }
 }
 
 fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<Dtype, D::Error> {
@@ -439,13 +390,9 @@ NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 ten
     fn given_rates_override_and_invalid_ones_are_unknown() {
         let peaks = Peaks::from_device(&device("NVIDIA H200", (9, 0), 132, Some(1980)));
         assert_eq!(peaks.bandwidth().peak, Some(4800e9));
-        let peaks = peaks
-            .with_measured_flops(Dtype::Bf16, Pipe::Tensor, 790e12)
-            .with_flops(Dtype::Bf16, Pipe::Tensor, 900e12)
-            .with_bandwidth(f64::NAN);
+        let peaks = peaks.with_flops(Dtype::Bf16, Pipe::Tensor, 900e12).with_bandwidth(f64::NAN);
         let roof = peaks.flops(Dtype::Bf16, None).unwrap();
         assert_eq!((roof.roof.peak, roof.roof.origin), (Some(900e12), Origin::Given));
-        assert_eq!(roof.roof.measured, Some(790e12));
         assert_eq!(peaks.bandwidth(), Roof::UNKNOWN);
         // Without units the fastest count; f64 has both.
         assert_eq!(peaks.flops(Dtype::F64, None).unwrap().pipe, Pipe::Tensor);
@@ -453,5 +400,9 @@ NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 ten
         let text = serde_json::to_string(&peaks).unwrap();
         assert_eq!(serde_json::from_str::<Peaks>(&text).unwrap(), peaks);
         assert!(serde_json::from_str::<Peaks>(&text.replace("bf16", "q7")).is_err());
+        // Roofs of files written before also have a measured rate.
+        let old = text.replace("\"peak\":", "\"measured\":790e12,\"peak\":");
+        assert_ne!(old, text);
+        assert_eq!(Peaks::from_json(&old).unwrap(), peaks);
     }
 }

@@ -35,8 +35,8 @@ const ABOVE: &str =
     "bytes came from a cache, fewer operations were done than declared, or the roof is too low";
 
 impl Roofline {
-    /// The plot as SVG: operations per second over operations per byte, with the roofs (measured
-    /// ones dashed). Every path that has both is a point, coloured by number type. Follows the
+    /// The plot as SVG: operations per second over operations per byte, with the roofs.
+    /// Every path that has both is a point, coloured by number type. Follows the
     /// reader's light or dark scheme; names are escaped.
     pub fn to_svg(&self) -> String {
         self.svg(true)
@@ -235,10 +235,10 @@ impl Axes {
             x.push(spot.intensity);
             y.push(spot.achieved);
         }
-        let known = || slopes.iter().filter_map(|slope| slope.roof.value());
+        let known = || slopes.iter().filter_map(|slope| slope.roof.peak);
         for roof in roofs {
-            y.extend(roof.roof.value());
-            x.extend(known().filter_map(|slope| Some(roof.roof.value()? / slope)));
+            y.extend(roof.roof.peak);
+            x.extend(known().filter_map(|slope| Some(roof.roof.peak? / slope)));
         }
         // The memory roof at the left edge.
         let least = x.iter().copied().fold(f64::INFINITY, f64::min);
@@ -334,38 +334,30 @@ fn draw_roofs(
 ) {
     let (least, most) = (10f64.powi(axes.x.0), 10f64.powi(axes.x.1));
     let top = 10f64.powi(axes.y.1);
-    for (class, is_measured) in [("rl-roof", false), ("rl-measured", true)] {
-        let rate = |roof: &Roof| if is_measured { roof.measured } else { roof.peak };
-        let suffix = if is_measured { ", measured" } else { "" };
-        // Measured roofs are just below their peaks.
-        let off = if is_measured { 14.0 } else { -5.0 };
-        let greatest = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::max);
-        for slope in slopes {
-            let Some(bytes) = rate(&slope.roof) else { continue };
-            // Up to the highest roof, or to the top without a roof.
-            let highest = greatest(&mut roofs.iter().filter_map(|roof| rate(&roof.roof)));
-            let floor = 10f64.powi(axes.y.0);
-            let from = least.max(floor / bytes);
-            let until = most.min(highest.unwrap_or(top) / bytes);
-            if until > from {
-                let ends = [(from, from * bytes), (until, until * bytes)];
-                let [start, end] = ends.map(|(x, y)| (axes.x(x), axes.y(y)));
-                svg.push_str(&line(class, start, end));
-                let letter =
-                    legend.roof(format!("{} {}{suffix}", slope.label, per_second(bytes, "B")));
-                svg.push_str(&text(start.0 + 8.0, start.1 + off, "rl-mark", "start", &letter));
-            }
+    // Up to the highest roof, or to the top without a roof.
+    let highest = roofs.iter().filter_map(|roof| roof.roof.peak).reduce(f64::max).unwrap_or(top);
+    for slope in slopes {
+        let Some(bytes) = slope.roof.peak else { continue };
+        let floor = 10f64.powi(axes.y.0);
+        let from = least.max(floor / bytes);
+        let until = most.min(highest / bytes);
+        if until > from {
+            let ends = [(from, from * bytes), (until, until * bytes)];
+            let [start, end] = ends.map(|(x, y)| (axes.x(x), axes.y(y)));
+            svg.push_str(&line("rl-roof", start, end));
+            let letter = legend.roof(format!("{} {}", slope.label, per_second(bytes, "B")));
+            svg.push_str(&text(start.0 + 8.0, start.1 - 5.0, "rl-mark", "start", &letter));
         }
-        let steepest = greatest(&mut slopes.iter().filter_map(|slope| rate(&slope.roof)));
-        for roof in roofs {
-            let Some(flops) = rate(&roof.roof) else { continue };
-            let from = steepest.map_or(least, |slope| (flops / slope).clamp(least, most));
-            let y = axes.y(flops);
-            svg.push_str(&line(class, (axes.x(from), y), (RIGHT, y)));
-            let rate = per_second(flops, "FLOP");
-            let letter = legend.roof(format!("{} {} {rate}{suffix}", roof.dtype, roof.pipe));
-            svg.push_str(&text(RIGHT - 4.0, y + off, "rl-mark", "end", &letter));
-        }
+    }
+    let steepest = slopes.iter().filter_map(|slope| slope.roof.peak).reduce(f64::max);
+    for roof in roofs {
+        let Some(flops) = roof.roof.peak else { continue };
+        let from = steepest.map_or(least, |slope| (flops / slope).clamp(least, most));
+        let y = axes.y(flops);
+        svg.push_str(&line("rl-roof", (axes.x(from), y), (RIGHT, y)));
+        let rate = per_second(flops, "FLOP");
+        let letter = legend.roof(format!("{} {} {rate}", roof.dtype, roof.pipe));
+        svg.push_str(&text(RIGHT - 4.0, y - 5.0, "rl-mark", "end", &letter));
     }
 }
 

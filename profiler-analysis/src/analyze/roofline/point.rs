@@ -72,34 +72,24 @@ impl RooflinePoint {
 
     /// The operations per byte above which the units limit.
     pub fn ridge(&self) -> Option<f64> {
-        ratio(self.compute?.value()?, self.memory.value()?)
+        ratio(self.compute?.peak?, self.memory.peak?)
     }
 
     /// Operations per second that the roofs allow at this intensity: the lesser of the compute roof
     /// and intensity x bandwidth. If only one is known, that one.
     pub fn attainable(&self) -> Option<f64> {
-        ratio(self.flops?, self.ideal_time(Roof::value)?)
+        ratio(self.flops?, self.ideal_time()?)
     }
 
     /// The time that the work would take at the roof.
     pub fn ideal(&self) -> Option<Duration> {
-        Duration::try_from_secs_f64(self.ideal_time(Roof::value)?).ok()
+        Duration::try_from_secs_f64(self.ideal_time()?).ok()
     }
 
     /// The achieved share of the roof; 1 is at the roof. Above 1 if declared bytes were read from a
     /// cache, or more work was declared than done. With one unknown roof, the share of the other.
     pub fn of_roof(&self) -> Option<f64> {
-        ratio(self.ideal_time(Roof::value)?, self.gpu_time.as_secs_f64())
-    }
-
-    /// The achieved share of the measured roofs; `None` unless every relevant one was measured.
-    pub fn of_measured(&self) -> Option<f64> {
-        let known = |declared: Option<f64>, roof: Option<Roof>| {
-            declared.is_none() || roof.is_some_and(|roof| roof.measured.is_some())
-        };
-        let all = known(self.flops, self.compute) && known(self.bytes, Some(self.memory));
-        let ideal = self.ideal_time(|roof| roof.measured).filter(|_| all)?;
-        ratio(ideal, self.gpu_time.as_secs_f64())
+        ratio(self.ideal_time()?, self.gpu_time.as_secs_f64())
     }
 
     /// The maximum speed-up: the factor to the roof.
@@ -109,8 +99,7 @@ impl RooflinePoint {
 
     /// The lower roof. `None` if a roof or the declared work for it is unknown.
     pub fn bound(&self) -> Option<Bound> {
-        let (compute, memory) = self.ideal_times(Roof::value);
-        match (compute, memory) {
+        match self.ideal_times() {
             (Some(compute), Some(memory)) if compute >= memory => Some(Bound::Compute),
             (Some(_), Some(_)) => Some(Bound::Memory),
             // Without operations only the memory is a limit.
@@ -120,16 +109,13 @@ impl RooflinePoint {
     }
 
     /// Seconds at the compute roof and at the memory roof.
-    fn ideal_times(&self, value: impl Fn(&Roof) -> Option<f64>) -> (Option<f64>, Option<f64>) {
-        let compute = self.compute.as_ref().and_then(&value);
-        let memory = value(&self.memory);
-        let time = |work: Option<f64>, roof: Option<f64>| ratio(work?, roof?);
-        (time(self.flops, compute), time(self.bytes, memory))
+    fn ideal_times(&self) -> (Option<f64>, Option<f64>) {
+        let time = |work: Option<f64>, roof: Option<Roof>| ratio(work?, roof?.peak?);
+        (time(self.flops, self.compute), time(self.bytes, Some(self.memory)))
     }
 
-    fn ideal_time(&self, value: impl Fn(&Roof) -> Option<f64>) -> Option<f64> {
-        let (compute, memory) = self.ideal_times(value);
-        match (compute, memory) {
+    fn ideal_time(&self) -> Option<f64> {
+        match self.ideal_times() {
             (Some(compute), Some(memory)) => Some(compute.max(memory)),
             (compute, memory) => compute.or(memory),
         }
@@ -140,7 +126,7 @@ impl RooflinePoint {
     pub(super) fn rate(&self) -> (&'static str, Option<f64>, Option<f64>) {
         match self.flops {
             Some(flops) if flops > 0.0 => ("FLOP", self.achieved(), self.attainable()),
-            _ => ("B", self.achieved_bandwidth(), self.memory.value()),
+            _ => ("B", self.achieved_bandwidth(), self.memory.peak),
         }
     }
 
@@ -174,10 +160,9 @@ serialize_fields!(RooflinePoint, "RooflinePoint", |point| {
     "achieved_bytes_per_s": point.achieved_bandwidth(),
     "attainable_flop_per_s": point.attainable(),
     "ridge_flop_per_byte": point.ridge(),
-    "ideal_time_ns": point.ideal_time(Roof::value).map(|seconds| seconds * 1e9),
+    "ideal_time_ns": point.ideal_time().map(|seconds| seconds * 1e9),
     "of_roof": point.of_roof(),
     "distance": point.distance(),
-    "of_measured": point.of_measured(),
     "bound": point.bound(),
     "compute_roof": point.compute,
 });
