@@ -24,7 +24,7 @@ layouts["CUpti_Device_GetChipName_Params"] = [{"headers": ["11.8.87"], "fields":
 BLOCKS = """
 Device_GetChipName Profiler_Initialize Profiler_GetCounterAvailability
 Profiler_Host_Initialize Profiler_Host_Deinitialize Profiler_Host_GetSupportedChips Profiler_Host_GetBaseMetrics
-Profiler_Host_GetSubMetrics Profiler_Host_GetMetricProperties Profiler_Host_ConfigAddMetrics
+Profiler_Host_GetMetricProperties Profiler_Host_ConfigAddMetrics
 Profiler_Host_GetConfigImageSize Profiler_Host_GetConfigImage Profiler_Host_GetNumOfPasses
 Profiler_Host_EvaluateToGpuValues
 RangeProfiler_Enable RangeProfiler_Disable RangeProfiler_GetCounterDataSize RangeProfiler_CounterDataImage_Initialize

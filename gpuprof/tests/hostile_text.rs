@@ -501,7 +501,7 @@ fn look_at_one(folder: &Folder, profile: &Profile, other: &Profile) {
     is_safe("roofline", &profile.roofline(&peaks).to_html());
     for by_range in [false, true] {
         let changes = Compare::new().by_range(by_range).between(profile, other);
-        is_readable("changes", &format!("{changes}\n{}", changes.to_text()));
+        is_readable("changes", &format!("{changes}\n{}", changes.all_rows()));
         is_safe("changes", &format!("{}{}", changes.to_csv(), changes.to_markdown()));
         is_safe("changes", &changes.to_html());
         for change in changes.changes() {

@@ -19,11 +19,12 @@ const HEAD: usize = MAGIC.len() + 32;
 /// everything that [`Host::evaluate`](super::Host::evaluate) needs to compute values.
 ///
 /// ```no_run
-/// use cupti::counters::{CounterData, Host};
+/// use cupti::counters::{CounterData, HostLibrary};
 ///
 /// # fn main() -> Result<(), cupti::Error> {
 /// let data = CounterData::load("step.counts")?; // what RangeProfiler::collect gave on a GPU, saved
-/// println!("{}", Host::for_chip(data.chip())?.evaluate(&data)?); // no GPU needed
+/// let host = HostLibrary::open()?.host(data.chip())?; // no GPU needed
+/// println!("{}", host.evaluate(&data)?);
 /// # Ok(())
 /// # }
 /// ```

@@ -159,7 +159,7 @@ impl Library {
 ///
 /// ```no_run
 /// # fn main() -> Result<(), cupti::Error> {
-/// let host = cupti::counters::Host::for_chip("GH100")?; // no GPU needed
+/// let host = cupti::counters::HostLibrary::open()?.host("GH100")?; // no GPU needed
 /// let plan = host.plan(["dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum"])?;
 /// assert_eq!(plan.passes(), 1); // the work need not run twice
 /// # Ok(())
@@ -176,14 +176,6 @@ pub struct Host {
 }
 
 impl Host {
-    /// The metrics of a chip, from the libcupti of [`HostLibrary::open`].
-    ///
-    /// # Errors
-    /// The errors of [`HostLibrary::open`] and [`HostLibrary::host`].
-    pub fn for_chip(chip: &str) -> Result<Self, Error> {
-        HostLibrary::open()?.host(chip)
-    }
-
     pub(super) fn new(
         api: HostApi,
         version: Version,
@@ -238,7 +230,7 @@ impl Host {
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported): the chip has no such metric.
     pub fn describe(&self, metric: &str) -> Result<Metric, Error> {
-        let (_, known) = self.known(metric)?;
+        let known = self.known(metric)?;
         let kind = MetricKind::ALL.into_iter().find(|kind| *kind as u32 == known.metric_type);
         Ok(Metric {
             name: metric.to_owned(),
@@ -249,21 +241,12 @@ impl Host {
         })
     }
 
-    /// The suffixes of a metric, such as `.sum` or `.avg.pct_of_peak_sustained_elapsed`.
-    ///
-    /// # Errors
-    /// [`is_unsupported`](Error::is_unsupported): the chip has no such metric.
-    pub fn roll_ups(&self, metric: &str) -> Result<Vec<String>, Error> {
-        let (name, known) = self.known(metric)?;
-        self.object.sub_metrics(known.metric_type, &name)
-    }
-
     /// A metric by the name under which this library describes it.
-    fn known(&self, metric: &str) -> Result<(CString, Properties), Error> {
+    fn known(&self, metric: &str) -> Result<Properties, Error> {
         for roll_up in ROLL_UPS {
             let name = c_string(&format!("{metric}{roll_up}"))?;
             if let Some(known) = self.object.properties(&name)? {
-                return Ok((name, known));
+                return Ok(known);
             }
         }
         Err(self.unknown(vec![metric.to_owned()]))

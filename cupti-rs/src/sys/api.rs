@@ -120,7 +120,6 @@ macro_rules! cupti_functions {
                     deinitialize = "cuptiProfilerHostDeinitialize": HostDeinitialize;
                     chips = "cuptiProfilerHostGetSupportedChips": HostGetSupportedChips;
                     base_metrics = "cuptiProfilerHostGetBaseMetrics": HostGetBaseMetrics;
-                    sub_metrics = "cuptiProfilerHostGetSubMetrics": HostGetSubMetrics;
                     properties = "cuptiProfilerHostGetMetricProperties": HostGetMetricProperties;
                     add_metrics = "cuptiProfilerHostConfigAddMetrics": HostConfigAddMetrics;
                     image_size = "cuptiProfilerHostGetConfigImageSize": HostGetConfigImageSize;

@@ -90,20 +90,6 @@ impl HostObject {
         Ok(unsafe { all_copied(params.metric_names, params.num_metrics) })
     }
 
-    /// The possible suffixes of a metric's name.
-    pub(crate) fn sub_metrics(&self, metric_type: u32, name: &CStr) -> Result<Vec<String>, Error> {
-        let mut params = HostGetSubMetrics::with_object(self.object);
-        params.metric_type = metric_type;
-        params.metric_name = name.as_ptr();
-        let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it states and names this live object; the name lives
-        // through the call.
-        unsafe { self.api.sub_metrics(&mut params) }?;
-        // SAFETY: CUPTI returns that many strings, which live as long as the object or until the
-        // next such call.
-        Ok(unsafe { all_copied(params.sub_metrics, params.num_of_submetrics) })
-    }
-
     /// Returns `None` if the chip has no such metric.
     pub(crate) fn properties(&self, name: &CStr) -> Result<Option<Properties>, Error> {
         let mut params = HostGetMetricProperties::with_object(self.object);

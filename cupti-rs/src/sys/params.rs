@@ -79,12 +79,6 @@ params! {
         32 metric_names: *mut *const c_char,
         40 num_metrics: usize,
     }
-    "Profiler_Host_GetSubMetrics" HostGetSubMetrics: 56 of host_object {
-        24 metric_type: u32,
-        32 metric_name: *const c_char,
-        40 num_of_submetrics: usize,
-        48 sub_metrics: *mut *const c_char,
-    }
     "Profiler_Host_GetMetricProperties" HostGetMetricProperties: 60 of host_object {
         24 metric_name: *const c_char,
         32 description: *const c_char,

@@ -244,8 +244,8 @@ fn period_of_a_step_matches_its_process() {
 fn waits_and_budgets_keep_processes_apart() {
     use profiler_core::{at_most, expect};
     let profile = on_one();
-    let targets = profile.waits().by_target();
-    let names: BTreeSet<_> = targets.iter().map(|group| group.key().to_string()).collect();
+    let waits = profile.waits();
+    let names: BTreeSet<_> = waits.iter().map(|wait| wait.target().to_string()).collect();
     let expected = [7_100, 7_200].map(|id| format!("stream 7 of context 1 of process {id}"));
     assert_eq!(names, BTreeSet::from(expected));
     // Two streams of each process.

@@ -105,7 +105,7 @@ fn comparison_matches_ids_by_pattern_and_layers_by_name() {
     let comparison = compare(&model(5, 0), &model(5, 5_000));
     assert_all_matched(&comparison);
     assert_eq!(range_paths(&comparison).into_iter().collect::<Vec<_>>(), MODEL);
-    let text = comparison.to_text();
+    let text = comparison.all_rows().to_string();
     assert!(!text.contains("op_id = 0") && !text.contains("Only after"), "{text}");
 }
 

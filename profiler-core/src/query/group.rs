@@ -10,7 +10,7 @@ use profiler_base::text::printable;
 #[cfg(feature = "serde")]
 use serde::{Serialize, Serializer};
 
-use super::{Query, Wait};
+use super::Query;
 use crate::join::tables::What;
 use crate::profile::{ApiCall, GpuOperation, Kernel, Process, RangeNode};
 
@@ -280,15 +280,4 @@ impl<'a> Query<'a> {
             Some(TransferKey { kind: copy.kind(), source, destination })
         })
     }
-}
-
-pub(super) fn of_waits<'a, K: Eq + Hash>(
-    waits: impl Iterator<Item = Wait<'a>>,
-    key: impl Fn(&Wait<'a>) -> K,
-) -> Groups<K> {
-    let mut groups = Aggregate::default();
-    for wait in waits {
-        groups.add(key(&wait), Some(super::ns(wait.time())), 0);
-    }
-    groups.ranked()
 }

@@ -497,11 +497,8 @@ fn waits_are_the_calls_that_block() {
         assert_eq!(waits.in_range("r0").time(), Duration::from_nanos(inside.map(time).sum()));
         let by_range: Duration = waits.by_range().iter().map(Group::time).sum();
         assert_eq!(by_range, total);
-        if total != Duration::ZERO {
-            let by_call = waits.by_call();
-            assert_eq!(by_call.get("cuStreamSynchronize").unwrap().time(), total);
-            assert_eq!(waits.by_target().get("(unknown)").unwrap().time(), total);
-        }
+        assert!(waits.iter().all(|wait| wait.call().name() == "cuStreamSynchronize"));
+        assert!(waits.iter().all(|wait| wait.target() == WaitTarget::Unknown));
     }
 }
 

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use profiler_base::aggregate::Groups;
+use profiler_base::aggregate::{Aggregate, Groups};
 use profiler_base::getters;
 use profiler_base::kernel_names::Pattern;
 use rustc_hash::FxHashMap;
 
-use super::group::{self, RangePath};
+use super::group::RangePath;
 use crate::join::tables::{Call, CallId, Synchronization};
 use crate::profile::{ApiCall, Profile, Range};
 
@@ -171,16 +171,10 @@ impl<'a> Waits<'a> {
 
     /// Groups by the path of the range of the call.
     pub fn by_range(&self) -> Groups<RangePath<'a>> {
-        group::of_waits(self.iter(), |wait| RangePath::of_call(&wait.call))
-    }
-
-    /// Groups by function.
-    pub fn by_call(&self) -> Groups<&'a str> {
-        group::of_waits(self.iter(), |wait| wait.call.name())
-    }
-
-    /// Groups by target.
-    pub fn by_target(&self) -> Groups<WaitTarget> {
-        group::of_waits(self.iter(), Wait::target)
+        let mut groups = Aggregate::default();
+        for wait in &self.waits {
+            groups.add(RangePath::of_call(&wait.call), Some(super::ns(wait.time())), 0);
+        }
+        groups.ranked()
     }
 }

@@ -243,10 +243,6 @@ impl HostApi for Fake {
         Err(CuptiResult::NOT_SUPPORTED)
     }
 
-    fn sub_metrics(_params: &mut HostGetSubMetrics) -> Outcome {
-        Err(CuptiResult::NOT_SUPPORTED)
-    }
-
     fn properties(params: &mut HostGetMetricProperties) -> Outcome {
         // SAFETY: the caller passes a live object.
         let added = unsafe { added(&mut params.host_object) };

@@ -263,7 +263,8 @@ struct Machine {
     processes: [Vec<Vec<usize>>; 2],
 }
 
-/// The result of [`compare`]. `{}` is text tables with at most 40 rows each.
+/// The result of [`compare`]. `{}` is text tables with at most 40 rows each;
+/// [`all_rows`](crate::prelude::DisplayOptions::all_rows) prints all.
 #[derive(Debug, Clone, Serialize)]
 #[must_use = "a comparison is to be looked at"]
 pub struct Comparison {

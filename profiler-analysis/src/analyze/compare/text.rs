@@ -190,11 +190,6 @@ impl Comparison {
         out
     }
 
-    /// Returns the text with every row.
-    pub fn to_text(&self) -> String {
-        format!("{}\n", self.all_rows())
-    }
-
     /// Differing counts of subjects on both sides.
     pub(super) fn differing_counts(&self) -> Vec<&Change> {
         let both = self.changes.iter().filter(|row| row.status == Presence::Both);
