@@ -36,6 +36,7 @@
 //! | read records | [`record`], [`Records`] |
 //! | read calls with their threads and tags | [`calls`] |
 //! | count and sample with hardware | [`counters`] |
+//! | sample instructions and what they wait for | [`pc_sampling`] |
 //! | see what this machine and process allow | [`support`](support()) |
 //! | test without a GPU | the package `tests/fake_cupti` of the repository |
 //!
@@ -79,6 +80,7 @@ pub mod log_registry;
 #[cfg(all(test, cupti_loom))]
 mod model;
 mod paused_launches;
+pub mod pc_sampling;
 mod profiler_switch;
 #[doc(hidden)]
 pub mod quiet_thread;
@@ -127,6 +129,7 @@ pub use graphs::{GraphEvent, GraphEventKind, ThreadGraphs, graphs_last_made_ns};
 pub use kind::ActivityKind;
 pub use l2_flush::L2Flush;
 pub use library::{Library, Warning};
+pub use pc_sampling::{PcSamples, PcSampling};
 pub use record::{
     CopyKind, DataKey, GraphNode, Kernel, KernelRecord, Memcpy, MemoryKind, Memset, NameKey,
     Overhead, OverheadKind, Place, Record, RecordBytes, Records, Span, Synchronization,

@@ -1,0 +1,500 @@
+//! The sampling of a collection: its contexts, CUPTI's events about them, and the thread that reads
+//! them.
+//!
+//! A context's lock is held while CUPTI reads it. Callbacks wait for it at most [`LONGEST_WAIT`]: a
+//! reading may need a lock of the driver that the callback's thread holds.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use super::elf::has_line_table;
+use super::samples::*;
+use super::settings::PcSampling;
+use crate::error::{Error, Kind};
+use crate::forked;
+use crate::quiet_thread;
+use crate::sys::abi::PcSamplingStallReason;
+use crate::sys::api::Api;
+use crate::sys::counters::PcSamplingApi;
+use crate::sys::driver::Context;
+use crate::sys::os;
+use crate::sys::pc_sampling::{self, ContextSampler, Counts, PcRow};
+use crate::version::Version;
+use crate::{callback_panics, clock};
+
+/// The longest wait of a callback for a reading on another thread.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// The session that callbacks feed.
+static SESSION: Mutex<Option<Arc<Session>>> = Mutex::new(None);
+
+/// The ids of contexts that driver calls need not report: 0 from the end on, [`GONE`] for one that
+/// was destroyed. Read in every driver call.
+static KNOWN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+const GONE: u32 = u32::MAX;
+
+/// The sampling of one collection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    api: Api,
+    /// CUPTI's functions, or the reason why nothing is sampled.
+    functions: Result<PcSamplingApi, Error>,
+    has_correlation: bool,
+    settings: PcSampling,
+    contexts: Mutex<Vec<Arc<Sampled>>>,
+    kept: Mutex<Kept>,
+    ends: AtomicBool,
+    thread: OnceLock<Thread>,
+    join: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A context of the process.
+#[derive(Debug)]
+struct Sampled {
+    context: Context,
+    sampler: Mutex<Option<Sampler>>,
+    /// True once CUPTI must not be called for it.
+    is_over: AtomicBool,
+    facts: Mutex<PcContext>,
+}
+
+#[derive(Debug)]
+struct Sampler {
+    sampler: ContextSampler,
+    read_ns: u64,
+}
+
+/// The cause of a reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Request,
+    ModuleEnds,
+    ContextEnds,
+}
+
+/// Data that was not drained. Its lock is taken before those of contexts.
+#[derive(Debug, Default)]
+struct Kept {
+    samples: PcSamples,
+    functions: FxHashMap<(u64, u32, Arc<str>), u32>,
+    records: usize,
+    /// Cubins of the whole collection: their CRCs and bytes.
+    crcs: Vec<u64>,
+    cubin_bytes: usize,
+}
+
+/// The samples of one slice, with functions by their index in it.
+#[derive(Default)]
+struct Reading {
+    functions: Vec<(u64, u32, Arc<str>)>,
+    /// By cubin, symbol, and the address of CUPTI's name, which is never freed.
+    indices: FxHashMap<(u64, u32, usize), u32>,
+    samples: FxHashMap<(u32, u64, u32, u32), u64>,
+    counts: Counts,
+    failed: Option<Error>,
+}
+
+impl Reading {
+    fn add(&mut self, row: PcRow<'_>) {
+        let key = (row.cubin_crc, row.function_index, row.function.as_ptr().addr());
+        let function = *self.indices.entry(key).or_insert_with(|| {
+            let name = row.function.to_string_lossy().into();
+            self.functions.push((row.cubin_crc, row.function_index, name));
+            self.functions.len() as u32 - 1
+        });
+        for &PcSamplingStallReason { index, samples } in
+            row.reasons.iter().filter(|r| r.samples != 0)
+        {
+            let key = (function, row.pc_offset, row.correlation_id, index);
+            *self.samples.entry(key).or_default() += u64::from(samples);
+        }
+    }
+
+    fn count(&mut self, counts: Result<Counts, Error>) -> bool {
+        match counts {
+            Ok(counts) => {
+                self.counts.total += counts.total;
+                self.counts.dropped += counts.dropped;
+                self.counts.non_user += counts.non_user;
+                self.counts.is_full |= counts.is_full;
+                counts.has_more
+            }
+            Err(error) => {
+                self.failed = Some(error);
+                false
+            }
+        }
+    }
+
+    /// Reads all that CUPTI has decoded.
+    fn read(&mut self, sampler: &mut ContextSampler) {
+        loop {
+            let counts = sampler.read(&mut |row| self.add(row));
+            if !self.count(counts) {
+                return;
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Begins sampling contexts that callbacks report.
+    pub(crate) fn begin(api: &Api, version: Version, settings: &PcSampling) -> Arc<Self> {
+        let has_correlation = version.cuda_release() >= (12, 4);
+        let lacks =
+            |what: &str, since| Error::new(Kind::Lacks { what: what.to_owned(), since, version });
+        let functions = match api.pc_sampling {
+            _ if settings.is_serialized && !has_correlation => {
+                Err(lacks("correlation ids in instruction samples", "12.4"))
+            }
+            Some(functions) if api.get_context_id.is_some() => Ok(functions),
+            _ => Err(lacks("instruction samples", "")),
+        };
+        let session = Arc::new(Self {
+            api: *api,
+            functions,
+            has_correlation,
+            settings: settings.clone(),
+            contexts: Mutex::default(),
+            kept: Mutex::default(),
+            ends: AtomicBool::new(false),
+            thread: OnceLock::new(),
+            join: Mutex::default(),
+        });
+        KNOWN.iter().for_each(|id| id.store(0, Ordering::Release));
+        session.kept.lock().samples.failure = session.functions.as_ref().err().cloned();
+        if session.functions.is_ok() {
+            end_with_process();
+            session.spawn();
+            *SESSION.lock() = Some(session.clone());
+        }
+        session
+    }
+
+    /// True if callbacks must report contexts.
+    pub(crate) fn is_sampling(&self) -> bool {
+        self.functions.is_ok()
+    }
+
+    fn spawn(self: &Arc<Self>) {
+        let session = self.clone();
+        let read = move || {
+            while !session.ends.load(Ordering::Acquire) {
+                thread::park_timeout(session.settings.drain_period);
+                session.read();
+            }
+        };
+        match quiet_thread::spawn(thread::Builder::new(), "cupti-samples", read) {
+            Ok(join) => {
+                _ = self.thread.set(join.thread().clone());
+                *self.join.lock() = Some(join);
+            }
+            // Drains, and the ends of modules and contexts, read too.
+            Err(error) => {
+                let reason = error.to_string();
+                self.kept.lock().samples.failure = Some(Error::new(Kind::Thread { reason }));
+            }
+        }
+    }
+
+    /// Reads every context.
+    pub(crate) fn read(&self) {
+        let contexts = self.contexts.lock().clone();
+        for context in contexts {
+            self.read_context(&context, Cause::Request);
+        }
+    }
+
+    /// Samples a context from now on.
+    pub(crate) fn add(&self, context: Context, existed: bool) {
+        let Ok(functions) = &self.functions else { return };
+        let id = self.api.context_id(context).unwrap_or_default();
+        // No other driver call need report it.
+        know(id);
+        let device = self.api.context_device(context).unwrap_or_default();
+        let enabled =
+            ContextSampler::enable(*functions, self.has_correlation, context, &self.settings);
+        let begin_ns = clock::now_ns();
+        let (sampler, error) = match enabled {
+            Ok(sampler) => (Some(Sampler { sampler, read_ns: begin_ns }), None),
+            Err(error) => (None, Some(error)),
+        };
+        let stall_reasons = match &sampler {
+            Some(sampler) => sampler.sampler.reasons().clone(),
+            None => Arc::default(),
+        };
+        let end_ns = error.is_some().then_some(begin_ns);
+        let facts = PcContext { id, device, begin_ns, end_ns, existed, error, stall_reasons };
+        let sampled = Arc::new(Sampled {
+            context,
+            is_over: AtomicBool::new(sampler.is_none()),
+            sampler: Mutex::new(sampler),
+            facts: Mutex::new(facts),
+        });
+        self.contexts.lock().push(sampled.clone());
+        // The collection may have ended meanwhile.
+        if self.ends.load(Ordering::Acquire) {
+            self.read_context(&sampled, Cause::ContextEnds);
+        }
+    }
+
+    fn find(&self, context: Context) -> Option<Arc<Sampled>> {
+        let contexts = self.contexts.lock();
+        let is_it = |sampled: &&Arc<Sampled>| {
+            sampled.context == context && !sampled.is_over.load(Ordering::Acquire)
+        };
+        contexts.iter().find(is_it).cloned()
+    }
+
+    /// Reads a context and, if it ends, ends its sampling.
+    fn read_context(&self, sampled: &Sampled, cause: Cause) {
+        let is_last = cause == Cause::ContextEnds;
+        let guard = sampled.sampler.try_lock_for(LONGEST_WAIT);
+        let is_over = sampled.is_over.fetch_or(is_last, Ordering::AcqRel);
+        let Some(mut guard) = guard else {
+            let is_missed = cause != Cause::Request && !is_over;
+            self.kept.lock().samples.losses.missed_ends += u64::from(is_missed);
+            return;
+        };
+        let Some(Sampler { sampler, read_ns }) = guard.as_mut().filter(|_| !is_over) else {
+            return;
+        };
+        let mut reading = Reading::default();
+        let begin_ns = *read_ns;
+        reading.read(sampler);
+        *read_ns = clock::now_ns();
+        let end_ns = *read_ns;
+        if is_last && let Some(Sampler { sampler, .. }) = guard.take() {
+            let rest = sampler.disable(&mut |row| reading.add(row));
+            reading.count(rest);
+        }
+        // Callbacks that wait for the context may proceed.
+        drop(guard);
+        let failed = reading.failed.take();
+        let mut kept = self.kept.lock();
+        let mut facts = sampled.facts.lock();
+        facts.end_ns = is_last.then_some(end_ns);
+        facts.error.clone_from(&failed);
+        kept.samples.losses.failed_reads += u64::from(failed.is_some());
+        kept.add((begin_ns, end_ns), facts.id, reading, self.settings.max_records);
+    }
+
+    /// Keeps a cubin that has a line table.
+    fn keep_cubin(&self, cubin: &[u8]) {
+        let Ok(functions) = &self.functions else { return };
+        if self.settings.max_cubin_bytes == 0 || !has_line_table(cubin) {
+            return;
+        }
+        let crc = pc_sampling::cubin_crc(functions, cubin);
+        let mut kept = self.kept.lock();
+        match crc {
+            Ok(crc) if kept.crcs.contains(&crc) => {}
+            Ok(crc) if cubin.len() <= self.settings.max_cubin_bytes - kept.cubin_bytes => {
+                kept.crcs.push(crc);
+                kept.cubin_bytes += cubin.len();
+                kept.samples.cubins.push(PcCubin { crc, bytes: cubin.into() });
+            }
+            _ => kept.samples.losses.cubins_left_out += 1,
+        }
+    }
+
+    /// Returns the data that was not taken, and retains it.
+    pub(crate) fn snapshot(&self) -> PcSamples {
+        let kept = self.kept.lock();
+        let contexts = self.contexts.lock();
+        let contexts = contexts.iter().map(|sampled| sampled.facts.lock().clone()).collect();
+        PcSamples { contexts, ..kept.samples.clone() }
+    }
+
+    /// Removes and returns the data that was not taken.
+    pub(crate) fn take(&self) -> PcSamples {
+        let mut kept = self.kept.lock();
+        let failure = kept.samples.failure.clone();
+        kept.functions.clear();
+        kept.records = 0;
+        let next = PcSamples { failure, ..PcSamples::default() };
+        let mut samples = std::mem::replace(&mut kept.samples, next);
+        self.contexts.lock().retain(|sampled| {
+            samples.contexts.push(sampled.facts.lock().clone());
+            samples.contexts.last().is_some_and(|facts| facts.end_ns.is_none())
+        });
+        samples
+    }
+
+    /// Bytes of memory with undrained data.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let kept = self.kept.lock();
+        let cubins: usize = kept.samples.cubins.iter().map(|cubin| cubin.bytes.len()).sum();
+        (cubins + kept.records * size_of::<PcRecord>()) as u64
+    }
+
+    /// Ends the thread and the sampling of every context.
+    pub(crate) fn end(&self) {
+        self.stop_reading();
+        let contexts = self.contexts.lock().clone();
+        for context in contexts {
+            self.read_context(&context, Cause::ContextEnds);
+        }
+        // Until here a context that was destroyed meanwhile is reported.
+        *SESSION.lock() = None;
+    }
+
+    fn stop_reading(&self) {
+        self.ends.store(true, Ordering::Release);
+        let join = self.join.lock().take();
+        if let Some(join) = join {
+            join.thread().unpark();
+            // A panic of the thread has lost samples only.
+            _ = join.join();
+        }
+    }
+}
+
+impl Kept {
+    fn add(&mut self, times: (u64, u64), context: u32, reading: Reading, max_records: usize) {
+        let Counts { total, dropped, non_user, is_full, .. } = reading.counts;
+        if reading.samples.is_empty() && total == 0 && !is_full {
+            return;
+        }
+        let mut records = Vec::with_capacity(reading.samples.len());
+        for ((function, pc_offset, correlation_id, stall_reason), samples) in reading.samples {
+            if self.records + records.len() >= max_records {
+                self.samples.losses.over_max_records += samples;
+                continue;
+            }
+            let function = self.function(&reading.functions[function as usize]);
+            records.push(PcRecord { function, stall_reason, pc_offset, correlation_id, samples });
+        }
+        records.sort_unstable();
+        self.records += records.len();
+        self.samples.slices.push(PcSlice {
+            begin_ns: times.0,
+            end_ns: times.1,
+            context,
+            records,
+            total_samples: total,
+            dropped_samples: dropped,
+            non_user_samples: non_user,
+            hardware_buffer_full: is_full,
+        });
+    }
+
+    fn function(&mut self, function: &(u64, u32, Arc<str>)) -> u32 {
+        if let Some(index) = self.functions.get(function) {
+            return *index;
+        }
+        let index = self.samples.functions.len() as u32;
+        let (cubin_crc, symbol, name) = function.clone();
+        self.samples.functions.push(PcFunction { name, index: symbol, cubin_crc });
+        self.functions.insert(function.clone(), index);
+        index
+    }
+}
+
+fn current() -> Option<Arc<Session>> {
+    SESSION.lock().clone()
+}
+
+/// True if driver calls need not report the context with this id. If there is no room for more,
+/// none is reported.
+#[inline]
+pub(crate) fn is_known(id: u32) -> bool {
+    if id == 0 {
+        return true;
+    }
+    for known in &KNOWN {
+        match known.load(Ordering::Acquire) {
+            0 => return false,
+            known if known == id => return true,
+            _ => {}
+        }
+    }
+    true
+}
+
+/// Adds an id to the known ones. False if it is known, or if there is no room.
+fn know(id: u32) -> bool {
+    if is_known(id) {
+        return false;
+    }
+    for known in &KNOWN {
+        let is_free = |known| matches!(known, 0 | GONE).then_some(id);
+        match known.fetch_update(Ordering::AcqRel, Ordering::Acquire, is_free) {
+            Ok(_) => return true,
+            Err(other) if other == id => return false,
+            Err(_) => {}
+        }
+    }
+    false
+}
+
+/// A driver call names a context that is not known.
+#[cold]
+pub(crate) fn context_found(context: Context, id: u32) {
+    if know(id)
+        && let Some(session) = current()
+    {
+        session.add(context, true);
+    }
+}
+
+/// A context was created.
+pub(crate) fn context_created(context: Context) {
+    if let Some(session) = current() {
+        session.add(context, false);
+    }
+}
+
+/// A context is about to be destroyed.
+pub(crate) fn context_ends(context: Context) {
+    if let Some(session) = current()
+        && let Some(sampled) = session.find(context)
+    {
+        session.read_context(&sampled, Cause::ContextEnds);
+        let id = sampled.facts.lock().id;
+        let places = KNOWN.iter().filter(|known| known.load(Ordering::Acquire) == id);
+        places.for_each(|known| known.store(GONE, Ordering::Release));
+    }
+}
+
+/// A module was loaded, with this cubin.
+pub(crate) fn module_loaded(context: Context, cubin: &[u8]) {
+    if let Some(session) = current()
+        && session.find(context).is_some()
+    {
+        session.keep_cubin(cubin);
+        // CUPTI requires a reading after a module was replaced.
+        if let Some(thread) = session.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// A module is about to be unloaded: its samples are read, since another module may get its
+/// addresses.
+pub(crate) fn module_ends(context: Context) {
+    if let Some(session) = current()
+        && let Some(sampled) = session.find(context)
+    {
+        session.read_context(&sampled, Cause::ModuleEnds);
+    }
+}
+
+/// Stops the reading thread before CUPTI ends with the process.
+fn end_with_process() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    extern "C" fn last() {
+        let end = || {
+            if let Some(session) = current().filter(|_| !forked::is_child()) {
+                session.stop_reading();
+            }
+        };
+        std::panic::catch_unwind(end).unwrap_or_else(callback_panics::caught);
+    }
+    ONCE.call_once(|| os::at_exit(last));
+}
