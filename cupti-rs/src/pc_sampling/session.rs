@@ -490,7 +490,10 @@ fn end_with_process() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     extern "C" fn last() {
         let end = || {
-            if let Some(session) = current().filter(|_| !forked::is_child()) {
+            // A child may have locked locks.
+            if !forked::is_child()
+                && let Some(session) = current()
+            {
                 session.stop_reading();
             }
         };
