@@ -61,6 +61,9 @@ fn main() -> ExitCode {
 }
 
 fn play(part: &str) {
+    if let Some(why) = gpu_profiler_examples::mlp::unavailable() {
+        return eprintln!("not run: {why}");
+    }
     let mut command = Command::new(std::env::current_exe().unwrap());
     let output = command.env(PART, part).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
@@ -179,7 +182,7 @@ impl Seen {
             );
         }
         self.add_samples(&samples);
-        self.cubins.extend(samples.cubins.into_iter().map(|cubin| (cubin.crc, cubin)));
+        self.cubins.extend(samples.cubins.into_iter().map(|cubin| (cubin.crc(), cubin)));
     }
 
     fn add_samples(&mut self, samples: &PcSamples) {
@@ -245,8 +248,9 @@ impl Seen {
         let function = &self.functions[name];
         let mut lines = BTreeMap::new();
         let Some(cubin) = self.cubins.get(&function.cubin) else { return lines };
+        let finder = library.source_lines().unwrap();
         for (offset, samples) in &function.offsets {
-            let line = match library.source_line(cubin, name, *offset) {
+            let line = match finder.find(cubin, name, *offset) {
                 Ok(Some(line)) => line.to_string(),
                 Ok(None) => "no line".to_owned(),
                 Err(error) => error.to_string(),

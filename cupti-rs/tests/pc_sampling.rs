@@ -236,7 +236,7 @@ fn module_is_read_before_its_unload() {
     let samples = stop(collector);
     assert_eq!((fake.lost_pc_samples(), samples.recorded_samples()), (0, 6));
     let crcs: Vec<u64> = samples.functions.iter().map(|function| function.cubin_crc).collect();
-    assert_eq!(crcs, samples.cubins.iter().map(|cubin| cubin.crc).collect::<Vec<_>>());
+    assert_eq!(crcs, samples.cubins.iter().map(|cubin| cubin.crc()).collect::<Vec<_>>());
     assert_eq!(samples.functions.iter().map(|f| &*f.name).collect::<Vec<_>>(), ["gather"; 2]);
 }
 
@@ -357,7 +357,7 @@ fn cubins_with_lines_are_kept_once_and_bounded() {
     fake.load_module(9, &lines[1]);
     let samples = collector.drain().unwrap().pc_sampling.unwrap();
     assert_eq!(samples.cubins.len(), 1);
-    assert_eq!((&*samples.cubins[0].bytes, samples.losses.cubins_left_out), (&*lines[0], 1));
+    assert_eq!((samples.cubins[0].bytes(), samples.losses.cubins_left_out), (&*lines[0], 1));
     fake.load_module(1, &lines[0]);
     assert!(stop(collector).cubins.is_empty(), "it was in an earlier drain");
 }
@@ -371,11 +371,12 @@ fn instructions_have_source_lines() {
     let samples = stop(collector);
     fake.source_line(KERNEL, 0x10, ("/src", "gather.cu", 12));
     fake.source_line(KERNEL, 0x20, ("", "", 0));
-    let line = |offset| library.source_line(&samples.cubins[0], "gather", offset);
+    let lines = library.source_lines().unwrap();
+    let line = |offset| lines.find(&samples.cubins[0], "gather", offset);
     assert_eq!(line(0x10).unwrap().unwrap().to_string(), "/src/gather.cu:12");
     assert_eq!(line(0x20).unwrap(), None::<SourceLine>);
-    assert_eq!(line(0x30).unwrap_err().code(), Some(CuptiResult::UNKNOWN.0));
-    assert!(library.source_line(&samples.cubins[0], "a\0b", 0).is_err());
+    assert_eq!(line(0x30).unwrap_err().code(), Some(CuptiResult::INVALID_PARAMETER.0));
+    assert!(lines.find(&samples.cubins[0], "a\0b", 0).is_err());
 }
 
 #[test]

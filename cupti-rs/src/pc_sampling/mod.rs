@@ -37,8 +37,7 @@
 //! - Contexts: one that is created during the collection is sampled from its begin. One from before
 //!   is sampled from the first logged driver call that names it. What is not sampled is in
 //!   [`PcSamples::contexts`], with the reason; the collection continues without it.
-//! - Lines: [`Library::source_line`](crate::Library::source_line), for cubins that were compiled
-//!   with a line table (`-lineinfo`).
+//! - Lines: [`SourceLines`], for cubins that were compiled with a line table (`-lineinfo`).
 //! - Threads: a thread of this crate reads each context every 100 ms. The unload of a module and the
 //!   end of a context read it too, on the program's thread, and wait at most 1 s for a reading in
 //!   progress.
@@ -53,6 +52,6 @@ mod samples;
 pub(crate) mod session;
 pub(crate) mod settings;
 
-pub use lines::SourceLine;
+pub use lines::{SourceLine, SourceLines};
 pub use samples::{PcContext, PcCubin, PcFunction, PcLosses, PcRecord, PcSamples, PcSlice};
 pub use settings::PcSampling;

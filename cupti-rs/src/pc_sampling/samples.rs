@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::accessors::getters;
 use crate::error::Error;
 
 /// Instruction samples of a collection since its previous drain.
@@ -112,15 +113,22 @@ impl PcContext {
     }
 }
 
-/// A loaded cubin that has a line table. [`Library::source_line`](crate::Library::source_line)
+/// A loaded cubin that has a line table, as CUPTI passed it. [`SourceLines`](super::SourceLines)
 /// finds lines in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PcCubin {
-    /// The CRC by which functions name it.
-    pub crc: u64,
-    /// The ELF file.
-    pub bytes: Arc<[u8]>,
+    pub(super) crc: u64,
+    /// CUPTI does not check what it reads: only its own bytes are passed to it.
+    pub(super) bytes: Arc<[u8]>,
+}
+
+impl PcCubin {
+    getters! {
+        /// The CRC by which functions name it.
+        crc: u64 = crc;
+        /// The ELF file.
+        bytes: &[u8] = bytes;
+    }
 }
 
 /// Losses of instruction samples, besides those that [`PcSlice`] has; all zero in a good run.

@@ -311,7 +311,7 @@ impl PcSamplingApi for Fake {
         let function = unsafe { CStr::from_ptr(params.function_name) };
         let state = STATE.lock();
         let found = state.lines.get(&(function.to_owned(), params.pc_offset));
-        let (folder, file, line) = *found.ok_or(CuptiResult::UNKNOWN)?;
+        let (folder, file, line) = *found.ok_or(CuptiResult::INVALID_PARAMETER)?;
         params.line_number = line;
         params.dir_name = written::allocate(folder.as_bytes()).cast();
         params.file_name = written::allocate(file.as_bytes()).cast();
