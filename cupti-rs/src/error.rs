@@ -247,7 +247,8 @@ impl fmt::Display for Error {
                 write!(f, "{function} failed: {code}{}", call_advice(*code))
             }
             Kind::Counters { function, code } => {
-                write!(f, "{function} failed: {code}{}", counters_advice(*code))
+                let cause = if self.is_busy() { CuptiResult::HARDWARE_BUSY } else { *code };
+                write!(f, "{function} failed: {code}{}", counters_advice(cause))
             }
             Kind::UnknownMetrics { chip, metrics, version } => write!(
                 f,

@@ -32,8 +32,8 @@
 //! - Times: a [`PcSlice`] is the time between two readings of a context. CUPTI decodes samples some
 //!   100 ms later, so a slice has some samples of the one before it. Slices continue in pauses: leave
 //!   out those outside [`Collected::windows_ns`](crate::Collected::windows_ns).
-//! - Account: for the slices of a context, records + dropped + non-user <= total. The rest are
-//!   samples without a stall reason.
+//! - Account: [`PcSamples::recorded_samples`] + dropped + non-user <= total, over the slices. Stall
+//!   reasons that end in `_not_issued` count samples a second time.
 //! - Contexts: one that is created during the collection is sampled from its begin. One from before
 //!   is sampled from the first logged driver call that names it. What is not sampled is in
 //!   [`PcSamples::contexts`], with the reason; the collection continues without it.

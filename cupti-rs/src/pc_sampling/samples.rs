@@ -28,7 +28,7 @@ pub struct PcSamples {
     pub failure: Option<Error>,
 }
 
-/// The samples of one context between two readings. CUPTI's samples have no times: they were taken
+/// The samples of one context between two readings, or between several that found no records. CUPTI's samples have no times: they were taken
 /// in this slice or, while CUPTI had not decoded them, in the one before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -100,10 +100,13 @@ pub struct PcContext {
     /// [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
     /// [`is_unsupported`](Error::is_unsupported), or a setting that CUPTI refuses.
     pub error: Option<Error>,
-    /// The names of stall reasons, by index. Those that end in `_not_issued` count samples that
-    /// another reason counts too: show issued and not issued apart.
+    /// The names of stall reasons, by index. Reasons that end in `_not_issued` count samples that
+    /// another reason counts too, those in which no warp could issue: never add up both.
     pub stall_reasons: Arc<[(u32, String)]>,
 }
+
+/// The ending of a stall reason that counts a part of another one's samples.
+const NOT_ISSUED: &str = "_not_issued";
 
 impl PcContext {
     /// The name of a stall reason.
@@ -154,9 +157,18 @@ impl PcSamples {
         self.contexts.iter().find(|context| context.id == id)
     }
 
-    /// The samples of all records.
+    /// The samples of all records, each counted once: without the reasons that end in
+    /// `_not_issued`. With dropped and non-user samples they are at most the slices' total; the rest
+    /// have no stall reason.
     pub fn recorded_samples(&self) -> u64 {
-        let records = self.slices.iter().flat_map(|slice| &slice.records);
-        records.map(|record| record.samples).sum()
+        let in_slice = |slice: &PcSlice| -> u64 {
+            let context = self.context(slice.context);
+            let is_counted = |record: &&PcRecord| {
+                let name = context.and_then(|context| context.stall_reason(record.stall_reason));
+                name.is_none_or(|name| !name.ends_with(NOT_ISSUED))
+            };
+            slice.records.iter().filter(is_counted).map(|record| record.samples).sum()
+        };
+        self.slices.iter().map(in_slice).sum()
     }
 }

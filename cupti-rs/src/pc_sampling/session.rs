@@ -18,7 +18,6 @@ use super::settings::PcSampling;
 use crate::error::{Error, Kind};
 use crate::forked;
 use crate::quiet_thread;
-use crate::sys::abi::PcSamplingStallReason;
 use crate::sys::api::Api;
 use crate::sys::counters::PcSamplingApi;
 use crate::sys::driver::Context;
@@ -57,6 +56,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct Sampled {
     context: Context,
+    /// Locked while CUPTI reads the context.
     sampler: Mutex<Option<Sampler>>,
     /// True once CUPTI must not be called for it.
     is_over: AtomicBool,
@@ -66,6 +66,7 @@ struct Sampled {
 #[derive(Debug)]
 struct Sampler {
     sampler: ContextSampler,
+    /// The time of the last reading.
     read_ns: u64,
 }
 
@@ -107,14 +108,13 @@ impl Reading {
             self.functions.push((row.cubin_crc, row.function_index, name));
             self.functions.len() as u32 - 1
         });
-        for &PcSamplingStallReason { index, samples } in
-            row.reasons.iter().filter(|r| r.samples != 0)
-        {
-            let key = (function, row.pc_offset, row.correlation_id, index);
-            *self.samples.entry(key).or_default() += u64::from(samples);
+        for reason in row.reasons.iter().filter(|reason| reason.samples != 0) {
+            let key = (function, row.pc_offset, row.correlation_id, reason.index);
+            *self.samples.entry(key).or_default() += u64::from(reason.samples);
         }
     }
 
+    /// Adds counts; true if more PCs are ready.
     fn count(&mut self, counts: Result<Counts, Error>) -> bool {
         match counts {
             Ok(counts) => {
@@ -265,13 +265,13 @@ impl Session {
             return;
         };
         let mut reading = Reading::default();
-        let begin_ns = *read_ns;
         reading.read(sampler);
-        *read_ns = clock::now_ns();
-        let end_ns = *read_ns;
+        let mut end_ns = clock::now_ns();
+        let begin_ns = std::mem::replace(read_ns, end_ns);
         if is_last && let Some(Sampler { sampler, .. }) = guard.take() {
             let rest = sampler.disable(&mut |row| reading.add(row));
             reading.count(rest);
+            end_ns = clock::now_ns();
         }
         // Callbacks that wait for the context may proceed.
         drop(guard);
@@ -349,8 +349,10 @@ impl Session {
         let join = self.join.lock().take();
         if let Some(join) = join {
             join.thread().unpark();
-            // A panic of the thread has lost samples only.
-            _ = join.join();
+            if join.join().is_err() {
+                let reason = "it panicked".to_owned();
+                self.kept.lock().samples.failure = Some(Error::new(Kind::Thread { reason }));
+            }
         }
     }
 }
@@ -372,6 +374,16 @@ impl Kept {
         }
         records.sort_unstable();
         self.records += records.len();
+        // Slices without records are one, which bounds their number.
+        let last = self.samples.slices.iter_mut().rfind(|slice| slice.context == context);
+        if let Some(last) = last.filter(|last| last.records.is_empty() && records.is_empty()) {
+            last.end_ns = times.1;
+            last.total_samples += total;
+            last.dropped_samples += dropped;
+            last.non_user_samples += non_user;
+            last.hardware_buffer_full |= is_full;
+            return;
+        }
         self.samples.slices.push(PcSlice {
             begin_ns: times.0,
             end_ns: times.1,
