@@ -17,11 +17,12 @@ use gpu_profiler_tests::harness;
 /// The part that this program, started by itself, plays.
 const PART: &str = "GPU_PC_SAMPLING_PART";
 
-const PARTS: [(&str, fn()); 5] = [
+const PARTS: [(&str, fn()); 6] = [
     ("continuous", continuous),
     ("context_from_before_the_start", context_from_before),
     ("context_that_is_destroyed", destroyed_context),
     ("serialized", serialized),
+    ("overload", overload),
     ("exit_during_a_collection", exit_during_a_collection),
 ];
 
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         ("context_from_before_the_start_is_sampled", || play("context_from_before_the_start")),
         ("destroyed_context_returns_its_samples", || play("context_that_is_destroyed")),
         ("serialized_samples_have_the_launch", || play("serialized")),
+        ("overload_is_counted", || play("overload")),
         ("program_may_exit_while_it_samples", || play("exit_during_a_collection")),
     ])
     .exit_code()
@@ -421,12 +423,33 @@ fn serialized() {
     assert_eq!(seen.functions["gather"].correlations.len(), 20);
 }
 
+/// The shortest period: the hardware's buffer is full at once.
+fn overload() {
+    let library = Library::open().unwrap();
+    let collector = start(&library, PcSampling::continuous().period_cycles(1 << 5));
+    let bench = Bench::new(Gpu::get());
+    let launches = bench.work(Duration::from_millis(1500));
+    let collected = stop(collector);
+    if !can_sample(collected.pc_sampling.as_ref().unwrap()) {
+        return;
+    }
+    let mut seen = Seen::default();
+    seen.add(collected);
+    seen.print(&library);
+    assert_eq!(seen.kernels, launches, "kernel records are complete");
+    assert!(seen.full > 0 || seen.dropped > 0);
+}
+
+/// With a reading each millisecond: whether CUPTI allocates a name for each record is seen in the process's memory.
 fn exit_during_a_collection() {
     let library = Library::open().unwrap();
     let collector =
         start(&library, PcSampling::continuous().drain_period(Duration::from_millis(1)));
     let bench = Bench::new(Gpu::get());
-    bench.work(Duration::from_millis(300));
+    for _ in 0..4 {
+        bench.work(Duration::from_millis(500));
+        eprintln!("{}; {} bytes of samples", memory(), collector.held_bytes());
+    }
     bench.gather(200);
     std::mem::forget(collector);
     std::process::exit(0);

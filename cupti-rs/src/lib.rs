@@ -43,7 +43,8 @@
 //! - Records: kinds [without a type](ActivityKind::is_without_type) are [`Record::Unknown`], with
 //!   their bytes.
 //! - Threads: any thread may call CUDA during a collection. A CUDA call takes no lock, except a
-//!   thread's first call and first graph event of a collection, and each use of the profiler switch.
+//!   thread's first call and first graph event of a collection, each use of the profiler switch, and
+//!   with instruction samples the begin and end of contexts and modules.
 //! - Cost: CUPTI's own work and a log entry for each call; `docs/guide/overhead.md` has the figures.
 //! - Safety: the crate prints nothing, catches panics at the C boundary, never calls
 //!   `cuptiFinalize`, and never touches CUPTI in a forked child.

@@ -266,6 +266,34 @@ fn destroyed_context_returns_its_samples_and_is_not_read_again() {
     assert_eq!(samples.contexts.len(), 2, "a context that had ended is in one drain");
 }
 
+/// A reading may wait for a lock of the driver, which the callback's thread holds.
+#[test]
+fn ends_during_a_reading_wait_a_second_and_are_counted() {
+    let fake = Fake::new();
+    let module = cubin(1, true);
+    fake.pc_samples(KERNEL, &[(0x10, 9, 3)]);
+    let collector = start(&fake, on_request());
+    fake.create_context(2);
+    fake.launch(Work::kernel(KERNEL));
+    let barrier = fake.hold_pc_reading();
+    let samples = std::thread::scope(|scope| {
+        let drain = scope.spawn(|| collector.drain().unwrap().pc_sampling.unwrap());
+        barrier.wait();
+        // Its context is free.
+        fake.unload_module(2, &module);
+        fake.unload_module(1, &module);
+        fake.destroy_context(1);
+        barrier.wait();
+        drain.join().unwrap()
+    });
+    assert_eq!(samples.losses.missed_ends, 2);
+    assert_eq!(fake.lost_pc_samples(), 3);
+    assert!(samples.context(1).unwrap().end_ns.is_some());
+    // CUPTI is not called for the context that is gone.
+    let samples = stop(collector);
+    assert_eq!((samples.losses, samples.recorded_samples()), Default::default());
+}
+
 #[test]
 fn context_from_before_the_start_is_sampled_from_its_first_call_on() {
     let fake = Fake::new();

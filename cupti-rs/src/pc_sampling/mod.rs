@@ -42,7 +42,10 @@
 //!   end of a context read it too, on the program's thread, and wait at most 1 s for a reading in
 //!   progress.
 //! - Cost: below 0.5 % of a step of three kernels (H100, CUPTI 13.0.1); 8 MB of host memory and
-//!   CUPTI's hardware buffer for each context. CUPTI never frees the names of functions.
+//!   CUPTI's hardware buffer for each context. The names of functions, which CUPTI allocates and may
+//!   share with its records, are not freed.
+//! - Overload: a short period fills the hardware's buffer, and CUPTI takes no more samples of the
+//!   context ([`PcSlice::hardware_buffer_full`]).
 //! - Permission: as hardware counters
 //!   ([`Support::counters`](crate::Support::counters)).
 

@@ -257,8 +257,13 @@ impl Session {
         let guard = sampled.sampler.try_lock_for(LONGEST_WAIT);
         let is_over = sampled.is_over.fetch_or(is_last, Ordering::AcqRel);
         let Some(mut guard) = guard else {
-            let is_missed = cause != Cause::Request && !is_over;
-            self.kept.lock().samples.losses.missed_ends += u64::from(is_missed);
+            if cause != Cause::Request && !is_over {
+                let mut kept = self.kept.lock();
+                kept.samples.losses.missed_ends += 1;
+                if is_last {
+                    sampled.facts.lock().end_ns = Some(clock::now_ns());
+                }
+            }
             return;
         };
         let Some(Sampler { sampler, read_ns }) = guard.as_mut().filter(|_| !is_over) else {
@@ -278,7 +283,9 @@ impl Session {
         let failed = reading.failed.take();
         let mut kept = self.kept.lock();
         let mut facts = sampled.facts.lock();
-        facts.end_ns = is_last.then_some(end_ns);
+        if is_last {
+            facts.end_ns = Some(end_ns);
+        }
         facts.error.clone_from(&failed);
         kept.samples.losses.failed_reads += u64::from(failed.is_some());
         kept.add((begin_ns, end_ns), facts.id, reading, self.settings.max_records);

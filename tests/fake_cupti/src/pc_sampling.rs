@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
-use std::sync::LazyLock;
+use std::sync::{Arc, Barrier, LazyLock};
 
 use cupti::sys::abi::*;
 use cupti::sys::params::*;
@@ -35,6 +35,7 @@ struct State {
     refused: BTreeMap<u32, CuptiResult>,
     lines: BTreeMap<(CString, u64), (&'static str, &'static str, u32)>,
     lost: u64,
+    held: Option<Arc<Barrier>>,
 }
 
 #[derive(Debug, Default)]
@@ -154,6 +155,13 @@ impl Fake {
         let state = STATE.lock();
         let settings = state.contexts.iter().map(|(id, sampled)| (*id, sampled.settings.clone()));
         settings.collect()
+    }
+
+    /// Holds the next reading: it waits at this barrier twice, at its begin and before its end.
+    pub fn hold_pc_reading(&self) -> Arc<Barrier> {
+        let barrier = Arc::new(Barrier::new(2));
+        STATE.lock().held = Some(barrier.clone());
+        barrier
     }
 
     /// Samples that were lost with a module or a context, since nothing read them in time.
@@ -291,6 +299,11 @@ impl PcSamplingApi for Fake {
     }
 
     fn data(params: &mut PcSamplingGetData) -> Outcome {
+        let held = STATE.lock().held.take();
+        if let Some(barrier) = held {
+            barrier.wait();
+            barrier.wait();
+        }
         let data = params.pc_sampling_data.cast();
         sampled(params.ctx.addr(), |sampled| {
             // SAFETY: the caller passes live memory of this layout.
