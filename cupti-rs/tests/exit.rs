@@ -7,7 +7,7 @@
 use std::env;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
@@ -250,7 +250,18 @@ fn a_child_of_a_sampler() -> ExitCode {
 
 /// A child whose parent samples instructions: it exits with all exit handlers and calls no CUPTI.
 fn a_child_of_instruction_samples() -> ExitCode {
-    let fake: &Fake = Box::leak(Box::new(Fake::new()));
+    /// The child's exit status, once it has one.
+    static STATUS: AtomicI32 = AtomicI32::new(-1);
+    extern "C" fn leave_child() {
+        let status = STATUS.load(Ordering::Relaxed);
+        if status >= 0 {
+            // SAFETY: ends the child after the handlers that are tested, before that of a leak checker.
+            unsafe { libc::_exit(status) };
+        }
+    }
+    // SAFETY: the handler is a function of this program and does not unwind.
+    unsafe { libc::atexit(leave_child) };
+    let fake = Fake::new();
     fake.pc_samples(c"k", &[(0, 9, 1)]);
     let config = Config::new().pc_sampling(PcSampling::continuous().drain_period(Duration::MAX));
     let mut place = Some(Collector::start(&fake.library().unwrap(), &config).unwrap());
@@ -263,7 +274,8 @@ fn a_child_of_instruction_samples() -> ExitCode {
         let is_forked = collector.drain().is_err() && collector.held_bytes() == 0;
         drop(collector);
         let is_untouched = fake.sampled_contexts().into_keys().eq([1]);
-        std::process::exit(i32::from(!(is_forked && is_untouched)));
+        STATUS.store((!(is_forked && is_untouched)).into(), Ordering::Relaxed);
+        std::process::exit(2);
     }
     let mut status = 0;
     // SAFETY: `process` is our child and `status` a live int.

@@ -3,6 +3,8 @@
 use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::abi::*;
 use super::counters::{PcSamplingApi, copied};
 use super::driver::Context;
@@ -113,11 +115,15 @@ impl Buffer {
             has_more: data.remaining_num_pcs > 0 && data.total_num_pcs > 0,
         }
     }
+}
 
-    /// Leaves the memory to CUPTI until the process ends.
-    fn leak(self) {
-        std::mem::forget(self);
-    }
+/// The memory that CUPTI may use until a context is disabled.
+#[derive(Debug)]
+struct Rest {
+    /// CUPTI writes the remaining samples there.
+    data: Buffer,
+    /// The stall reasons.
+    indices: Vec<u32>,
 }
 
 /// The sampling of one context, from its enabling to [`disable`](Self::disable). A drop leaves it
@@ -128,9 +134,8 @@ pub(crate) struct ContextSampler {
     context: Context,
     reasons: StallReasons,
     read: Buffer,
-    /// CUPTI writes the remaining samples there at the end, and may use it before. `None` after
-    /// that.
-    rest: Option<Buffer>,
+    /// `None` once the context is disabled.
+    rest: Option<Rest>,
 }
 
 impl ContextSampler {
@@ -146,22 +151,62 @@ impl ContextSampler {
         // SAFETY: the block has the size it states; the context is live.
         unsafe { api.enable(&mut params) }?;
         let stride = if has_correlation { STRIDE_WITH_CORRELATION } else { STRIDE };
-        let configured = stall_reasons(&api, context).and_then(|reasons| {
-            let read = Buffer::new(READ_PCS, reasons.len(), stride);
-            let mut rest = Buffer::new(REST_PCS, reasons.len(), stride);
-            configure(&api, context, settings, &reasons, &mut rest).map(|()| Self {
-                api,
-                context,
-                reasons,
-                read,
-                rest: Some(rest),
-            })
-        });
-        if configured.is_err() {
-            // The first error is the one that matters.
-            let _ = turn_off(&api, context);
+        let reasons = match stall_reasons(&api, context) {
+            Ok(reasons) => reasons,
+            Err(error) => {
+                // The first error is the one that matters.
+                let _ = turn_off(&api, context);
+                return Err(error);
+            }
+        };
+        let read = Buffer::new(READ_PCS, reasons.len(), stride);
+        let data = Buffer::new(REST_PCS, reasons.len(), stride);
+        let indices = reasons.iter().map(|(index, _)| *index).collect();
+        let mut sampler = Self { api, context, reasons, read, rest: Some(Rest { data, indices }) };
+        if let Err(error) = sampler.configure(settings) {
+            // As above; CUPTI may know the memory already.
+            let _ = sampler.disable(&mut |_| {});
+            return Err(error);
         }
-        configured
+        Ok(sampler)
+    }
+
+    /// Sets the attributes. CUPTI has a result for each, besides that of the call.
+    fn configure(&mut self, settings: &PcSampling) -> Result<(), Error> {
+        let Some(Rest { data, indices }) = &mut self.rest else { return Ok(()) };
+        let attribute = |kind, value, second| PcSamplingAttribute {
+            kind,
+            status: CuptiResult::SUCCESS,
+            value: [value, second, 0],
+        };
+        let data = data.data.as_mut_ptr().expose_provenance() as u64;
+        let first_index = indices.as_mut_ptr().expose_provenance() as u64;
+        let mut attributes = vec![
+            attribute(PC_SAMPLING_MODE, if settings.is_serialized { 2 } else { 1 }, 0),
+            attribute(PC_SAMPLING_STALL_REASONS, indices.len() as u64, first_index),
+            attribute(PC_SAMPLING_DATA_BUFFER, data, 0),
+            attribute(PC_SAMPLING_FORMAT, 1, 0),
+            attribute(PC_SAMPLING_PERIOD, settings.period_log2.into(), 0),
+        ];
+        let sizes = [
+            (PC_SAMPLING_HARDWARE_BUFFER, settings.hardware_buffer_bytes),
+            (PC_SAMPLING_SCRATCH_BUFFER, settings.scratch_buffer_bytes),
+        ];
+        let sizes = sizes.into_iter().filter_map(|(kind, bytes)| Some((kind, bytes?)));
+        attributes.extend(sizes.map(|(kind, bytes)| attribute(kind, bytes as u64, 0)));
+        let mut params = PcSamplingConfigurationInfo::new();
+        params.ctx = self.context.handle();
+        params.num_attributes = attributes.len();
+        params.pc_sampling_configuration_info = attributes.as_mut_ptr();
+        // SAFETY: the block has the size it states and points to as many attributes as it states;
+        // the memory that these name stays until the context is disabled.
+        let called = unsafe { self.api.configure(&mut params) };
+        let is_refused =
+            |attribute: &&PcSamplingAttribute| attribute.status != CuptiResult::SUCCESS;
+        match attributes.iter().find(is_refused) {
+            Some(refused) => Err(Error::counters(setting_name(refused.kind), refused.status)),
+            None => called,
+        }
     }
 
     /// The names of the stall reasons.
@@ -191,15 +236,15 @@ impl ContextSampler {
     /// Ends the sampling and passes the remaining PCs to `each`.
     pub(crate) fn disable(mut self, each: &mut dyn FnMut(PcRow<'_>)) -> Result<Counts, Error> {
         turn_off(&self.api, self.context)?;
-        Ok(self.rest.take().map_or_else(Counts::default, |rest| rest.read(each)))
+        Ok(self.rest.take().map_or_else(Counts::default, |rest| rest.data.read(each)))
     }
 }
 
 impl Drop for ContextSampler {
+    /// Leaves memory that CUPTI may use to it until the process ends.
     fn drop(&mut self) {
-        if let Some(rest) = self.rest.take() {
-            rest.leak();
-        }
+        static LEFT: Mutex<Vec<Rest>> = Mutex::new(Vec::new());
+        LEFT.lock().extend(self.rest.take());
     }
 }
 
@@ -232,49 +277,6 @@ fn stall_reasons(api: &PcSamplingApi, context: Context) -> Result<StallReasons, 
     // SAFETY: CUPTI ends each name with a NUL.
     let texts = pointers.iter().map(|&name| unsafe { copied(name) });
     Ok(indices.iter().copied().zip(texts).collect())
-}
-
-/// Sets the attributes. CUPTI has a result for each, besides that of the call.
-fn configure(
-    api: &PcSamplingApi,
-    context: Context,
-    settings: &PcSampling,
-    reasons: &StallReasons,
-    rest: &mut Buffer,
-) -> Result<(), Error> {
-    let indices: Vec<u32> = reasons.iter().map(|(index, _)| *index).collect();
-    let attribute = |kind, value, second| PcSamplingAttribute {
-        kind,
-        status: CuptiResult::SUCCESS,
-        value: [value, second, 0],
-    };
-    let data = rest.data.as_mut_ptr().expose_provenance() as u64;
-    let first_index = indices.as_ptr().expose_provenance() as u64;
-    let mut attributes = vec![
-        attribute(PC_SAMPLING_MODE, if settings.is_serialized { 2 } else { 1 }, 0),
-        attribute(PC_SAMPLING_STALL_REASONS, indices.len() as u64, first_index),
-        attribute(PC_SAMPLING_DATA_BUFFER, data, 0),
-        attribute(PC_SAMPLING_FORMAT, 1, 0),
-        attribute(PC_SAMPLING_PERIOD, settings.period_log2.into(), 0),
-    ];
-    let sizes = [
-        (PC_SAMPLING_HARDWARE_BUFFER, settings.hardware_buffer_bytes),
-        (PC_SAMPLING_SCRATCH_BUFFER, settings.scratch_buffer_bytes),
-    ];
-    let sizes = sizes.into_iter().filter_map(|(kind, bytes)| Some((kind, bytes?)));
-    attributes.extend(sizes.map(|(kind, bytes)| attribute(kind, bytes as u64, 0)));
-    let mut params = PcSamplingConfigurationInfo::new();
-    params.ctx = context.handle();
-    params.num_attributes = attributes.len();
-    params.pc_sampling_configuration_info = attributes.as_mut_ptr();
-    // SAFETY: the block has the size it states and points to as many attributes as it states;
-    // their indices live through the call, and `rest` until the context is disabled.
-    let called = unsafe { api.configure(&mut params) };
-    let is_refused = |attribute: &&PcSamplingAttribute| attribute.status != CuptiResult::SUCCESS;
-    match attributes.iter().find(is_refused) {
-        Some(refused) => Err(Error::counters(setting_name(refused.kind), refused.status)),
-        None => called,
-    }
 }
 
 /// The function that sets an attribute, with the attribute's name.
