@@ -17,10 +17,12 @@ use gpu_profiler_tests::harness;
 /// The part that this program, started by itself, plays.
 const PART: &str = "GPU_PC_SAMPLING_PART";
 
-const PARTS: [(&str, fn()); 6] = [
+const PARTS: [(&str, fn()); 8] = [
     ("continuous", continuous),
     ("context_from_before_the_start", context_from_before),
     ("context_that_is_destroyed", destroyed_context),
+    ("pauses", pauses),
+    ("hardware_buffer", hardware_buffer),
     ("serialized", serialized),
     ("overload", overload),
     ("exit_during_a_collection", exit_during_a_collection),
@@ -54,6 +56,8 @@ fn main() -> ExitCode {
     harness::run(&[
         ("continuous_samples_have_stalls_and_lines", || play("continuous")),
         ("context_from_before_the_start_is_sampled", || play("context_from_before_the_start")),
+        ("pauses_are_not_sampled", || play("pauses")),
+        ("hardware_buffer_of_64_mib_loses_nothing", || play("hardware_buffer")),
         ("destroyed_context_returns_its_samples", || play("context_that_is_destroyed")),
         ("serialized_samples_have_the_launch", || play("serialized")),
         ("overload_is_counted", || play("overload")),
@@ -394,6 +398,65 @@ fn destroyed_context() {
     seen.add(stop(collector));
     seen.print(&library);
     seen.assert_account();
+}
+
+fn pauses() {
+    let library = Library::open().unwrap();
+    let bench = Bench::new(Gpu::get());
+    let mut collector = start(&library, PcSampling::continuous());
+    let mut launches = 0;
+    for _ in 0..3 {
+        let begun = Instant::now();
+        bench.gather(1);
+        bench.gpu.synchronize_context();
+        eprint!("first launch {:?}, ", begun.elapsed());
+        launches += 1 + bench.work(Duration::from_millis(300));
+        let begun = Instant::now();
+        collector.pause().unwrap();
+        eprint!("pause {:?}, ", begun.elapsed());
+        bench.work(Duration::from_millis(200));
+        let begun = Instant::now();
+        collector.resume().unwrap();
+        eprintln!("resume {:?}", begun.elapsed());
+    }
+    let collected = stop(collector);
+    if !can_sample(collected.pc_sampling.as_ref().unwrap()) {
+        return;
+    }
+    let windows = collected.windows_ns.clone();
+    let slices = &collected.pc_sampling.as_ref().unwrap().slices;
+    let is_within = |slice: &cupti::pc_sampling::PcSlice| {
+        windows.iter().any(|(begin, end)| slice.begin_ns >= *begin && slice.begin_ns <= *end)
+    };
+    assert!(slices.iter().all(is_within), "{slices:?} {windows:?}");
+    let mut seen = Seen::default();
+    seen.add(collected);
+    seen.print(&library);
+    assert_eq!(seen.kernels, launches);
+    seen.assert_account();
+}
+
+/// Full load at the default period, with smaller buffers than CUPTI's.
+fn hardware_buffer() {
+    let library = Library::open().unwrap();
+    let bench = Bench::new(Gpu::get());
+    for mib in [256, 128, 64, 32, 16] {
+        let settings = PcSampling::continuous().hardware_buffer_bytes(mib << 20);
+        let collector = start(&library, settings);
+        bench.work(Duration::from_millis(1500));
+        eprintln!("{mib} MiB: {}", memory());
+        let collected = stop(collector);
+        if !can_sample(collected.pc_sampling.as_ref().unwrap()) {
+            return;
+        }
+        let mut seen = Seen::default();
+        seen.add(collected);
+        eprintln!(
+            "{mib} MiB: {} samples, {} dropped, {} full",
+            seen.total, seen.dropped, seen.full
+        );
+        assert!(mib < 64 || (seen.dropped, seen.full) == (0, 0));
+    }
 }
 
 fn serialized() {

@@ -425,24 +425,35 @@ fn snapshot_copies_what_the_stop_returns() {
 }
 
 #[test]
-fn collection_that_starts_paused_samples_from_its_first_resume_on() {
+fn contexts_are_sampled_outside_of_pauses() {
     let fake = Fake::new();
     fake.pc_samples(KERNEL, &[(0x10, 9, 3)]);
+    let launch = |context| _ = fake.launch(Work::kernel(KERNEL).in_context(context));
     let config = Config::new().pc_sampling(on_request()).start_paused(true);
     let mut collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
-    fake.launch(Work::kernel(KERNEL));
+    launch(1);
     assert!(fake.sampled_contexts().is_empty());
     collector.resume().unwrap();
-    fake.launch(Work::kernel(KERNEL));
+    launch(1);
     collector.pause().unwrap();
-    // Contexts are sampled in pauses too, and their slices have the times.
-    fake.create_context(2);
-    fake.launch(Work::kernel(KERNEL).in_context(2));
+    assert!(fake.sampled_contexts().is_empty());
+    // Those that a pause creates are sampled after it, unless they end before.
+    [2, 3].iter().for_each(|context| fake.create_context(*context));
+    [1, 2, 3].iter().for_each(|context| launch(*context));
+    fake.destroy_context(3);
+    collector.resume().unwrap();
+    assert_eq!(fake.sampled_contexts().into_keys().collect::<Vec<_>>(), [1, 2]);
+    [1, 1, 2].iter().for_each(|context| launch(*context));
     let collected = collector.stop().unwrap();
     let samples = collected.pc_sampling.as_ref().unwrap();
-    assert_eq!(samples.recorded_samples(), 6);
-    let of_pause = samples.slices.iter().find(|slice| slice.context == 2).unwrap();
-    assert!(of_pause.begin_ns > collected.windows_ns[0].1);
+    let slices: Vec<_> = samples.slices.iter().map(|s| (s.context, s.total_samples)).collect();
+    assert_eq!(slices, [(1, 3), (1, 6), (2, 3)]);
+    for (slice, (_, end_ns)) in samples.slices.iter().zip(&collected.windows_ns) {
+        assert!(slice.begin_ns < *end_ns);
+    }
+    let ended = samples.contexts.iter().map(|context| (context.id, context.end_ns.is_some()));
+    assert_eq!(ended.collect::<Vec<_>>(), [(1, true), (2, true), (3, true)]);
+    assert!(samples.contexts.iter().all(|context| context.error.is_none()));
 }
 
 #[test]

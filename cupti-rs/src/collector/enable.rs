@@ -221,7 +221,6 @@ impl Collector {
             }
         }
         self.callbacks_on = true;
-        self.sample_current_context();
         Ok(())
     }
 
@@ -230,11 +229,13 @@ impl Collector {
         self.sampling.as_ref().is_some_and(|session| session.is_sampling())
     }
 
-    /// Samples this thread's context. Others are found by the driver calls that name them.
-    fn sample_current_context(&self) {
-        if !self.samples() {
+    /// Samples the known contexts and this thread's. Others are found by the driver calls that name
+    /// them.
+    fn sample_contexts(&self) {
+        let Some(session) = self.sampling.as_ref().filter(|session| session.is_sampling()) else {
             return;
-        }
+        };
+        session.resume();
         let current = self.library.api.contexts().and_then(|contexts| contexts.current());
         // Without an answer a call finds the context.
         if let Ok(Some((context, _))) = current
@@ -264,6 +265,8 @@ impl Collector {
             }
             self.missing_kinds.push(kind);
         }
+        // Last: CUPTI enables no kind of kernel records while it samples.
+        self.sample_contexts();
         self.on_since_ns = Some(clock::now_ns());
         Ok(())
     }

@@ -609,6 +609,9 @@ impl Collector {
     /// Disables the kinds while no work is under way and pauses the collection, unless calls are
     /// logged in pauses.
     fn disable(&self) {
+        if let Some(session) = &self.sampling {
+            session.pause();
+        }
         let hold = Hold::begin();
         let has_settled = |ns| ns < self.flusher.settled_ns();
         let flush = |left| self.flusher.request().and_then(|flush| flush.wait(left)).is_ok();

@@ -30,8 +30,9 @@
 //!   time nor a launch. [`PcSampling::serialized`] runs kernels one by one; its samples have the
 //!   correlation id of the launch.
 //! - Times: a [`PcSlice`] is the time between two readings of a context. CUPTI decodes samples some
-//!   100 ms later, so a slice has some samples of the one before it. Slices continue in pauses: leave
-//!   out those outside [`Collected::windows_ns`](crate::Collected::windows_ns).
+//!   100 ms later, so a slice has some samples of the one before it.
+//! - Pauses: nothing is sampled, since CUPTI enables kernel records only while no context is. A
+//!   pause and the stop take some 100 ms for each context.
 //! - Account: [`PcSamples::recorded_samples`] + dropped + non-user <= total, over the slices. Stall
 //!   reasons that end in `_not_issued` count samples a second time.
 //! - Contexts: one that is created during the collection is sampled from its begin. One from before
@@ -41,9 +42,9 @@
 //! - Threads: a thread of this crate reads each context every 100 ms. The unload of a module and the
 //!   end of a context read it too, on the program's thread, and wait at most 1 s for a reading in
 //!   progress.
-//! - Cost: below 0.5 % of a step of three kernels (H100, CUPTI 13.0.1); 8 MB of host memory and
-//!   CUPTI's hardware buffer for each context. The names of functions, which CUPTI allocates and may
-//!   share with its records, are not freed.
+//! - Cost: 80 MB of host memory for each context, most of it the hardware's buffer. The first launch
+//!   after a start or a pause waits for it (`docs/measurements/inside-kernels.md`). The names of
+//!   functions, which CUPTI allocates and may share with its records, are not freed.
 //! - Overload: a short period fills the hardware's buffer, and CUPTI takes no more samples of the
 //!   context ([`PcSlice::hardware_buffer_full`]).
 //! - Permission: as hardware counters

@@ -47,6 +47,8 @@ pub(crate) struct Session {
     settings: PcSampling,
     contexts: Mutex<Vec<Arc<Sampled>>>,
     kept: Mutex<Kept>,
+    /// False in pauses: CUPTI enables no kind of kernel records while a context is sampled.
+    is_on: AtomicBool,
     ends: AtomicBool,
     thread: OnceLock<Thread>,
     join: Mutex<Option<JoinHandle<()>>>,
@@ -56,9 +58,9 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct Sampled {
     context: Context,
-    /// Locked while CUPTI reads the context.
+    /// Locked while CUPTI reads the context; `None` while it is not sampled.
     sampler: Mutex<Option<Sampler>>,
-    /// True once CUPTI must not be called for it.
+    /// True once CUPTI must not be called for it: it was refused, or is destroyed.
     is_over: AtomicBool,
     facts: Mutex<PcContext>,
 }
@@ -75,6 +77,7 @@ struct Sampler {
 enum Cause {
     Request,
     ModuleEnds,
+    Pause,
     ContextEnds,
 }
 
@@ -143,7 +146,8 @@ impl Reading {
 }
 
 impl Session {
-    /// Begins sampling contexts that callbacks report.
+    /// Prepares for contexts that callbacks report. They are sampled from the first
+    /// [`resume`](Self::resume) on.
     pub(crate) fn begin(api: &Api, version: Version, settings: &PcSampling) -> Arc<Self> {
         let has_correlation = version.cuda_release() >= (12, 4);
         let lacks =
@@ -162,6 +166,7 @@ impl Session {
             settings: settings.clone(),
             contexts: Mutex::default(),
             kept: Mutex::default(),
+            is_on: AtomicBool::new(false),
             ends: AtomicBool::new(false),
             thread: OnceLock::new(),
             join: Mutex::default(),
@@ -204,42 +209,77 @@ impl Session {
 
     /// Reads every context.
     pub(crate) fn read(&self) {
+        self.read_contexts(Cause::Request);
+    }
+
+    fn read_contexts(&self, cause: Cause) {
         let contexts = self.contexts.lock().clone();
         for context in contexts {
-            self.read_context(&context, Cause::Request);
+            self.read_context(&context, cause);
         }
     }
 
-    /// Samples a context from now on.
+    /// Samples the contexts from now on. The kinds of records must be enabled before.
+    pub(crate) fn resume(&self) {
+        self.is_on.store(true, Ordering::Release);
+        let contexts = self.contexts.lock().clone();
+        for context in contexts {
+            self.sample(&context);
+        }
+    }
+
+    /// Reads the contexts and samples them no more until the next [`resume`](Self::resume).
+    pub(crate) fn pause(&self) {
+        self.is_on.store(false, Ordering::Release);
+        self.read_contexts(Cause::Pause);
+    }
+
+    /// Adds a context, which is sampled from now on unless the collection is paused.
     pub(crate) fn add(&self, context: Context, existed: bool) {
-        let Ok(functions) = &self.functions else { return };
         let id = self.api.context_id(context).unwrap_or_default();
         // No other driver call need report it.
         know(id);
         let device = self.api.context_device(context).unwrap_or_default();
-        let enabled =
-            ContextSampler::enable(*functions, self.has_correlation, context, &self.settings);
-        let begin_ns = clock::now_ns();
-        let (sampler, error) = match enabled {
-            Ok(sampler) => (Some(Sampler { sampler, read_ns: begin_ns }), None),
-            Err(error) => (None, Some(error)),
-        };
-        let stall_reasons = match &sampler {
-            Some(sampler) => sampler.sampler.reasons().clone(),
-            None => Arc::default(),
-        };
-        let end_ns = error.is_some().then_some(begin_ns);
+        let (begin_ns, stall_reasons) = (clock::now_ns(), Arc::default());
+        let (end_ns, error) = (None, None);
         let facts = PcContext { id, device, begin_ns, end_ns, existed, error, stall_reasons };
         let sampled = Arc::new(Sampled {
             context,
-            is_over: AtomicBool::new(sampler.is_none()),
-            sampler: Mutex::new(sampler),
+            sampler: Mutex::default(),
+            is_over: AtomicBool::new(false),
             facts: Mutex::new(facts),
         });
         self.contexts.lock().push(sampled.clone());
+        self.sample(&sampled);
         // The collection may have ended meanwhile.
         if self.ends.load(Ordering::Acquire) {
             self.read_context(&sampled, Cause::ContextEnds);
+        }
+    }
+
+    /// Samples a context from now on, unless it is sampled or the collection is paused.
+    fn sample(&self, sampled: &Sampled) {
+        let Ok(functions) = &self.functions else { return };
+        let mut sampler = sampled.sampler.lock();
+        // A pause that begins after this waits for the lock.
+        let is_on = self.is_on.load(Ordering::Acquire);
+        if !is_on || sampler.is_some() || sampled.is_over.load(Ordering::Acquire) {
+            return;
+        }
+        let context = sampled.context;
+        let enabled =
+            ContextSampler::enable(*functions, self.has_correlation, context, &self.settings);
+        let now_ns = clock::now_ns();
+        let mut facts = sampled.facts.lock();
+        match enabled {
+            Ok(enabled) => {
+                facts.stall_reasons = enabled.reasons().clone();
+                *sampler = Some(Sampler { sampler: enabled, read_ns: now_ns });
+            }
+            Err(error) => {
+                sampled.is_over.store(true, Ordering::Release);
+                (facts.end_ns, facts.error) = (Some(now_ns), Some(error));
+            }
         }
     }
 
@@ -251,7 +291,7 @@ impl Session {
         contexts.iter().find(is_it).cloned()
     }
 
-    /// Reads a context and, if it ends, ends its sampling.
+    /// Reads a context and, at a pause or its end, ends its sampling.
     fn read_context(&self, sampled: &Sampled, cause: Cause) {
         let is_last = cause == Cause::ContextEnds;
         let guard = sampled.sampler.try_lock_for(LONGEST_WAIT);
@@ -267,13 +307,17 @@ impl Session {
             return;
         };
         let Some(Sampler { sampler, read_ns }) = guard.as_mut().filter(|_| !is_over) else {
+            if is_last && !is_over {
+                sampled.facts.lock().end_ns = Some(clock::now_ns());
+            }
             return;
         };
         let mut reading = Reading::default();
         reading.read(sampler);
         let mut end_ns = clock::now_ns();
         let begin_ns = std::mem::replace(read_ns, end_ns);
-        if is_last && let Some(Sampler { sampler, .. }) = guard.take() {
+        let is_off = is_last || cause == Cause::Pause;
+        if is_off && let Some(Sampler { sampler, .. }) = guard.take() {
             let rest = sampler.disable(&mut |row| reading.add(row));
             reading.count(rest);
             end_ns = clock::now_ns();
@@ -343,10 +387,7 @@ impl Session {
     /// Ends the thread and the sampling of every context.
     pub(crate) fn end(&self) {
         self.stop_reading();
-        let contexts = self.contexts.lock().clone();
-        for context in contexts {
-            self.read_context(&context, Cause::ContextEnds);
-        }
+        self.read_contexts(Cause::ContextEnds);
         // Until here a context that was destroyed meanwhile is reported.
         *SESSION.lock() = None;
     }

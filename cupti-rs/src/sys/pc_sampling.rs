@@ -181,19 +181,15 @@ impl ContextSampler {
         };
         let data = data.data.as_mut_ptr().expose_provenance() as u64;
         let first_index = indices.as_mut_ptr().expose_provenance() as u64;
-        let mut attributes = vec![
+        let mut attributes = [
             attribute(PC_SAMPLING_MODE, if settings.is_serialized { 2 } else { 1 }, 0),
             attribute(PC_SAMPLING_STALL_REASONS, indices.len() as u64, first_index),
             attribute(PC_SAMPLING_DATA_BUFFER, data, 0),
             attribute(PC_SAMPLING_FORMAT, 1, 0),
             attribute(PC_SAMPLING_PERIOD, settings.period_log2.into(), 0),
+            attribute(PC_SAMPLING_HARDWARE_BUFFER, settings.hardware_buffer_bytes as u64, 0),
+            attribute(PC_SAMPLING_SCRATCH_BUFFER, settings.scratch_buffer_bytes as u64, 0),
         ];
-        let sizes = [
-            (PC_SAMPLING_HARDWARE_BUFFER, settings.hardware_buffer_bytes),
-            (PC_SAMPLING_SCRATCH_BUFFER, settings.scratch_buffer_bytes),
-        ];
-        let sizes = sizes.into_iter().filter_map(|(kind, bytes)| Some((kind, bytes?)));
-        attributes.extend(sizes.map(|(kind, bytes)| attribute(kind, bytes as u64, 0)));
         let mut params = PcSamplingConfigurationInfo::new();
         params.ctx = self.context.handle();
         params.num_attributes = attributes.len();

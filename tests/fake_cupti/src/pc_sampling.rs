@@ -38,6 +38,11 @@ struct State {
     held: Option<Arc<Barrier>>,
 }
 
+/// True if a context is sampled.
+pub(super) fn is_sampling() -> bool {
+    !STATE.lock().contexts.is_empty()
+}
+
 #[derive(Debug, Default)]
 struct Sampled {
     settings: BTreeMap<u32, u64>,

@@ -214,6 +214,12 @@ impl Api for Fake {
         {
             return Err(CuptiResult::NOT_READY);
         }
+        // As CUPTI 13.0.1.
+        let is_kernel =
+            [ActivityKind::KERNEL, ActivityKind::CONCURRENT_KERNEL].contains(&ActivityKind(kind));
+        if is_kernel && pc_sampling::is_sampling() {
+            return Err(CuptiResult::NOT_COMPATIBLE);
+        }
         state.kinds.insert(kind);
         Ok(())
     }
