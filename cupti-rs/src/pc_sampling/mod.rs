@@ -36,7 +36,8 @@
 //! - Account: [`PcSamples::recorded_samples`] + dropped + non-user <= total, over the slices. Stall
 //!   reasons that end in `_not_issued` count samples a second time.
 //! - Contexts: one that is created during the collection is sampled from its begin. One from before
-//!   is sampled from the first logged driver call that names it. What is not sampled is in
+//!   is sampled from the first logged driver call that names it, while there were never more than 64
+//!   contexts at a time. What is not sampled is in
 //!   [`PcSamples::contexts`], with the reason; the collection continues without it.
 //! - Lines: [`SourceLines`], for cubins that were compiled with a line table (`-lineinfo`).
 //! - Threads: a thread of this crate reads each context every 100 ms. The unload of a module and the
@@ -51,10 +52,13 @@
 //!   ([`Support::counters`](crate::Support::counters)).
 
 mod elf;
+pub(crate) mod known_contexts;
 mod lines;
+mod reading;
 mod samples;
 pub(crate) mod session;
 pub(crate) mod settings;
+mod undrained;
 
 pub use lines::{SourceLine, SourceLines};
 pub use samples::{PcContext, PcCubin, PcFunction, PcLosses, PcRecord, PcSamples, PcSlice};

@@ -4,17 +4,19 @@
 //! A context's lock is held while CUPTI reads it. Callbacks wait for it at most [`LONGEST_WAIT`]: a
 //! reading may need a lock of the driver that the callback's thread holds.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 
 use super::elf::has_line_table;
-use super::samples::*;
+use super::known_contexts;
+use super::reading::Reading;
+use super::samples::{PcContext, PcCubin, PcRecord, PcSamples};
 use super::settings::PcSampling;
+use super::undrained::Undrained;
 use crate::error::{Error, Kind};
 use crate::forked;
 use crate::quiet_thread;
@@ -22,7 +24,7 @@ use crate::sys::api::Api;
 use crate::sys::counters::PcSamplingApi;
 use crate::sys::driver::Context;
 use crate::sys::os;
-use crate::sys::pc_sampling::{self, ContextSampler, Counts, PcRow};
+use crate::sys::pc_sampling::{self, ContextSampler};
 use crate::version::Version;
 use crate::{callback_panics, clock};
 
@@ -31,11 +33,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The session that callbacks feed.
 static SESSION: Mutex<Option<Arc<Session>>> = Mutex::new(None);
-
-/// The ids of contexts that driver calls need not report: 0 from the end on, [`GONE`] for one that
-/// was destroyed. Read in every driver call.
-static KNOWN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
-const GONE: u32 = u32::MAX;
 
 /// The sampling of one collection.
 #[derive(Debug)]
@@ -46,7 +43,7 @@ pub(crate) struct Session {
     has_correlation: bool,
     settings: PcSampling,
     contexts: Mutex<Vec<Arc<Sampled>>>,
-    kept: Mutex<Kept>,
+    undrained: Mutex<Undrained>,
     /// False in pauses: CUPTI enables no kind of kernel records while a context is sampled.
     is_on: AtomicBool,
     ends: AtomicBool,
@@ -81,70 +78,6 @@ enum Cause {
     ContextEnds,
 }
 
-/// Data that was not drained. Its lock is taken before those of contexts.
-#[derive(Debug, Default)]
-struct Kept {
-    samples: PcSamples,
-    functions: FxHashMap<(u64, u32, Arc<str>), u32>,
-    records: usize,
-    /// Cubins of the whole collection: their CRCs and bytes.
-    crcs: Vec<u64>,
-    cubin_bytes: usize,
-}
-
-/// The samples of one slice, with functions by their index in it.
-#[derive(Default)]
-struct Reading {
-    functions: Vec<(u64, u32, Arc<str>)>,
-    /// By cubin, symbol, and the address of CUPTI's name, which is never freed.
-    indices: FxHashMap<(u64, u32, usize), u32>,
-    samples: FxHashMap<(u32, u64, u32, u32), u64>,
-    counts: Counts,
-    failed: Option<Error>,
-}
-
-impl Reading {
-    fn add(&mut self, row: PcRow<'_>) {
-        let key = (row.cubin_crc, row.function_index, row.function.as_ptr().addr());
-        let function = *self.indices.entry(key).or_insert_with(|| {
-            let name = row.function.to_string_lossy().into();
-            self.functions.push((row.cubin_crc, row.function_index, name));
-            self.functions.len() as u32 - 1
-        });
-        for reason in row.reasons.iter().filter(|reason| reason.samples != 0) {
-            let key = (function, row.pc_offset, row.correlation_id, reason.index);
-            *self.samples.entry(key).or_default() += u64::from(reason.samples);
-        }
-    }
-
-    /// Adds counts; true if more PCs are ready.
-    fn count(&mut self, counts: Result<Counts, Error>) -> bool {
-        match counts {
-            Ok(counts) => {
-                self.counts.total += counts.total;
-                self.counts.dropped += counts.dropped;
-                self.counts.non_user += counts.non_user;
-                self.counts.is_full |= counts.is_full;
-                counts.has_more
-            }
-            Err(error) => {
-                self.failed = Some(error);
-                false
-            }
-        }
-    }
-
-    /// Reads all that CUPTI has decoded.
-    fn read(&mut self, sampler: &mut ContextSampler) {
-        loop {
-            let counts = sampler.read(&mut |row| self.add(row));
-            if !self.count(counts) {
-                return;
-            }
-        }
-    }
-}
-
 impl Session {
     /// Prepares for contexts that callbacks report. They are sampled from the first
     /// [`resume`](Self::resume) on.
@@ -165,14 +98,14 @@ impl Session {
             has_correlation,
             settings: settings.clone(),
             contexts: Mutex::default(),
-            kept: Mutex::default(),
+            undrained: Mutex::default(),
             is_on: AtomicBool::new(false),
             ends: AtomicBool::new(false),
             thread: OnceLock::new(),
             join: Mutex::default(),
         });
-        KNOWN.iter().for_each(|id| id.store(0, Ordering::Release));
-        session.kept.lock().samples.failure = session.functions.as_ref().err().cloned();
+        known_contexts::clear();
+        session.undrained.lock().samples.failure = session.functions.as_ref().err().cloned();
         if session.functions.is_ok() {
             end_with_process();
             session.spawn();
@@ -202,7 +135,7 @@ impl Session {
             // Drains, and the ends of modules and contexts, read too.
             Err(error) => {
                 let reason = error.to_string();
-                self.kept.lock().samples.failure = Some(Error::new(Kind::Thread { reason }));
+                self.undrained.lock().samples.failure = Some(Error::new(Kind::Thread { reason }));
             }
         }
     }
@@ -238,7 +171,7 @@ impl Session {
     pub(crate) fn add(&self, context: Context, existed: bool) {
         let id = self.api.context_id(context).unwrap_or_default();
         // No other driver call need report it.
-        know(id);
+        known_contexts::add(id);
         let device = self.api.context_device(context).unwrap_or_default();
         let (begin_ns, stall_reasons) = (clock::now_ns(), Arc::default());
         let (end_ns, error) = (None, None);
@@ -298,8 +231,8 @@ impl Session {
         let is_over = sampled.is_over.fetch_or(is_last, Ordering::AcqRel);
         let Some(mut guard) = guard else {
             if cause != Cause::Request && !is_over {
-                let mut kept = self.kept.lock();
-                kept.samples.losses.missed_ends += 1;
+                let mut undrained = self.undrained.lock();
+                undrained.samples.losses.missed_ends += 1;
                 if is_last {
                     sampled.facts.lock().end_ns = Some(clock::now_ns());
                 }
@@ -325,14 +258,14 @@ impl Session {
         // Callbacks that wait for the context may proceed.
         drop(guard);
         let failed = reading.failed.take();
-        let mut kept = self.kept.lock();
+        let mut undrained = self.undrained.lock();
         let mut facts = sampled.facts.lock();
         if is_last {
             facts.end_ns = Some(end_ns);
         }
         facts.error.clone_from(&failed);
-        kept.samples.losses.failed_reads += u64::from(failed.is_some());
-        kept.add((begin_ns, end_ns), facts.id, reading, self.settings.max_records);
+        undrained.samples.losses.failed_reads += u64::from(failed.is_some());
+        undrained.add((begin_ns, end_ns), facts.id, reading, self.settings.max_records);
     }
 
     /// Keeps a cubin that has a line table.
@@ -342,34 +275,30 @@ impl Session {
             return;
         }
         let crc = pc_sampling::cubin_crc(functions, cubin);
-        let mut kept = self.kept.lock();
+        let mut undrained = self.undrained.lock();
         match crc {
-            Ok(crc) if kept.crcs.contains(&crc) => {}
-            Ok(crc) if cubin.len() <= self.settings.max_cubin_bytes - kept.cubin_bytes => {
-                kept.crcs.push(crc);
-                kept.cubin_bytes += cubin.len();
-                kept.samples.cubins.push(PcCubin { crc, bytes: cubin.into() });
+            Ok(crc) if undrained.crcs.contains(&crc) => {}
+            Ok(crc) if cubin.len() <= self.settings.max_cubin_bytes - undrained.cubin_bytes => {
+                undrained.crcs.push(crc);
+                undrained.cubin_bytes += cubin.len();
+                undrained.samples.cubins.push(PcCubin { crc, bytes: cubin.into() });
             }
-            _ => kept.samples.losses.cubins_left_out += 1,
+            _ => undrained.samples.losses.cubins_left_out += 1,
         }
     }
 
     /// Returns the data that was not taken, and retains it.
     pub(crate) fn snapshot(&self) -> PcSamples {
-        let kept = self.kept.lock();
+        let undrained = self.undrained.lock();
         let contexts = self.contexts.lock();
         let contexts = contexts.iter().map(|sampled| sampled.facts.lock().clone()).collect();
-        PcSamples { contexts, ..kept.samples.clone() }
+        PcSamples { contexts, ..undrained.samples.clone() }
     }
 
     /// Removes and returns the data that was not taken.
     pub(crate) fn take(&self) -> PcSamples {
-        let mut kept = self.kept.lock();
-        let failure = kept.samples.failure.clone();
-        kept.functions.clear();
-        kept.records = 0;
-        let next = PcSamples { failure, ..PcSamples::default() };
-        let mut samples = std::mem::replace(&mut kept.samples, next);
+        let mut undrained = self.undrained.lock();
+        let mut samples = undrained.take();
         self.contexts.lock().retain(|sampled| {
             samples.contexts.push(sampled.facts.lock().clone());
             samples.contexts.last().is_some_and(|facts| facts.end_ns.is_none())
@@ -379,9 +308,9 @@ impl Session {
 
     /// Bytes of memory with undrained data.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let kept = self.kept.lock();
-        let cubins: usize = kept.samples.cubins.iter().map(|cubin| cubin.bytes.len()).sum();
-        (cubins + kept.records * size_of::<PcRecord>()) as u64
+        let undrained = self.undrained.lock();
+        let cubins: usize = undrained.samples.cubins.iter().map(|cubin| cubin.bytes.len()).sum();
+        (cubins + undrained.records * size_of::<PcRecord>()) as u64
     }
 
     /// Ends the thread and the sampling of every context.
@@ -399,60 +328,9 @@ impl Session {
             join.thread().unpark();
             if join.join().is_err() {
                 let reason = "it panicked".to_owned();
-                self.kept.lock().samples.failure = Some(Error::new(Kind::Thread { reason }));
+                self.undrained.lock().samples.failure = Some(Error::new(Kind::Thread { reason }));
             }
         }
-    }
-}
-
-impl Kept {
-    fn add(&mut self, times: (u64, u64), context: u32, reading: Reading, max_records: usize) {
-        let Counts { total, dropped, non_user, is_full, .. } = reading.counts;
-        if reading.samples.is_empty() && total == 0 && !is_full {
-            return;
-        }
-        let mut records = Vec::with_capacity(reading.samples.len());
-        for ((function, pc_offset, correlation_id, stall_reason), samples) in reading.samples {
-            if self.records + records.len() >= max_records {
-                self.samples.losses.over_max_records += samples;
-                continue;
-            }
-            let function = self.function(&reading.functions[function as usize]);
-            records.push(PcRecord { function, stall_reason, pc_offset, correlation_id, samples });
-        }
-        records.sort_unstable();
-        self.records += records.len();
-        // Slices without records are one, which bounds their number.
-        let last = self.samples.slices.iter_mut().rfind(|slice| slice.context == context);
-        if let Some(last) = last.filter(|last| last.records.is_empty() && records.is_empty()) {
-            last.end_ns = times.1;
-            last.total_samples += total;
-            last.dropped_samples += dropped;
-            last.non_user_samples += non_user;
-            last.hardware_buffer_full |= is_full;
-            return;
-        }
-        self.samples.slices.push(PcSlice {
-            begin_ns: times.0,
-            end_ns: times.1,
-            context,
-            records,
-            total_samples: total,
-            dropped_samples: dropped,
-            non_user_samples: non_user,
-            hardware_buffer_full: is_full,
-        });
-    }
-
-    fn function(&mut self, function: &(u64, u32, Arc<str>)) -> u32 {
-        if let Some(index) = self.functions.get(function) {
-            return *index;
-        }
-        let index = self.samples.functions.len() as u32;
-        let (cubin_crc, symbol, name) = function.clone();
-        self.samples.functions.push(PcFunction { name, index: symbol, cubin_crc });
-        self.functions.insert(function.clone(), index);
-        index
     }
 }
 
@@ -460,43 +338,10 @@ fn current() -> Option<Arc<Session>> {
     SESSION.lock().clone()
 }
 
-/// True if driver calls need not report the context with this id. If there is no room for more,
-/// none is reported.
-#[inline]
-pub(crate) fn is_known(id: u32) -> bool {
-    if id == 0 {
-        return true;
-    }
-    for known in &KNOWN {
-        match known.load(Ordering::Acquire) {
-            0 => return false,
-            known if known == id => return true,
-            _ => {}
-        }
-    }
-    true
-}
-
-/// Adds an id to the known ones. False if it is known, or if there is no room.
-fn know(id: u32) -> bool {
-    if is_known(id) {
-        return false;
-    }
-    for known in &KNOWN {
-        let is_free = |known| matches!(known, 0 | GONE).then_some(id);
-        match known.fetch_update(Ordering::AcqRel, Ordering::Acquire, is_free) {
-            Ok(_) => return true,
-            Err(other) if other == id => return false,
-            Err(_) => {}
-        }
-    }
-    false
-}
-
 /// A driver call names a context that is not known.
 #[cold]
 pub(crate) fn context_found(context: Context, id: u32) {
-    if know(id)
+    if known_contexts::add(id)
         && let Some(session) = current()
     {
         session.add(context, true);
@@ -516,9 +361,7 @@ pub(crate) fn context_ends(context: Context) {
         && let Some(sampled) = session.find(context)
     {
         session.read_context(&sampled, Cause::ContextEnds);
-        let id = sampled.facts.lock().id;
-        let places = KNOWN.iter().filter(|known| known.load(Ordering::Acquire) == id);
-        places.for_each(|known| known.store(GONE, Ordering::Release));
+        known_contexts::remove(sampled.facts.lock().id);
     }
 }
 

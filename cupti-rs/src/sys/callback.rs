@@ -16,7 +16,7 @@ use crate::collection_state::{GRAPHS, HELD, ON, RUNTIME_CALLS, SAMPLES, SWITCH, 
 use crate::graphs::{self, GraphEvent, GraphEventKind};
 use crate::launch_hold;
 use crate::paused_launches;
-use crate::pc_sampling::session;
+use crate::pc_sampling::{known_contexts, session};
 use crate::profiler_switch;
 use crate::record::NO_ID;
 use crate::waits::{self, Wait, Waiting};
@@ -253,7 +253,7 @@ fn other(mut state: State, call: ApiData<'_>) {
 /// Reports the call's context, unless it is known.
 #[inline]
 fn find_context(call: ApiData<'_>) {
-    if !session::is_known(call.data.context_uid) {
+    if !known_contexts::is_known(call.data.context_uid) {
         // SAFETY: CUPTI passed the context to this callback.
         let context = unsafe { Context::from_callback(call.data.context) };
         if let Some(context) = context {
