@@ -17,14 +17,16 @@ use gpu_profiler_tests::harness;
 /// The part that this program, started by itself, plays.
 const PART: &str = "GPU_PC_SAMPLING_PART";
 
-const PARTS: [(&str, fn()); 8] = [
+const PARTS: [(&str, fn()); 10] = [
     ("continuous", continuous),
     ("context_from_before_the_start", context_from_before),
     ("context_that_is_destroyed", destroyed_context),
     ("pauses", pauses),
+    ("start_during_a_capture", start_during_a_capture),
     ("hardware_buffer", hardware_buffer),
     ("serialized", serialized),
     ("overload", overload),
+    ("cost", cost),
     ("exit_during_a_collection", exit_during_a_collection),
 ];
 
@@ -57,10 +59,12 @@ fn main() -> ExitCode {
         ("continuous_samples_have_stalls_and_lines", || play("continuous")),
         ("context_from_before_the_start_is_sampled", || play("context_from_before_the_start")),
         ("pauses_are_not_sampled", || play("pauses")),
+        ("start_during_a_capture_leaves_it_valid", || play("start_during_a_capture")),
         ("hardware_buffer_of_64_mib_loses_nothing", || play("hardware_buffer")),
         ("destroyed_context_returns_its_samples", || play("context_that_is_destroyed")),
         ("serialized_samples_have_the_launch", || play("serialized")),
         ("overload_is_counted", || play("overload")),
+        ("steps_take_as_long_while_sampled", || play("cost")),
         ("program_may_exit_while_it_samples", || play("exit_during_a_collection")),
     ])
     .exit_code()
@@ -436,6 +440,34 @@ fn pauses() {
     seen.assert_account();
 }
 
+/// Nodes of the graph have samples as other kernels do.
+fn start_during_a_capture() {
+    const LAUNCHES: usize = 200;
+    let library = Library::open().unwrap();
+    let bench = Bench::new(Gpu::get());
+    let stream = bench.gpu.stream();
+    let mut collector = None;
+    let graph = bench.gpu.capture(stream, || {
+        collector = Some(start(&library, PcSampling::continuous()));
+        let shape = ([bench.blocks * 8, 1, 1], [256, 1, 1], 0);
+        bench.gpu.launch(bench.gather, stream, shape, [bench.next, bench.from, bench.to, 200]);
+    });
+    for _ in 0..LAUNCHES {
+        bench.gpu.launch_graph(graph, stream);
+    }
+    bench.gpu.synchronize_context();
+    let collected = stop(collector.unwrap());
+    if !can_sample(collected.pc_sampling.as_ref().unwrap()) {
+        return;
+    }
+    let mut seen = Seen::default();
+    seen.add(collected);
+    seen.print(&library);
+    assert_eq!(seen.kernels, LAUNCHES);
+    seen.assert_account();
+    assert!(seen.functions.contains_key("gather"));
+}
+
 /// Full load at the default period, with smaller buffers than CUPTI's.
 fn hardware_buffer() {
     let library = Library::open().unwrap();
@@ -501,6 +533,50 @@ fn overload() {
     seen.print(&library);
     assert_eq!(seen.kernels, launches, "kernel records are complete");
     assert!(seen.full > 0 || seen.dropped > 0);
+}
+
+/// Steps of three kernels, in blocks with kernel records alone and with samples too, by turns.
+fn cost() {
+    const ROUNDS: usize = 15;
+    let library = Library::open().unwrap();
+    let bench = Bench::new(Gpu::get());
+    let block = || {
+        let begun = Instant::now();
+        for _ in 0..200 {
+            bench.gather(10);
+            bench.chain(10_000);
+            bench.gather(10);
+            bench.gpu.synchronize_context();
+        }
+        begun.elapsed().as_secs_f64() / 200.0
+    };
+    let round = |settings: Option<PcSampling>| {
+        let config = Config::new();
+        let config = settings.into_iter().fold(config, Config::pc_sampling);
+        let collector = Collector::start(&library, &config).unwrap();
+        // The first launch waits for the hardware's buffer.
+        block();
+        let step = block();
+        let collected = collector.stop().unwrap();
+        (step, collected.pc_sampling.is_none_or(|samples| can_sample(&samples)))
+    };
+    let mut ratios: Vec<f64> = Vec::new();
+    let mut steps = [0.0, 0.0];
+    for _ in 0..ROUNDS {
+        let (without, _) = round(None);
+        let (with, is_sampled) = round(Some(PcSampling::continuous()));
+        if !is_sampled {
+            return;
+        }
+        ratios.push(with / without);
+        steps = [without, with];
+    }
+    ratios.sort_by(f64::total_cmp);
+    let (median, [without, with]) = (ratios[ROUNDS / 2], steps.map(|step| step * 1e6));
+    eprintln!(
+        "steps of {without:.1} and {with:.1} us with samples; {median:.4} times: {ratios:.4?}"
+    );
+    assert!(median < 1.05, "{median}");
 }
 
 /// With a reading each millisecond: whether CUPTI allocates a name for each record is seen in the process's memory.
