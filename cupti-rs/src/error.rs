@@ -16,10 +16,10 @@ pub(crate) const PATH_VARIABLE: &str = "CUPTI_LIBRARY_PATH";
 /// [`is_unavailable`](Self::is_unavailable) (no GPU, driver or usable CUPTI here),
 /// [`is_busy`](Self::is_busy) (another subscriber holds CUPTI),
 /// [`is_permission`](Self::is_permission). Its text contains what failed, why, and what to do.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Error(Box<Kind>);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Kind {
     /// libcuda could not be opened.
     NoDriver { reason: String },
@@ -80,11 +80,6 @@ impl Error {
     }
 
     #[cold]
-    pub(crate) fn counters(function: &'static str, code: CuptiResult) -> Self {
-        Self::new(Kind::Counters { function, code })
-    }
-
-    #[cold]
     pub(crate) fn misuse(why: impl Into<String>) -> Self {
         Self::new(Kind::Misuse { why: why.into() })
     }
@@ -111,10 +106,6 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         match &*self.0 {
             Kind::Busy { .. } | Kind::AlreadyCollecting | Kind::AlreadyMeasuring => true,
-            // CUPTI refuses a second user of PC sampling with UNKNOWN.
-            Kind::Counters { function: "cuptiPCSamplingEnable", code } => {
-                matches!(*code, CuptiResult::HARDWARE_BUSY | CuptiResult::UNKNOWN)
-            }
             Kind::Counters { code, .. } => *code == CuptiResult::HARDWARE_BUSY,
             _ => false,
         }
@@ -247,8 +238,7 @@ impl fmt::Display for Error {
                 write!(f, "{function} failed: {code}{}", call_advice(*code))
             }
             Kind::Counters { function, code } => {
-                let cause = if self.is_busy() { CuptiResult::HARDWARE_BUSY } else { *code };
-                write!(f, "{function} failed: {code}{}", counters_advice(cause))
+                write!(f, "{function} failed: {code}{}", counters_advice(*code))
             }
             Kind::UnknownMetrics { chip, metrics, version } => write!(
                 f,

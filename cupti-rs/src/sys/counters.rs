@@ -7,7 +7,7 @@ use super::abi::CuptiResult;
 use super::driver::Context;
 use super::os::{self, Lookup};
 use super::params::*;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 
 macro_rules! groups {
     (
@@ -104,7 +104,11 @@ device_functions! {
 
 /// A refusal of the counter interfaces as an error.
 fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
-    if code == CuptiResult::SUCCESS { Ok(()) } else { Err(Error::counters(function, code)) }
+    if code == CuptiResult::SUCCESS {
+        Ok(())
+    } else {
+        Err(Error::new(Kind::Counters { function, code }))
+    }
 }
 
 /// Copies a string of CUPTI's.
