@@ -22,6 +22,8 @@ pub(crate) const SWITCHED_ON: u64 = 1 << 4;
 pub(crate) const HELD: u64 = 1 << 5;
 /// Waits of calls are logged.
 pub(crate) const WAITS: u64 = 1 << 6;
+/// Contexts that calls name are sampled.
+pub(crate) const SAMPLES: u64 = 1 << 7;
 
 const FLAGS: u64 = 0xff;
 /// One segment, and the bits of its number.
@@ -50,7 +52,7 @@ impl State {
     /// True if logging is all that a callback does with a driver call.
     #[inline]
     pub(crate) fn only_logs(self) -> bool {
-        self.0 & (ON | SWITCH | HELD) == ON
+        self.0 & (ON | SWITCH | HELD | SAMPLES) == ON
     }
 
     /// True outside collections.

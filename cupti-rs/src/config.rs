@@ -7,6 +7,7 @@ use crate::accessors::setters;
 use crate::attribute::Attribute;
 use crate::kind::ActivityKind;
 use crate::launch_hold;
+use crate::pc_sampling::PcSampling;
 use crate::profiler_switch::SwitchHandler;
 use crate::record::UnifiedMemoryKind;
 
@@ -47,6 +48,7 @@ pub struct Config {
     pub(crate) attach_on_request: bool,
     pub(crate) profiler_switch: bool,
     pub(crate) switch_handler: Option<SwitchHandler>,
+    pub(crate) pc_sampling: Option<PcSampling>,
 }
 
 impl Default for Config {
@@ -75,6 +77,7 @@ impl Default for Config {
             attach_on_request: false,
             profiler_switch: false,
             switch_handler: None,
+            pc_sampling: None,
         }
     }
 }
@@ -155,6 +158,10 @@ impl Config {
             (
                 !other.attributes.iter().all(|setting| self.attributes.contains(setting)),
                 "it has other attributes",
+            ),
+            (
+                other.pc_sampling.is_some() && self.pc_sampling != other.pc_sampling,
+                "it does not sample instructions, or with other settings",
             ),
             (
                 other.switch_handler.is_some(),
@@ -358,6 +365,10 @@ impl Config {
         /// Buffers returned before the first start are discarded at once
         /// ([`Losses::before_switch`](crate::Losses::before_switch)).
         profiler_switch(on: bool) profiler_switch = on;
+        /// Samples instructions and what they wait for
+        /// ([`Collected::pc_sampling`](crate::Collected::pc_sampling)). If this machine does not
+        /// allow it, the collection continues without samples.
+        pc_sampling(settings: PcSampling) pc_sampling = Some(settings);
     }
 
     /// Sets an attribute of CUPTI, such as the size of its buffers on the device, and restores it

@@ -16,10 +16,10 @@ pub(crate) const PATH_VARIABLE: &str = "CUPTI_LIBRARY_PATH";
 /// [`is_unavailable`](Self::is_unavailable) (no GPU, driver or usable CUPTI here),
 /// [`is_busy`](Self::is_busy) (another subscriber holds CUPTI),
 /// [`is_permission`](Self::is_permission). Its text contains what failed, why, and what to do.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Kind>);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// libcuda could not be opened.
     NoDriver { reason: String },
@@ -80,6 +80,11 @@ impl Error {
     }
 
     #[cold]
+    pub(crate) fn counters(function: &'static str, code: CuptiResult) -> Self {
+        Self::new(Kind::Counters { function, code })
+    }
+
+    #[cold]
     pub(crate) fn misuse(why: impl Into<String>) -> Self {
         Self::new(Kind::Misuse { why: why.into() })
     }
@@ -106,6 +111,10 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         match &*self.0 {
             Kind::Busy { .. } | Kind::AlreadyCollecting | Kind::AlreadyMeasuring => true,
+            // CUPTI refuses a second user of PC sampling with UNKNOWN.
+            Kind::Counters { function: "cuptiPCSamplingEnable", code } => {
+                matches!(*code, CuptiResult::HARDWARE_BUSY | CuptiResult::UNKNOWN)
+            }
             Kind::Counters { code, .. } => *code == CuptiResult::HARDWARE_BUSY,
             _ => false,
         }
@@ -238,7 +247,8 @@ impl fmt::Display for Error {
                 write!(f, "{function} failed: {code}{}", call_advice(*code))
             }
             Kind::Counters { function, code } => {
-                write!(f, "{function} failed: {code}{}", counters_advice(*code))
+                let cause = if self.is_busy() { CuptiResult::HARDWARE_BUSY } else { *code };
+                write!(f, "{function} failed: {code}{}", counters_advice(cause))
             }
             Kind::UnknownMetrics { chip, metrics, version } => write!(
                 f,

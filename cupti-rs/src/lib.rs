@@ -36,13 +36,15 @@
 //! | read records | [`record`], [`Records`] |
 //! | read calls with their threads and tags | [`calls`] |
 //! | count and sample with hardware | [`counters`] |
+//! | sample instructions and what they wait for | [`pc_sampling`] |
 //! | see what this machine and process allow | [`support`](support()) |
 //! | test without a GPU | the package `tests/fake_cupti` of the repository |
 //!
 //! - Records: kinds [without a type](ActivityKind::is_without_type) are [`Record::Unknown`], with
 //!   their bytes.
 //! - Threads: any thread may call CUDA during a collection. A CUDA call takes no lock, except a
-//!   thread's first call and first graph event of a collection, and each use of the profiler switch.
+//!   thread's first call and first graph event of a collection, each use of the profiler switch, and
+//!   with instruction samples the begin and end of contexts and modules.
 //! - Cost: CUPTI's own work and a log entry for each call; `docs/guide/overhead.md` has the figures.
 //! - Safety: the crate prints nothing, catches panics at the C boundary, never calls
 //!   `cuptiFinalize`, and never touches CUPTI in a forked child.
@@ -79,6 +81,7 @@ pub mod log_registry;
 #[cfg(all(test, cupti_loom))]
 mod model;
 mod paused_launches;
+pub mod pc_sampling;
 mod profiler_switch;
 #[doc(hidden)]
 pub mod quiet_thread;
@@ -127,6 +130,7 @@ pub use graphs::{GraphEvent, GraphEventKind, ThreadGraphs, graphs_last_made_ns};
 pub use kind::ActivityKind;
 pub use l2_flush::L2Flush;
 pub use library::{Library, Warning};
+pub use pc_sampling::{PcSamples, PcSampling};
 pub use record::{
     CopyKind, DataKey, GraphNode, Kernel, KernelRecord, Memcpy, MemoryKind, Memset, NameKey,
     Overhead, OverheadKind, Place, Record, RecordBytes, Records, Span, Synchronization,

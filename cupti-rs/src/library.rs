@@ -256,6 +256,24 @@ impl fmt::Display for Warning {
     }
 }
 
+/// Opens a libcupti for what needs no GPU.
+pub(crate) fn open_without_gpu(
+    open: impl FnOnce(u32) -> Result<loader::Found, Error>,
+) -> Result<(Api, Version, PathBuf), Error> {
+    let driver = driver::probe();
+    let major = driver.as_ref().map_or(13, |driver| driver.cuda_version / 1000);
+    let (api, path, _) = open(major)?;
+    // Libraries from 13.2 on, which have this function, crash or return nothing without a driver.
+    if api.records_v2 {
+        driver?;
+    }
+    let version = Version(api.version()?);
+    if let Some(why) = version.why_unusable() {
+        return Err(Error::new(Kind::Unusable { path, version: version.0, why }));
+    }
+    Ok((api, version, path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,12 +7,12 @@
 use std::env;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use cupti::counters::{PmSampler, RangeProfiler, Samples};
-use cupti::{Collector, Config, Holder};
+use cupti::{Collector, Config, Holder, PcSampling};
 use fake_cupti::{Fake, Work};
 use libtest_mimic::{Arguments, Failed, Trial};
 use parking_lot::Mutex;
@@ -29,7 +29,7 @@ enum End {
 
 type Scene = fn() -> ExitCode;
 
-const SCENES: [(&str, Scene, End); 11] = [
+const SCENES: [(&str, Scene, End); 12] = [
     ("main_returns", main_returns, End::Code(0)),
     ("main_returns_with_threads_that_launch", main_returns_with_threads, End::Code(0)),
     ("the_program_exits", the_program_exits, End::Code(3)),
@@ -40,6 +40,7 @@ const SCENES: [(&str, Scene, End); 11] = [
     ("a_child_of_a_stopped_collection_has_none", a_child_of_a_stopped_collection, End::Code(0)),
     ("a_child_drops_and_ends", a_child_drops_and_ends, End::Code(0)),
     ("a_child_does_not_wait_for_a_sampler", a_child_of_a_sampler, End::Code(0)),
+    ("a_child_reads_no_instruction_samples", a_child_of_instruction_samples, End::Code(0)),
     ("a_child_ends_no_measurement_of_its_parents", a_child_of_a_measurement, End::Code(0)),
 ];
 
@@ -95,7 +96,10 @@ fn forget(collector: Collector) {
 
 /// A running collection with all that could be in the way at the end.
 fn collect(fake: &Fake) -> Collector {
+    let samples = PcSampling::continuous().drain_period(Duration::from_micros(50));
     let config = Config::new().buffer_bytes(1).runtime_calls(true).graph_events(true);
+    let config = config.pc_sampling(samples);
+    fake.pc_samples(c"k", &[(0, 9, 1)]);
     let collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
     for _ in 0..1_000 {
         fake.launch(Work::kernel(c"k"));
@@ -242,6 +246,42 @@ fn a_child_of_a_sampler() -> ExitCode {
     });
     let parent = sampler.unwrap().stop().is_ok_and(|samples| samples.len() == 2);
     ExitCode::from(u8::from(!drops) | u8::from(!stops) << 1 | u8::from(!parent) << 2)
+}
+
+/// A child whose parent samples instructions: it exits with all exit handlers and calls no CUPTI.
+fn a_child_of_instruction_samples() -> ExitCode {
+    /// The child's exit status, once it has one.
+    static STATUS: AtomicI32 = AtomicI32::new(-1);
+    extern "C" fn leave_child() {
+        let status = STATUS.load(Ordering::Relaxed);
+        if status >= 0 {
+            // SAFETY: ends the child after the handlers that are tested, before that of a leak checker.
+            unsafe { libc::_exit(status) };
+        }
+    }
+    // SAFETY: the handler is a function of this program and does not unwind.
+    unsafe { libc::atexit(leave_child) };
+    let fake = Fake::new();
+    fake.pc_samples(c"k", &[(0, 9, 1)]);
+    let config = Config::new().pc_sampling(PcSampling::continuous().drain_period(Duration::MAX));
+    let mut place = Some(Collector::start(&fake.library().unwrap(), &config).unwrap());
+    fake.launch(Work::kernel(c"k"));
+    // SAFETY: the child calls what is tested.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        let collector = place.take().unwrap();
+        fake.create_context(2);
+        let is_forked = collector.drain().is_err() && collector.held_bytes() == 0;
+        drop(collector);
+        let is_untouched = fake.sampled_contexts().into_keys().eq([1]);
+        STATUS.store((!(is_forked && is_untouched)).into(), Ordering::Relaxed);
+        std::process::exit(2);
+    }
+    let mut status = 0;
+    // SAFETY: `process` is our child and `status` a live int.
+    unsafe { libc::waitpid(process, &mut status, 0) };
+    let samples = place.unwrap().stop().unwrap().pc_sampling.unwrap();
+    ExitCode::from(u8::from(status != 0) | u8::from(samples.recorded_samples() != 1) << 1)
 }
 
 /// A child that is forked off amid the work goes on with it, and meets no CUPTI.

@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use cupti::counters::{CounterData, HostLibrary, Method, MetricKind, Set, nvprof, utilization};
+use cupti::pc_sampling::SourceLines;
 use cupti::sys::abi::{CallbackFunc, CuptiResult, SubscriberHandle};
 use cupti::sys::field;
 use cupti::sys::generated::FAMILIES;
-use cupti::{ActivityKind, Collector, Config, Version};
+use cupti::sys::params::GetCubinCrc;
+use cupti::{ActivityKind, Collector, Config, PcSampling, Version};
 use fake_cupti::Fake;
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -33,7 +35,7 @@ const SEEDS_OF: &str = "CUPTI_MANGLED_SEEDS";
 type Check = fn(&Path) -> Result<(), Failed>;
 
 /// Each check, and whether it can only be made where there is no driver.
-const CHECKS: [(&str, Check, bool); 10] = [
+const CHECKS: [(&str, Check, bool); 11] = [
     ("its_version_matches_its_release", version, false),
     ("its_iterator_steps_by_our_strides", records, false),
     ("its_passes_are_those_that_were_counted", passes, false),
@@ -41,6 +43,7 @@ const CHECKS: [(&str, Check, bool); 10] = [
     ("our_sets_are_there_and_their_passes_known", sets, false),
     ("counts_of_a_card_come_to_the_same_here", replay, false),
     ("damaged_counts_never_reach_the_library", damage, false),
+    ("instructions_have_their_source_lines", source_lines, false),
     ("missing_companion_libraries_are_an_error", alone, true),
     ("subscribing_without_a_driver_is_an_error", subscription, true),
     ("opening_without_a_driver_is_unavailable", unavailable, true),
@@ -319,6 +322,42 @@ fn unavailable(file: &Path) -> Result<(), Failed> {
         Ok(library) => Err(format!("opened {}", library.version()).into()),
         Err(error) => ensure(error.is_unavailable(), || error.to_string()),
     }
+}
+
+/// A cubin for instruction samples; `chain.cu` is its source.
+const CUBIN: &[u8] = include_bytes!("facts/chain.cubin");
+
+/// The library has all functions of instruction samples, and finds the lines and the CRC of a cubin.
+fn source_lines(file: &Path) -> Result<(), Failed> {
+    type GetCrc = unsafe extern "C" fn(*mut GetCubinCrc) -> CuptiResult;
+    let fake = Fake::new();
+    let config = Config::new().pc_sampling(PcSampling::continuous());
+    let collector = Collector::start(&fake.library()?, &config)?;
+    fake.load_module(1, CUBIN);
+    let samples = collector.stop()?.pc_sampling.unwrap_or_default();
+    let [cubin] = &samples.cubins[..] else {
+        return Err("its line table was not seen".into());
+    };
+    // SAFETY: NVIDIA's library.
+    let lines = unsafe { SourceLines::open_path(file) }?;
+    for (offset, line) in [(0, 2), (0x40, 4), (0x4c0, 6)] {
+        let found = lines.find(cubin, "chain", offset)?.map(|line| line.to_string());
+        let expected = format!("/src/chain.cu:{line}");
+        ensure(found.as_deref() == Some(&*expected), || format!("{offset:#x} is in {found:?}"))?;
+    }
+    ensure(lines.find(cubin, "chain", 0x4000)?.is_none(), || "a line after the end".into())?;
+    let unknown = lines.find(cubin, "other", 0).map(|_| ());
+    ensure(unknown.is_err(), || "an unknown function has a line".into())?;
+
+    let library = open(file)?;
+    // SAFETY: this is CUPTI's declaration of the function.
+    let get_crc = unsafe { library.get::<GetCrc>(b"cuptiGetCubinCrc") }?;
+    let (size, cubin) = (size_of::<GetCubinCrc>(), CUBIN.as_ptr().cast());
+    let mut params = GetCubinCrc { size, cubin_size: CUBIN.len(), cubin, cubin_crc: 0 };
+    // SAFETY: the block and the cubin have the sizes that it states.
+    let code = unsafe { get_crc(&mut params) };
+    ensure(code == CuptiResult::SUCCESS, || format!("cuptiGetCubinCrc: {}", code.0))?;
+    ensure(params.cubin_crc == 0xb3f7_7993, || format!("CRC {:#x}", params.cubin_crc))
 }
 
 /// The chip of the H100 and the H200.

@@ -321,6 +321,16 @@ impl Gpu {
         cuda!(cuCtxSetCurrent(self.context.cu_ctx()));
     }
 
+    /// The kernels of these names in a module of PTX, which the driver compiles with a line table.
+    pub fn load_ptx_with_lines<const N: usize>(
+        &self,
+        ptx: &str,
+        names: [&str; N],
+    ) -> [Handle<CUfunction>; N] {
+        let module = load_module_with_lines(ptx);
+        names.map(|name| function(module, name))
+    }
+
     /// The kernels of these names in a module of PTX.
     pub fn load_ptx(&self, ptx: &str, names: &[String]) -> Vec<Handle<CUfunction>> {
         let module = load_module(ptx);
@@ -455,6 +465,18 @@ pub(crate) fn load_module(ptx: &str) -> CUmodule {
     let image = CString::new(ptx).unwrap();
     let mut module = std::ptr::null_mut();
     cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
+    module
+}
+
+/// Loads PTX into the current context, with a line table.
+#[allow(clippy::unwrap_used)] // as check
+fn load_module_with_lines(ptx: &str) -> CUmodule {
+    let image = CString::new(ptx).unwrap();
+    let mut module = std::ptr::null_mut();
+    let mut option = sys::CUjit_option::CU_JIT_GENERATE_LINE_INFO;
+    // The driver reads the number from the pointer's value.
+    let mut on: *mut c_void = std::ptr::without_provenance_mut(1);
+    cuda!(cuModuleLoadDataEx(&mut module, image.as_ptr().cast(), 1, &mut option, &mut on));
     module
 }
 

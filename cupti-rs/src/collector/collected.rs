@@ -5,6 +5,7 @@ use crate::call_log::{Call, RuntimeFunction, ThreadCalls};
 use crate::clock::{self, Clock};
 use crate::graphs::ThreadGraphs;
 use crate::kind::ActivityKind;
+use crate::pc_sampling::PcSamples;
 use crate::record::RecordBytes;
 use crate::version::Version;
 
@@ -44,6 +45,8 @@ pub struct Collected {
     pub attributes: Vec<AttributeSetting>,
     /// Kinds that were requested only if available, and that the library lacks.
     pub missing_kinds: Vec<ActivityKind>,
+    /// The instruction samples, if requested.
+    pub pc_sampling: Option<PcSamples>,
     /// Losses and irregularities since the previous drain, as far as the collector can detect them.
     pub losses: Losses,
 }

@@ -9,6 +9,7 @@ use crate::collection_state;
 use crate::error::{Error, Kind};
 use crate::graphs::{GraphEventKind, KINDS};
 use crate::kind::ActivityKind;
+use crate::pc_sampling::session::{self, Session};
 use crate::profiler_switch;
 use crate::sys::abi::*;
 use crate::sys::functions::*;
@@ -20,6 +21,14 @@ const SWITCH: [CallbackId; 4] = [
     (DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP),
     (DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START),
     (DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
+];
+
+/// The events of contexts and modules for instruction samples.
+const SAMPLED_EVENTS: [CallbackId; 4] = [
+    (DOMAIN_RESOURCE, RESOURCE_CONTEXT_CREATED),
+    (DOMAIN_RESOURCE, RESOURCE_CONTEXT_DESTROY_STARTING),
+    (DOMAIN_RESOURCE, RESOURCE_MODULE_LOADED),
+    (DOMAIN_RESOURCE, RESOURCE_MODULE_UNLOAD_STARTING),
 ];
 
 /// A setting of CUPTI to restore.
@@ -62,6 +71,9 @@ impl Collector {
     /// Restores the settings and returns the switch's marks. Callbacks stay enabled: CUPTI 13 loses
     /// threads whose callback is disabled during a call.
     pub(super) fn detach(&mut self) -> Vec<(u64, bool)> {
+        if let Some(session) = &self.sampling {
+            session.end();
+        }
         if self.subscription.take().is_some() {
             safe::unsubscribe_if_silent();
         }
@@ -94,6 +106,9 @@ impl Collector {
             self.undo.push(Undo::LatencyTimestamps);
         }
         self.choose_counters()?;
+        let library = &self.library;
+        let begin = |settings| Session::begin(&library.api, library.version(), settings);
+        self.sampling = self.config.pc_sampling.as_ref().map(begin);
         self.choose_callbacks();
         call_log::set_stacks_after(self.config.stacks_after);
         let flag = |on: bool, flag: u64| if on { flag } else { 0 };
@@ -103,7 +118,8 @@ impl Collector {
                 | flag(self.config.graph_events, collection_state::GRAPHS)
                 | flag(self.config.writes_synchronizations(), collection_state::WAITS)
                 | flag(self.config.watches_switch(), collection_state::SWITCH)
-                | flag(!self.config.profiler_switch, collection_state::SWITCHED_ON),
+                | flag(!self.config.profiler_switch, collection_state::SWITCHED_ON)
+                | flag(self.samples(), collection_state::SAMPLES),
         );
         profiler_switch::set_handler(self.config.switch_handler());
         if self.config.watches_switch() {
@@ -174,6 +190,9 @@ impl Collector {
             let runtime = RUNTIME_CALLS.iter().map(|call| (DOMAIN_RUNTIME_API, call.id));
             self.callbacks.extend(runtime);
         }
+        if self.samples() {
+            self.callbacks.extend(SAMPLED_EVENTS);
+        }
         if self.config.graph_events {
             let is_chosen = |kind: GraphEventKind| match kind {
                 DependencyCreated | DependencyDestroyed => self.config.graph_dependencies,
@@ -205,6 +224,27 @@ impl Collector {
         Ok(())
     }
 
+    /// True if callbacks find contexts to sample.
+    fn samples(&self) -> bool {
+        self.sampling.as_ref().is_some_and(|session| session.is_sampling())
+    }
+
+    /// Samples the known contexts and this thread's. Others are found by the driver calls that name
+    /// them.
+    fn sample_contexts(&self) {
+        let Some(session) = self.sampling.as_ref().filter(|session| session.is_sampling()) else {
+            return;
+        };
+        session.resume();
+        let current = self.library.api.contexts().and_then(|contexts| contexts.current());
+        // Without an answer a call finds the context.
+        if let Ok(Some((context, _))) = current
+            && let Some(id) = self.library.api.context_id(context)
+        {
+            session::context_found(context, id);
+        }
+    }
+
     pub(super) fn turn_on(&mut self) -> Result<(), Error> {
         self.turned_on_ns = clock::now_ns();
         if !collection_state::State::load().has(collection_state::ON) {
@@ -225,6 +265,8 @@ impl Collector {
             }
             self.missing_kinds.push(kind);
         }
+        // Last: CUPTI enables no kind of kernel records while it samples.
+        self.sample_contexts();
         self.on_since_ns = Some(clock::now_ns());
         Ok(())
     }

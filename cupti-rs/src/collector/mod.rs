@@ -4,6 +4,7 @@ mod collected;
 mod enable;
 mod lease;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
@@ -20,6 +21,8 @@ use crate::flusher::Flusher;
 use crate::kind::ActivityKind;
 use crate::launch_hold::Hold;
 use crate::library::Library;
+use crate::pc_sampling::PcSamples;
+use crate::pc_sampling::session::Session;
 use crate::profiler_switch;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
@@ -68,6 +71,8 @@ pub struct Collector {
     /// back is called under it.
     cursor: RwLock<DrainCursor>,
     flusher: Flusher,
+    /// The instruction samples, from the attachment on.
+    sampling: Option<Arc<Session>>,
     ended: bool,
 }
 
@@ -152,6 +157,7 @@ impl Collector {
                 until_ns: 0,
                 clock: clock::read_realtime(),
             }),
+            sampling: None,
             ended: false,
         };
         let sizes = Sizes {
@@ -329,7 +335,8 @@ impl Collector {
             pending_from_ns: None,
         };
         let losses = self.losses(log.counts, &read).losses_since(&cursor.losses);
-        Ok(self.collected(cut, read, log, losses))
+        let samples = self.sampling.as_ref().map(|session| session.take());
+        Ok(self.collected(cut, read, log, losses, samples))
     }
 
     /// Returns the collected data that was not [drained](Self::drain). The collection continues and
@@ -351,6 +358,7 @@ impl Collector {
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn snapshot(&self) -> Result<Collected, Error> {
         self.flush()?;
+        self.read_samples();
         self.count_dropped()?;
         // Before the records are read.
         let settled_ns = self.flusher.settled_ns();
@@ -362,7 +370,8 @@ impl Collector {
         let cut = self.cut(at_ns, clock, settled_ns);
         let read = call_log::read_until(at_ns, Part::Rest);
         let losses = self.losses(log.counts, &read).losses_since(&cursor.losses);
-        Ok(self.collected(cut, read, log, losses))
+        let samples = self.sampling.as_ref().map(|session| session.snapshot());
+        Ok(self.collected(cut, read, log, losses, samples))
     }
 
     /// Removes and returns the data collected so far; the collection continues. All drains and the
@@ -395,7 +404,15 @@ impl Collector {
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn drain(&self) -> Result<Collected, Error> {
         self.flush()?;
+        self.read_samples();
         self.drain_delivered()
+    }
+
+    /// Reads the instruction samples that CUPTI has decoded.
+    fn read_samples(&self) {
+        if let Some(session) = &self.sampling {
+            session.read();
+        }
     }
 
     /// Drains as [`drain`](Self::drain) does, without a [`flush`](Self::flush): only the records
@@ -422,8 +439,9 @@ impl Collector {
         let losses = self.losses(log.counts, &read);
         let since = losses.losses_since(&cursor.losses);
         (cursor.losses, cursor.clock, cursor.until_ns) = (losses, reading, at_ns);
+        let samples = self.sampling.as_ref().map(|session| session.take());
         drop(cursor);
-        Ok(self.collected(cut, read, log, since))
+        Ok(self.collected(cut, read, log, since, samples))
     }
 
     /// Returns the handle with which any thread flushes this collection.
@@ -460,7 +478,8 @@ impl Collector {
         if self.check_process().is_err() {
             return 0;
         }
-        LOG.lock().as_ref().map_or(0, |log| log.held) + call_log::held_bytes()
+        let samples = self.sampling.as_ref().map_or(0, |session| session.held_bytes());
+        LOG.lock().as_ref().map_or(0, |log| log.held) + call_log::held_bytes() + samples
     }
 
     fn cut(&self, at_ns: u64, clock: Clock, pending_from_ns: u64) -> Cut {
@@ -543,7 +562,14 @@ impl Collector {
         }
     }
 
-    fn collected(&self, cut: Cut, read: call_log::Read, mut log: Log, losses: Losses) -> Collected {
+    fn collected(
+        &self,
+        cut: Cut,
+        read: call_log::Read,
+        mut log: Log,
+        losses: Losses,
+        pc_sampling: Option<PcSamples>,
+    ) -> Collected {
         let enabled_ns = self.enabled_ns(cut.at_ns);
         waits::write(&read.waits, &enabled_ns, &cut.clock, self.library.version(), &mut log);
         Collected {
@@ -553,6 +579,7 @@ impl Collector {
             pending_from_ns: cut.pending_from_ns,
             clock: cut.clock,
             losses,
+            pc_sampling,
             records: log.into_records(self.library.version()),
             calls: read.calls,
             runtime_calls: read.runtime_calls,
@@ -582,6 +609,9 @@ impl Collector {
     /// Disables the kinds while no work is under way and pauses the collection, unless calls are
     /// logged in pauses.
     fn disable(&self) {
+        if let Some(session) = &self.sampling {
+            session.pause();
+        }
         let hold = Hold::begin();
         let has_settled = |ns| ns < self.flusher.settled_ns();
         let flush = |left| self.flusher.request().and_then(|flush| flush.wait(left)).is_ok();

@@ -10,11 +10,11 @@ use super::plan::Plan;
 use super::sets::Set;
 use crate::accessors::{getters, named};
 use crate::error::{Error, Kind};
-use crate::library::Library;
+use crate::library::{self, Library};
 use crate::sys::abi::CuptiResult;
 use crate::sys::counters::HostApi;
 use crate::sys::host::{HostObject, Properties};
-use crate::sys::{driver, loader};
+use crate::sys::loader;
 use crate::version::Version;
 
 /// The method of counting (`CUpti_ProfilerType`). Some metrics support only one.
@@ -90,18 +90,7 @@ impl HostLibrary {
     pub(crate) fn open_with(
         open: impl FnOnce(u32) -> Result<loader::Found, Error>,
     ) -> Result<Self, Error> {
-        let driver = driver::probe();
-        let major = driver.as_ref().map_or(13, |driver| driver.cuda_version / 1000);
-        let (api, path, _) = open(major)?;
-        // Libraries from 13.2 on, which have this function, crash or return nothing without a
-        // driver.
-        if api.records_v2 {
-            driver?;
-        }
-        let version = Version(api.version()?);
-        if let Some(why) = version.why_unusable() {
-            return Err(Error::new(Kind::Unusable { path, version: version.0, why }));
-        }
+        let (api, version, path) = library::open_without_gpu(open)?;
         loader::map_companions(&path);
         match api.host {
             Some(api) => Ok(Self { api, version, path }),

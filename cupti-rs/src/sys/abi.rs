@@ -61,6 +61,10 @@ macro_rules! resource_ids {
 }
 
 resource_ids! {
+    RESOURCE_CONTEXT_CREATED = 1;
+    RESOURCE_CONTEXT_DESTROY_STARTING = 2;
+    RESOURCE_MODULE_LOADED = 6;
+    RESOURCE_MODULE_UNLOAD_STARTING = 7;
     RESOURCE_GRAPH_CREATED = 9;
     RESOURCE_GRAPH_DESTROY_STARTING = 10;
     RESOURCE_GRAPH_CLONED = 11;
@@ -81,6 +85,23 @@ pub const THREAD_ID_TYPE_SYSTEM: u32 = 1;
 pub const ATTR_ZEROED_OUT_ACTIVITY_BUFFER: u32 = 5;
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
 pub const FLAG_FLUSH_FORCED: u32 = 1;
+
+/// `CUPTI_STALL_REASON_STRING_SIZE`: the bytes of a stall reason's name.
+pub const STALL_REASON_NAME_BYTES: usize = 128;
+/// `CUpti_PCSamplingConfigurationAttributeType`: the sampling period, as a power of two.
+pub const PC_SAMPLING_PERIOD: u32 = 1;
+/// The stall reasons: their count, and a pointer to their indices.
+pub const PC_SAMPLING_STALL_REASONS: u32 = 2;
+/// Bytes of CUPTI's buffer on the host.
+pub const PC_SAMPLING_SCRATCH_BUFFER: u32 = 3;
+/// Bytes of the hardware's buffer.
+pub const PC_SAMPLING_HARDWARE_BUFFER: u32 = 4;
+/// The mode: 1 continuous, 2 serialised.
+pub const PC_SAMPLING_MODE: u32 = 5;
+/// The output format: 1 parsed.
+pub const PC_SAMPLING_FORMAT: u32 = 7;
+/// The memory for the samples that remain at the end.
+pub const PC_SAMPLING_DATA_BUFFER: u32 = 8;
 
 /// `CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_ALL_DEVICES`.
 pub const UNIFIED_MEMORY_ALL_DEVICES: u32 = 2;
@@ -136,7 +157,7 @@ structs! {
         0 context: *mut c_void,
         /// The stream, for events of streams.
         8 stream: *mut c_void,
-        /// A [`GraphData`] for events of graphs.
+        /// A [`GraphData`] for events of graphs, a [`ModuleData`] for events of modules.
         16 descriptor: *const c_void,
     }
     /// `CUpti_GraphData`, 56 bytes from 12.0 to 13.5. Handles that an event does not have are null.
@@ -155,6 +176,31 @@ structs! {
         40 dependency: *mut c_void,
         /// The executable graph.
         48 graph_exec: *mut c_void,
+    }
+    /// `CUpti_ModuleResourceData`, 24 bytes from 12.0 to 13.5.
+    ModuleData: 24 {
+        /// The module's id.
+        0 module_id: u32,
+        /// The bytes of its cubin.
+        8 cubin_size: usize,
+        /// Its cubin, an ELF file.
+        16 cubin: *const u8,
+    }
+    /// `CUpti_PCSamplingConfigurationInfo`, 32 bytes from 12.0 to 13.5.
+    PcSamplingAttribute: 32 {
+        /// `CUpti_PCSamplingConfigurationAttributeType`.
+        0 kind: u32,
+        /// CUPTI's result for this attribute alone.
+        4 status: CuptiResult,
+        /// The value: a union, at its beginning.
+        8 value: [u64; 3],
+    }
+    /// `CUpti_PCSamplingStallReason`, 8 bytes from 12.0 to 13.5.
+    PcSamplingStallReason: 8 {
+        /// The index of the stall reason.
+        0 index: u32,
+        /// Samples with this reason.
+        4 samples: u32,
     }
     /// `CUpti_ActivityUnifiedMemoryCounterConfig`, 16 bytes from 12.0 to 13.5.
     UnifiedMemoryCounterConfig: 16 {

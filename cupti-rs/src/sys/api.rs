@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::path::Path;
 
 use super::abi::*;
-use super::counters::{HostApi, RangeApi, SamplingApi};
+use super::counters::{HostApi, PcSamplingApi, RangeApi, SamplingApi};
 use super::driver::Contexts;
 use super::os::{self, Lookup};
 use crate::error::{Error, Kind};
@@ -109,6 +109,10 @@ macro_rules! cupti_functions {
                     fn(handle: *mut SubscriberHandle, callback: CallbackFunc, data: *mut c_void, params: *mut SubscriberParams);
                 /// 12.3+
                 get_graph_exec_id = "cuptiGetGraphExecId": fn(exec: *mut c_void, id: *mut u32);
+                /// A context's id in records.
+                get_context_id = "cuptiGetContextId": fn(context: *mut c_void, id: *mut u32);
+                /// A context's device.
+                get_device_id = "cuptiGetDeviceId": fn(context: *mut c_void, device: *mut u32);
                 configure_unified_memory = "cuptiActivityConfigureUnifiedMemoryCounter":
                     fn(configs: *mut UnifiedMemoryCounterConfig, count: u32);
             }
@@ -160,6 +164,17 @@ macro_rules! cupti_functions {
                     decode = "cuptiPmSamplingDecodeData": SamplingDecodeData;
                     data_info = "cuptiPmSamplingGetCounterDataInfo": SamplingGetCounterDataInfo;
                     sample_info = "cuptiPmSamplingCounterDataGetSampleInfo": SamplingCounterDataGetSampleInfo;
+                }
+                /// Samples of instructions, and the source lines of cubins.
+                pc_sampling: PcSamplingApi {
+                    enable = "cuptiPCSamplingEnable": PcSamplingEnable;
+                    disable = "cuptiPCSamplingDisable": PcSamplingDisable;
+                    configure = "cuptiPCSamplingSetConfigurationAttribute": PcSamplingConfigurationInfo;
+                    count_reasons = "cuptiPCSamplingGetNumStallReasons": PcSamplingGetNumStallReasons;
+                    reasons = "cuptiPCSamplingGetStallReasons": PcSamplingGetStallReasons;
+                    data = "cuptiPCSamplingGetData": PcSamplingGetData;
+                    crc = "cuptiGetCubinCrc": GetCubinCrc;
+                    source = "cuptiGetSassToSourceCorrelation": GetSassToSourceCorrelation;
                 }
             }
             present {

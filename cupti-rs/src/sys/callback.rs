@@ -6,15 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use super::abi::*;
+use super::driver::Context;
 use super::functions::*;
 use crate::buffer::POOL;
 use crate::call_class::CallClass;
 use crate::call_log::{self, DriverFunction, RuntimeFunction};
 use crate::callback_panics;
-use crate::collection_state::{GRAPHS, HELD, ON, RUNTIME_CALLS, SWITCH, State, WAITS};
+use crate::collection_state::{GRAPHS, HELD, ON, RUNTIME_CALLS, SAMPLES, SWITCH, State, WAITS};
 use crate::graphs::{self, GraphEvent, GraphEventKind};
 use crate::launch_hold;
 use crate::paused_launches;
+use crate::pc_sampling::{known_contexts, session};
 use crate::profiler_switch;
 use crate::record::NO_ID;
 use crate::waits::{self, Wait, Waiting};
@@ -48,8 +50,7 @@ pub(crate) unsafe extern "C" fn callback(
                 log_driver_call(state, call);
             }
             Some(call) => other(state, call),
-            None if state.has(ON) => graph_event(state, &payload),
-            None => {}
+            None => resource_event(state, &payload),
         }
     }));
     outcome.unwrap_or_else(callback_panics::caught);
@@ -228,6 +229,9 @@ fn other(mut state: State, call: ApiData<'_>) {
         switch(call);
     }
     let is_driver = call.domain == DOMAIN_DRIVER_API;
+    if state.has(SAMPLES) && is_driver && call.is_entering() {
+        find_context(call);
+    }
     if is_driver && call.is_entering() && call.class().submits_work() {
         if state.has(HELD) {
             launch_hold::wait();
@@ -244,6 +248,18 @@ fn other(mut state: State, call: ApiData<'_>) {
     }
     let log = if is_driver { log_driver_call } else { log_runtime_call };
     log(state, call);
+}
+
+/// Reports the call's context, unless it is known.
+#[inline]
+fn find_context(call: ApiData<'_>) {
+    if !known_contexts::is_known(call.data.context_uid) {
+        // SAFETY: CUPTI passed the context to this callback.
+        let context = unsafe { Context::from_callback(call.data.context) };
+        if let Some(context) = context {
+            session::context_found(context, call.data.context_uid);
+        }
+    }
 }
 
 /// Counts a launch that begins in a pause until it returns, unless the pause has ended. Returns the
@@ -287,13 +303,53 @@ fn switch(call: ApiData<'_>) {
     }
 }
 
-/// Logs an event of a graph: all of them are rare.
+/// Handles an event of a context, a module or a graph: all of them are rare.
 #[cold]
-fn graph_event(state: State, payload: &Payload) {
-    use GraphEventKind::{DependencyCreated, DependencyDestroyed};
+fn resource_event(state: State, payload: &Payload) {
     if payload.domain != DOMAIN_RESOURCE {
         return;
     }
+    match payload.id {
+        RESOURCE_CONTEXT_CREATED
+        | RESOURCE_CONTEXT_DESTROY_STARTING
+        | RESOURCE_MODULE_LOADED
+        | RESOURCE_MODULE_UNLOAD_STARTING
+            if state.has(SAMPLES) =>
+        {
+            sampled_event(payload);
+        }
+        _ if state.has(ON) => graph_event(state, payload),
+        _ => {}
+    }
+}
+
+/// Passes an event of a context or module to the session that samples instructions.
+fn sampled_event(payload: &Payload) {
+    // SAFETY: in this domain CUPTI passes a CUpti_ResourceData.
+    let resource = unsafe { payload.read::<ResourceData>() };
+    // SAFETY: CUPTI passed the context to this callback.
+    let Some(context) = (unsafe { Context::from_callback(resource.context) }) else { return };
+    match payload.id {
+        RESOURCE_CONTEXT_CREATED => session::context_created(context),
+        RESOURCE_CONTEXT_DESTROY_STARTING => session::context_ends(context),
+        RESOURCE_MODULE_UNLOAD_STARTING => session::module_ends(context),
+        _ if resource.descriptor.is_null() => {}
+        _ => {
+            // SAFETY: for the events of modules CUPTI points the descriptor at a
+            // CUpti_ModuleResourceData, which lives as long as the structure that contains it.
+            let module = unsafe { &*resource.descriptor.cast::<ModuleData>() };
+            if !module.cubin.is_null() {
+                // SAFETY: CUPTI's copy of the cubin, of this size, which lives as long.
+                let cubin = unsafe { std::slice::from_raw_parts(module.cubin, module.cubin_size) };
+                session::module_loaded(context, cubin);
+            }
+        }
+    }
+}
+
+/// Logs an event of a graph.
+fn graph_event(state: State, payload: &Payload) {
+    use GraphEventKind::{DependencyCreated, DependencyDestroyed};
     if payload.id == RESOURCE_GRAPHNODE_CREATED {
         call_log::node_created(state);
     }

@@ -7,7 +7,7 @@ use super::abi::CuptiResult;
 use super::driver::Context;
 use super::os::{self, Lookup};
 use super::params::*;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 
 macro_rules! groups {
     (
@@ -104,11 +104,7 @@ device_functions! {
 
 /// A refusal of the counter interfaces as an error.
 fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
-    if code == CuptiResult::SUCCESS {
-        Ok(())
-    } else {
-        Err(Error::new(Kind::Counters { function, code }))
-    }
+    if code == CuptiResult::SUCCESS { Ok(()) } else { Err(Error::counters(function, code)) }
 }
 
 /// Copies a string of CUPTI's.

@@ -96,6 +96,15 @@ fn functions() -> Result<&'static (Devices, Contexts), Error> {
 pub(crate) struct Context(usize);
 
 impl Context {
+    /// Returns the context with this handle; `None` for a null pointer.
+    ///
+    /// # Safety
+    ///
+    /// `handle` is null or a context that CUPTI passed to the current callback.
+    pub(super) unsafe fn from_callback(handle: *mut c_void) -> Option<Self> {
+        (!handle.is_null()).then(|| Self(handle.expose_provenance()))
+    }
+
     pub(crate) fn handle(self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(self.0)
     }

@@ -17,6 +17,7 @@ mod open_path;
 pub(crate) mod os;
 #[allow(missing_docs)] // as generated
 pub mod params;
+pub(crate) mod pc_sampling;
 pub(crate) mod range;
 pub(crate) mod safe;
 pub(crate) mod sampling;

@@ -65,3 +65,19 @@ impl crate::counters::HostLibrary {
         })
     }
 }
+
+impl crate::pc_sampling::SourceLines {
+    /// Opens CUPTI from this file and no other.
+    ///
+    /// # Safety
+    /// As for [`Library::open_path`](crate::Library::open_path).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub unsafe fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(|_| {
+            // SAFETY: the caller's promise.
+            unsafe { open_file(path.as_ref()) }
+        })
+    }
+}

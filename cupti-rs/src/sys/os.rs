@@ -240,6 +240,13 @@ pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
     let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
+/// Runs `last` when the process exits, before what was registered earlier.
+pub(crate) fn at_exit(last: extern "C" fn()) {
+    // SAFETY: `last` is a function of this crate, which stays mapped (`stay_loaded`), and does not
+    // unwind.
+    let _ = unsafe { libc::atexit(last) };
+}
+
 /// Calls `with` while all signals are blocked in the calling thread. A write in it beyond the limit
 /// of file sizes is only an error: its signal, which would end the program afterwards, is consumed.
 pub fn with_signals_blocked<R>(with: impl FnOnce() -> R) -> R {

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use super::abi::*;
 use super::api::Api;
 use super::callback::callback;
+use super::driver::Context;
 use crate::attribute::AttributeId;
 use crate::buffer;
 use crate::error::{Error, Kind};
@@ -161,6 +162,22 @@ impl Api {
         // SAFETY: `timestamp` is a live u64, all that cuptiGetTimestamp writes.
         check("cuptiGetTimestamp", unsafe { (self.get_timestamp)(&mut timestamp) })
             .map(|()| timestamp)
+    }
+
+    /// CUPTI's id of a context; `None` if the library lacks the function or refuses.
+    pub(crate) fn context_id(&self, context: Context) -> Option<u32> {
+        let mut id = 0;
+        // SAFETY: the context is live; `id` is a live u32.
+        let code = unsafe { self.get_context_id?(context.handle(), &mut id) };
+        (code == CuptiResult::SUCCESS).then_some(id)
+    }
+
+    /// The ordinal of a context's device; `None` if the library lacks the function or refuses.
+    pub(crate) fn context_device(&self, context: Context) -> Option<u32> {
+        let mut device = 0;
+        // SAFETY: the context is live; `device` is a live u32.
+        let code = unsafe { self.get_device_id?(context.handle(), &mut device) };
+        (code == CuptiResult::SUCCESS).then_some(device)
     }
 
     /// Makes CUPTI take buffers from the pool and return them to it.

@@ -10,6 +10,7 @@ use cupti::sys::functions::*;
 use cupti::{CallClass, DriverFunction, RuntimeFunction};
 
 use crate::buffers;
+use crate::pc_sampling;
 use crate::state::{STATE, version};
 use crate::work::Work;
 
@@ -46,6 +47,7 @@ pub(super) fn next_correlation() -> u32 {
 /// Runs the work and writes its record, if its kind is on; returns its end.
 pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) -> u64 {
     let times = STATE.lock().run(work);
+    pc_sampling::ran(work, correlation);
     record(work, correlation, times, node);
     times.1
 }
@@ -265,20 +267,32 @@ fn handle(id: u64) -> *mut c_void {
     id as usize as *mut c_void
 }
 
-/// Reports an event of a graph on this thread.
-fn resource(id: u32, graph: Option<&GraphData>) {
+/// Reports an event of a resource on this thread. The descriptor has the type that CUPTI passes for
+/// this id.
+fn resource<T>(id: u32, context: u32, descriptor: Option<&T>) {
     let data = ResourceData {
-        context: handle(1),
+        context: handle(context.into()),
         stream: handle(0),
-        descriptor: graph.map_or(std::ptr::null(), |graph| std::ptr::from_ref(graph).cast()),
+        descriptor: descriptor.map_or(std::ptr::null(), |data| std::ptr::from_ref(data).cast()),
     };
-    // SAFETY: a live CUpti_ResourceData, whose descriptor is a live CUpti_GraphData or null.
+    // SAFETY: a live CUpti_ResourceData, whose descriptor is live, and of this event's type, or null.
     unsafe { call_back(DOMAIN_RESOURCE, id, (&raw const data).cast()) };
+}
+
+/// Reports the begin or end of a context.
+pub(super) fn context_event(id: u32, context: u32) {
+    resource::<GraphData>(id, context, None);
+}
+
+/// Reports the load or unload of a module.
+pub(super) fn module_event(id: u32, context: u32, cubin: &[u8]) {
+    let data = ModuleData { module_id: 1, cubin_size: cubin.len(), cubin: cubin.as_ptr() };
+    resource(id, context, Some(&data));
 }
 
 /// Reports a node of a graph, without ids.
 pub(super) fn node_created() {
-    resource(RESOURCE_GRAPHNODE_CREATED, None);
+    resource::<GraphData>(RESOURCE_GRAPHNODE_CREATED, 1, None);
 }
 
 /// The ids of a graph event, each 0 by default.
@@ -303,7 +317,7 @@ pub(super) fn graph_event(id: u32, ids: GraphIds) {
         dependency: handle(ids.dependency),
         graph_exec: handle(ids.exec.into()),
     };
-    resource(id, Some(&data));
+    resource(id, 1, Some(&data));
 }
 
 /// Makes the process's exit do what CUPTI may do then: return buffers, and call back once more.

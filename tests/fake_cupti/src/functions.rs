@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use cupti::sys::abi::*;
 use cupti::sys::params::*;
 
-use crate::state::version;
+use crate::state::{STATE, version};
 use crate::{Fake, counters, faults};
 
 pub(super) type Outcome = Result<(), CuptiResult>;
@@ -52,7 +52,8 @@ macro_rules! functions {
 
         /// The function of CUPTI or of the driver with this name, if the present version has it.
         pub(super) fn lookup(symbol: &str) -> Option<NonNull<c_void>> {
-            if since(symbol) > version().cuda_release() {
+            let is_lacking = STATE.lock().lacks.is_some_and(|start| symbol.starts_with(start));
+            if is_lacking || since(symbol) > version().cuda_release() {
                 return None;
             }
             let groups = [single, $($group,)* counters::driver];
@@ -72,7 +73,7 @@ macro_rules! functions {
         }
 
         /// Their names.
-        pub(super) const SYMBOLS: [&str; 23] = [$($symbol),*];
+        pub(super) const SYMBOLS: [&str; 25] = [$($symbol),*];
 
         fn single(symbol: &str) -> Option<NonNull<c_void>> {
             match symbol {

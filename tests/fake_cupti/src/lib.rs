@@ -42,6 +42,7 @@ mod counters;
 pub mod exports;
 mod faults;
 mod functions;
+mod pc_sampling;
 mod program;
 mod state;
 mod table;
@@ -62,6 +63,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use calls::FakeCall;
 use calls::GraphIds;
+pub use pc_sampling::cubin;
 use state::{STATE, Timestamps};
 pub use work::Work;
 pub use written::Written;
@@ -82,6 +84,7 @@ pub struct Builder {
     /// `None` for that of `CLOCK_REALTIME`.
     clock_offset: Option<i64>,
     faults: Vec<(&'static str, CuptiResult)>,
+    lacks: Option<&'static str>,
 }
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -95,7 +98,8 @@ impl Fake {
 
     /// Begins the settings of a fake.
     pub fn builder() -> Builder {
-        Builder { version: 130_001, holder: None, clock_offset: None, faults: Vec::new() }
+        let (holder, clock_offset, faults, lacks) = Default::default();
+        Builder { version: 130_001, holder, clock_offset, faults, lacks }
     }
 
     /// The library with the fake's function table, as [`Library::open`] would return it.
@@ -452,7 +456,7 @@ impl Fake {
     }
 
     /// The functions of CUPTI that this crate calls; each can be made to fail.
-    pub const FUNCTIONS: [&str; 23] = functions::SYMBOLS;
+    pub const FUNCTIONS: [&str; 25] = functions::SYMBOLS;
 
     /// True if a collection is running and not paused: an activity kind is enabled.
     pub fn is_recording(&self) -> bool {
@@ -618,6 +622,8 @@ impl Builder {
         held_by(name: impl Into<String>) holder = Some(name.into());
         /// Sets CUPTI's clock ahead of ours by this many nanoseconds, instead of `CLOCK_REALTIME`.
         clock_offset(nanoseconds: i64) clock_offset = Some(nanoseconds);
+        /// Leaves out the functions whose names begin so.
+        lacking(functions: &'static str) lacks = Some(functions);
     }
 
     /// Makes this function of CUPTI fail with this code, every time, from the beginning.
@@ -634,6 +640,7 @@ impl Builder {
         // Other fakes of the process, which may have moved the clock, have ended.
         let offset = self.clock_offset.unwrap_or_else(|| clock::read_realtime().offset_ns);
         table::reset(self.version, table::fresh(self.holder, offset, version));
+        STATE.lock().lacks = self.lacks;
         for (function, code) in self.faults {
             faults::plant(function, code, When::Always);
         }

@@ -43,6 +43,8 @@ impl Timestamps {
 pub(super) struct State {
     pub(super) holder: Option<String>,
     pub(super) clock_offset: i64,
+    /// The functions that the library lacks: the beginning of their names.
+    pub(super) lacks: Option<&'static str>,
     pub(super) subscribed: bool,
     pub(super) callback: Option<CallbackFunc>,
     /// The callbacks that the subscriber enabled: (domain, id).

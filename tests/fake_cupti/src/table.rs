@@ -10,7 +10,7 @@ use cupti::{ActivityKind, Version};
 
 use crate::functions::{Api, Outcome};
 use crate::state::{STATE, State, VERSION, version};
-use crate::{Fake, buffers, counters, faults, program};
+use crate::{Fake, buffers, counters, faults, pc_sampling, program};
 
 /// The attributes' defaults: (number, bytes of the value, value, first release that has it).
 const ATTRIBUTES: [(u32, usize, u64, (u32, u32)); 7] = [
@@ -33,6 +33,7 @@ pub(super) fn reset(version: u32, state: State) {
     buffers::clear();
     faults::clear();
     counters::reset();
+    pc_sampling::reset();
     *STATE.lock() = state;
 }
 
@@ -213,6 +214,12 @@ impl Api for Fake {
         {
             return Err(CuptiResult::NOT_READY);
         }
+        // As CUPTI 13.0.1.
+        let is_kernel =
+            [ActivityKind::KERNEL, ActivityKind::CONCURRENT_KERNEL].contains(&ActivityKind(kind));
+        if is_kernel && pc_sampling::is_sampling() {
+            return Err(CuptiResult::NOT_COMPATIBLE);
+        }
         state.kinds.insert(kind);
         Ok(())
     }
@@ -294,6 +301,17 @@ impl Api for Fake {
         let count = std::mem::take(&mut STATE.lock().dropped);
         // SAFETY: the caller passes a live usize.
         unsafe { dropped.write(count) };
+        Ok(())
+    }
+
+    unsafe fn get_context_id(handle: *mut c_void, id: *mut u32) -> Outcome {
+        // SAFETY: the caller passes a live pointer.
+        unsafe { write_id(handle, id) }
+    }
+
+    unsafe fn get_device_id(_context: *mut c_void, device: *mut u32) -> Outcome {
+        // SAFETY: the caller passes a live pointer.
+        unsafe { device.write(0) };
         Ok(())
     }
 

@@ -108,7 +108,7 @@ impl<F: Family> Written<F> {
 }
 
 /// Memory from malloc with this content and zeros after it; null if there is none.
-fn allocate(content: &[u8]) -> *mut c_void {
+pub(super) fn allocate(content: &[u8]) -> *mut c_void {
     let size = content.len().max(LEAST_ALLOCATION) + 1;
     // SAFETY: calloc may be called with any size.
     let memory = unsafe { libc::calloc(size, 1) };
