@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
-use cupti::pc_sampling::{PcCubin, PcSamples};
+use cupti::pc_sampling::PcSamples;
 use cupti::{Collector, Config, Library, PcSampling, Record};
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu, Handle};
 use gpu_profiler_tests::harness;
@@ -94,18 +93,9 @@ struct Bench {
 
 impl Bench {
     fn new(gpu: Gpu) -> Self {
-        use cudarc::driver::sys::CUdevice_attribute::*;
-        let major = gpu.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-        let minor = gpu.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+        use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let blocks = gpu.device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).unsigned_abs();
-        let options = vec![
-            "--generate-line-info".to_owned(),
-            format!("--gpu-architecture=compute_{major}{minor}"),
-        ];
-        let name = Some("planted.cu".to_owned());
-        let options = CompileOptions { options, name, ..CompileOptions::default() };
-        let ptx = compile_ptx_with_opts(SOURCE, options).unwrap().to_src();
-        let [gather, chain] = gpu.load_ptx_with_lines(&ptx, ["gather", "chain"]);
+        let [gather, chain] = gpu.compile_with_lines("planted.cu", SOURCE, ["gather", "chain"]);
         let bytes = COUNT as usize * 4;
         let (next, from, to) = (gpu.alloc(bytes), gpu.alloc(bytes), gpu.alloc(bytes));
         // An odd factor and an odd step visit every number in an irregular order.
@@ -147,7 +137,6 @@ impl Bench {
 struct Seen {
     /// By function: samples by stall reason and by offset.
     functions: BTreeMap<String, Function>,
-    cubins: BTreeMap<u64, PcCubin>,
     kernels: usize,
     correlations: BTreeSet<u32>,
     /// Samples of records, each counted once.
@@ -165,7 +154,7 @@ struct Seen {
 struct Function {
     cubin: u64,
     reasons: BTreeMap<String, u64>,
-    offsets: BTreeMap<u64, u64>,
+    lines: BTreeMap<String, u64>,
     correlations: BTreeSet<u32>,
 }
 
@@ -179,10 +168,10 @@ impl Seen {
         }
         let samples = collected.pc_sampling.unwrap();
         eprintln!(
-            "drain: {} slices, {} functions, {} cubins, losses {:?}, failure {:?}",
+            "drain: {} slices, {} functions, {} lines, losses {:?}, failure {:?}",
             samples.slices.len(),
             samples.functions.len(),
-            samples.cubins.len(),
+            samples.lines.len(),
             samples.losses,
             samples.failure
         );
@@ -196,7 +185,6 @@ impl Seen {
         }
         self.recorded += samples.recorded_samples();
         self.add_samples(&samples);
-        self.cubins.extend(samples.cubins.into_iter().map(|cubin| (cubin.crc(), cubin)));
     }
 
     fn add_samples(&mut self, samples: &PcSamples) {
@@ -222,19 +210,22 @@ impl Seen {
             self.non_user += slice.non_user_samples;
             self.full += usize::from(slice.hardware_buffer_full);
             for record in &slice.records {
-                let function = &samples.functions[record.function as usize];
+                let function = samples.function(record).unwrap();
+                let instruction = samples.instructions[record.instruction as usize];
                 let sums = self.functions.entry(function.name.to_string()).or_default();
                 sums.cubin = function.cubin_crc;
                 let reason = context.stall_reason(record.stall_reason).unwrap();
                 *sums.reasons.entry(reason.to_owned()).or_default() += record.samples;
-                *sums.offsets.entry(record.pc_offset).or_default() += record.samples;
+                let line = instruction.line.map(|line| samples.lines[line as usize].to_string());
+                let line = line.unwrap_or_else(|| "no line".to_owned());
+                *sums.lines.entry(line).or_default() += record.samples;
                 sums.correlations.insert(record.correlation_id);
             }
         }
     }
 
     /// Prints the reasons and the lines of each function.
-    fn print(&self, library: &Library) {
+    fn print(&self) {
         eprintln!(
             "{} kernels, {} slices, {} samples in records, {} in total, {} dropped, {} non-user, {} full; memory {}",
             self.kernels,
@@ -251,27 +242,10 @@ impl Seen {
             for (reason, samples) in sorted(&function.reasons).into_iter().take(8) {
                 eprintln!("  {samples:>9}  {reason}");
             }
-            for (line, samples) in sorted(&self.lines(library, name)).into_iter().take(4) {
+            for (line, samples) in sorted(&function.lines).into_iter().take(4) {
                 eprintln!("  {samples:>9}  {line}");
             }
         }
-    }
-
-    /// The samples of a function by source line.
-    fn lines(&self, library: &Library, name: &str) -> BTreeMap<String, u64> {
-        let function = &self.functions[name];
-        let mut lines = BTreeMap::new();
-        let Some(cubin) = self.cubins.get(&function.cubin) else { return lines };
-        let finder = library.source_lines().unwrap();
-        for (offset, samples) in &function.offsets {
-            let line = match finder.find(cubin, name, *offset) {
-                Ok(Some(line)) => line.to_string(),
-                Ok(None) => "no line".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            *lines.entry(line).or_default() += samples;
-        }
-        lines
     }
 
     fn assert_account(&self) {
@@ -291,7 +265,7 @@ impl Seen {
 
 impl Function {
     fn samples(&self) -> u64 {
-        self.offsets.values().sum()
+        self.lines.values().sum()
     }
 }
 
@@ -349,13 +323,13 @@ fn continuous() {
         seen.add(drained);
     }
     seen.add(stop(collector));
-    seen.print(&library);
+    seen.print();
     assert_eq!(seen.kernels, launches);
     seen.assert_account();
     assert!(seen.dominant("gather").ends_with("long_scoreboard"), "{}", seen.dominant("gather"));
     assert!(seen.dominant("chain").ends_with("_wait"), "{}", seen.dominant("chain"));
     assert_eq!(seen.functions["gather"].correlations, BTreeSet::from([0]));
-    let top = |name| sorted(&seen.lines(&library, name)).first().cloned().unwrap().0;
+    let top = |name| sorted(&seen.functions[name].lines).first().cloned().unwrap().0;
     assert!(["planted.cu:5", "planted.cu:6"].iter().any(|line| top("gather").ends_with(line)));
     assert!(top("chain").ends_with("planted.cu:12"), "{}", top("chain"));
 }
@@ -371,7 +345,7 @@ fn context_from_before() {
     }
     let mut seen = Seen::default();
     seen.add(collected);
-    seen.print(&library);
+    seen.print();
     assert_eq!(seen.kernels, launches);
     seen.assert_account();
     assert!(seen.functions.contains_key("gather") && seen.functions.contains_key("chain"));
@@ -380,7 +354,7 @@ fn context_from_before() {
     bench.work(Duration::from_millis(500));
     let mut seen = Seen::default();
     seen.add(stop(collector));
-    seen.print(&library);
+    seen.print();
     seen.assert_account();
 }
 
@@ -400,7 +374,7 @@ fn destroyed_context() {
     let mut seen = Seen::default();
     seen.add(drained);
     seen.add(stop(collector));
-    seen.print(&library);
+    seen.print();
     seen.assert_account();
 }
 
@@ -435,7 +409,7 @@ fn pauses() {
     assert!(slices.iter().all(is_within), "{slices:?} {windows:?}");
     let mut seen = Seen::default();
     seen.add(collected);
-    seen.print(&library);
+    seen.print();
     assert_eq!(seen.kernels, launches);
     seen.assert_account();
 }
@@ -462,7 +436,7 @@ fn start_during_a_capture() {
     }
     let mut seen = Seen::default();
     seen.add(collected);
-    seen.print(&library);
+    seen.print();
     assert_eq!(seen.kernels, LAUNCHES);
     seen.assert_account();
     assert!(seen.functions.contains_key("gather"));
@@ -508,7 +482,7 @@ fn serialized() {
     }
     let mut seen = Seen::default();
     seen.add(collected);
-    seen.print(&library);
+    seen.print();
     seen.assert_account();
     for (name, function) in &seen.functions {
         let (own, all) = (function.correlations.len(), seen.correlations.len());
@@ -530,7 +504,7 @@ fn overload() {
     }
     let mut seen = Seen::default();
     seen.add(collected);
-    seen.print(&library);
+    seen.print();
     assert_eq!(seen.kernels, launches, "kernel records are complete");
     assert!(seen.full > 0 || seen.dropped > 0);
 }

@@ -33,9 +33,10 @@ fn add(sums: &mut Sums, samples: &PcSamples) {
     for slice in &samples.slices {
         let context = samples.context(slice.context).unwrap();
         for record in &slice.records {
-            let function = samples.functions[record.function as usize].name.to_string();
+            let function = samples.function(record).unwrap().name.to_string();
+            let instruction = samples.instructions[record.instruction as usize];
             let reason = context.stall_reason(record.stall_reason).unwrap().to_owned();
-            let key = (function, record.pc_offset, reason, record.correlation_id);
+            let key = (function, instruction.pc_offset, reason, record.correlation_id);
             *sums.entry(key).or_default() += record.samples;
         }
     }
@@ -232,7 +233,7 @@ fn module_is_read_before_its_unload() {
     let fake = Fake::new();
     let (first, second) = (cubin(1, true), cubin(2, true));
     fake.pc_samples(KERNEL, &[(0x10, 9, 3)]);
-    let collector = start(&fake, on_request());
+    let collector = start(&fake, on_request().keep_cubins(true));
     fake.load_module(1, &first);
     fake.launch(Work::kernel(KERNEL));
     fake.unload_module(1, &first);
@@ -380,7 +381,7 @@ fn more_instructions_than_one_reading_has_room_for_are_read() {
 fn cubins_with_lines_are_kept_once_and_bounded() {
     let fake = Fake::new();
     let lines = [1, 2].map(|number| cubin(number, true));
-    let settings = on_request().max_cubin_bytes(lines[0].len());
+    let settings = on_request().max_cubin_bytes(lines[0].len()).keep_cubins(true);
     let collector = start(&fake, settings);
     fake.load_module(1, &cubin(3, false));
     fake.load_module(1, &lines[0]);
@@ -399,14 +400,33 @@ fn cubins_with_lines_are_kept_once_and_bounded() {
 fn instructions_have_source_lines() {
     let fake = Fake::new();
     let library = fake.library().unwrap();
-    let collector = start(&fake, on_request());
-    fake.load_module(1, &cubin(1, true));
-    let samples = stop(collector);
     fake.source_line(KERNEL, 0x10, ("/src", "gather.cu", 12));
     fake.source_line(KERNEL, 0x20, ("", "", 0));
+    fake.pc_samples(KERNEL, &[(0x10, 3, 1), (0x10, 9, 2), (0x20, 9, 4), (0x30, 9, 5)]);
+    let collector = start(&fake, on_request().keep_cubins(true));
+    fake.load_module(1, &cubin(1, true));
+    for _ in 0..2 {
+        fake.launch(Work::kernel(KERNEL));
+        let samples = collector.drain().unwrap().pc_sampling.unwrap();
+        let line = |line: u32| samples.lines[line as usize].to_string();
+        let lines = samples.instructions.iter().map(|one| (one.pc_offset, one.line.map(line)));
+        let lines: BTreeMap<_, _> = lines.collect();
+        let none = |offset| (offset, None);
+        let known = (0x10, Some("/src/gather.cu:12".to_owned()));
+        assert_eq!(lines, BTreeMap::from([known, none(0x20), none(0x30)]));
+        // A line that was found is not asked for again.
+        fake.source_line(KERNEL, 0x10, ("/src", "gather.cu", 13));
+    }
+    fake.launch(Work::kernel(KERNEL));
+    let samples = stop(collector);
+    assert_eq!((samples.instructions.len(), samples.lines.len()), (3, 1));
+
+    let collector = start(&fake, on_request().keep_cubins(true));
+    fake.load_module(1, &cubin(1, true));
+    let samples = stop(collector);
     let lines = library.source_lines().unwrap();
     let line = |offset| lines.find(&samples.cubins[0], "gather", offset);
-    assert_eq!(line(0x10).unwrap().unwrap().to_string(), "/src/gather.cu:12");
+    assert_eq!(line(0x10).unwrap().unwrap().to_string(), "/src/gather.cu:13");
     assert_eq!(line(0x20).unwrap(), None::<SourceLine>);
     assert_eq!(line(0x30).unwrap_err().code(), Some(CuptiResult::INVALID_PARAMETER.0));
     assert!(lines.find(&samples.cubins[0], "a\0b", 0).is_err());

@@ -331,7 +331,7 @@ const CUBIN: &[u8] = include_bytes!("facts/chain.cubin");
 fn source_lines(file: &Path) -> Result<(), Failed> {
     type GetCrc = unsafe extern "C" fn(*mut GetCubinCrc) -> CuptiResult;
     let fake = Fake::new();
-    let config = Config::new().pc_sampling(PcSampling::continuous());
+    let config = Config::new().pc_sampling(PcSampling::continuous().keep_cubins(true));
     let collector = Collector::start(&fake.library()?, &config)?;
     fake.load_module(1, CUBIN);
     let samples = collector.stop()?.pc_sampling.unwrap_or_default();

@@ -1,15 +1,13 @@
 //! `convert`, `html`, `flamegraph`: writes a profile as a file for other programs.
 
-use std::io::Write;
-use std::path::Path;
-use std::time::Duration;
-
 use profiler_analysis::Format;
 use profiler_analysis::formats::{Export, ParquetOptions};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
+use std::io::Write;
+use std::path::Path;
 
-use crate::args::{ConvertArgs, FileArgs};
+use crate::args::{ConvertArgs, FileArgs, StackArgs};
 use crate::export_format::ExportFormat;
 use crate::failure::Failure;
 use crate::input::{self, note_losses};
@@ -30,7 +28,7 @@ pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
     let options = Options {
         rank: args.rank.zip(args.world_size),
         samples: args.samples,
-        idle: args.idle.idle,
+        stacks: args.stacks,
     };
     options.check(format)?;
     if format == ExportFormat::Parquet {
@@ -60,20 +58,20 @@ pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
 struct Options {
     rank: Option<(u32, u32)>,
     samples: Option<usize>,
-    /// Exports idle gaps of at least this duration instead of work.
-    idle: Option<Duration>,
+    /// What stacks have instead of work.
+    stacks: StackArgs,
 }
 
 /// Runs `html` and `flamegraph`.
 pub(crate) fn write_as(
     format: ExportFormat,
     io: &FileArgs,
-    idle: Option<Duration>,
+    stacks: StackArgs,
 ) -> Result<(), Failure> {
     let output = io.output(&[])?;
     output.check(format)?;
     let profile = input::profile(&io.file)?;
-    let options = Options { idle, ..Options::default() };
+    let options = Options { stacks, ..Options::default() };
     output.write(|out| write(&profile, format, &options, &io.file, out))
 }
 
@@ -93,12 +91,13 @@ impl Options {
         for (option, is_given, has) in [
             ("--samples", self.samples.is_some(), Format::has_samples as fn(Format) -> bool),
             ("--rank and --world-size", self.rank.is_some(), Format::has_rank),
-            ("--idle", self.idle.is_some(), Format::has_stacks),
+            ("--idle", self.stacks.idle.is_some(), Format::has_stacks),
+            ("--lines", self.stacks.lines, Format::has_stacks),
         ] {
             let is_fitting = match format {
                 ExportFormat::Trace(format) => has(format),
-                // The folded stacks can also show idle time.
-                ExportFormat::Flamegraph => option == "--idle",
+                // It draws folded stacks.
+                ExportFormat::Flamegraph => ["--idle", "--lines"].contains(&option),
                 _ => false,
             };
             if is_given && !is_fitting {
@@ -132,13 +131,10 @@ fn write(
             if let Some((rank, world_size)) = options.rank {
                 export = export.rank(rank, world_size);
             }
-            if let Some(shortest) = options.idle {
-                export = export.idle(shortest);
-            }
-            Ok(profile.export(export, out)?)
+            Ok(profile.export(content(export, options.stacks), out)?)
         }
         ExportFormat::Html => Ok(profile.write_html(out)?),
-        ExportFormat::Flamegraph => flamegraph(profile, options.idle, file, out),
+        ExportFormat::Flamegraph => flamegraph(profile, options.stacks, file, out),
         ExportFormat::JsonLines => Ok(out.write_all(profile.json_lines().as_bytes())?),
         ExportFormat::Counts => Ok(out.write_all(profile.counts().as_bytes())?),
         // `convert` writes these formats directly to their own folders or files.
@@ -146,31 +142,42 @@ fn write(
     }
 }
 
+/// Sets what stacks have instead of work.
+fn content(export: Export, stacks: StackArgs) -> Export {
+    match stacks.idle {
+        _ if stacks.lines => export.lines(),
+        Some(shortest) => export.idle(shortest),
+        None => export,
+    }
+}
+
 /// Draws the folded stacks with a frame per range. The topmost frames are kernels, or functions and
 /// causes of idle time.
 fn flamegraph(
     profile: &Profile,
-    idle: Option<Duration>,
+    stacks: StackArgs,
     file: &Path,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let mut folded = Vec::new();
-    let mut export = Export::new(Format::Folded);
-    let (what, kind) = match idle {
-        Some(shortest) => {
-            export = export.idle(shortest);
-            ("GPU idle time", "Range, function or cause:")
+    let (what, kind, unit) = match stacks {
+        StackArgs { lines: true, .. } => {
+            ("Instruction samples", "Range, kernel or line:", "samples")
         }
-        None => ("GPU time", "Range or kernel:"),
+        StackArgs { idle: Some(_), .. } => ("GPU idle time", "Range, function or cause:", "ns"),
+        _ => ("GPU time", "Range or kernel:", "ns"),
     };
-    profile.export(export, &mut folded)?;
+    profile.export(content(Export::new(Format::Folded), stacks), &mut folded)?;
     let folded = String::from_utf8_lossy(&folded);
     // Without time the picture would have no frames.
     let has_time = folded.lines().any(|line| !line.ends_with(" 0"));
     if !has_time {
         let has_operations = profile.operations().next().is_some();
         let are_timed = profile.operations().any(|operation| operation.start().is_some());
-        let why = match idle {
+        let why = match stacks.idle {
+            _ if stacks.lines => "there are no instruction samples to draw: record them with \
+                                  `gpuprof run --lines`"
+                .to_owned(),
             Some(shortest) => {
                 let shortest = humantime::format_duration(shortest);
                 format!("there is no idle time to draw: the GPU has no gap of {shortest} or more")
@@ -189,7 +196,7 @@ fn flamegraph(
     let mut options = inferno::flamegraph::Options::default();
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     options.title = format!("{what} of {}", profiler_base::text::shortened(&name, 80));
-    "ns".clone_into(&mut options.count_name);
+    unit.clone_into(&mut options.count_name);
     kind.clone_into(&mut options.name_type);
     options.image_width = Some(1200);
     // Give a name the same colour in every picture.

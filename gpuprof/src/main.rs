@@ -25,6 +25,7 @@ mod gate;
 mod global;
 mod input;
 mod kernels;
+mod lines;
 mod live;
 mod message;
 mod open;
@@ -51,7 +52,7 @@ use profiler_analysis::prelude::*;
 use profiler_base::text::{self, printable};
 use profiler_core::Profile;
 
-use args::{Args, Command, OutputFormat as _, ReportArgs, ReportFormat};
+use args::{Args, Command, OutputFormat as _, ReportArgs, ReportFormat, StackArgs};
 use export_format::ExportFormat;
 use failure::Failure;
 use message::note;
@@ -131,7 +132,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Top(args) => top::top(&args),
         Command::Open(args) => open::open(&args),
         Command::Flamegraph(args) => {
-            convert::write_as(ExportFormat::Flamegraph, &args.io, args.idle.idle)
+            convert::write_as(ExportFormat::Flamegraph, &args.io, args.stacks)
         }
         Command::Convert(args) => convert::convert(args),
         Command::Stats(stats) => reports::stats(stats),
@@ -143,8 +144,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Gaps(args) => gaps::gaps(&args),
+        Command::Lines(args) => lines::lines(&args),
         Command::CriticalPath(args) => critical_path::critical_path(args),
-        Command::Html(io) => convert::write_as(ExportFormat::Html, &io, None),
+        Command::Html(io) => convert::write_as(ExportFormat::Html, &io, StackArgs::default()),
         Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
         Command::Gate(args) => gate::gate(args),

@@ -294,6 +294,12 @@ pub trait ProfileExt: Is<Profile> {
         stacks::idle_stacks(self.it(), root, shortest)
     }
 
+    /// Sums instruction samples by stack: the root, the path of the range, and the kernel with its
+    /// source line. Numbers of [apportioned](profiler_core::query::Instructions) samples are rounded.
+    fn sample_stacks(&self, root: StackRoot) -> Stacks<'_> {
+        stacks::sample_stacks(self.it(), root)
+    }
+
     /// Writes the profile in a format of other tools. The method buffers `out`.
     ///
     /// Memory grows with the profile, not with the output. Takes a few microseconds per operation;

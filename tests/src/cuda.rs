@@ -10,6 +10,7 @@ use cudarc::driver::sys::{
     self, CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUmodule, CUresult, CUstream,
 };
 
+use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
 pub use gpu_profiler_examples::mlp::driver_unavailable as unavailable;
 
 /// Two kernels: one does nothing, one runs for a number of nanoseconds of the GPU's timer.
@@ -319,6 +320,25 @@ impl Gpu {
         (0..launches).for_each(|_| self.launch(empty, DEFAULT, ([1; 3], [32, 1, 1], 0), []));
         cuda!(cuCtxDestroy_v2(context));
         cuda!(cuCtxSetCurrent(self.context.cu_ctx()));
+    }
+
+    /// Compiles a source for this device, with line tables.
+    pub fn compile_with_lines<const N: usize>(
+        &self,
+        file: &str,
+        source: &str,
+        names: [&str; N],
+    ) -> [Handle<CUfunction>; N] {
+        use sys::CUdevice_attribute::{
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+        };
+        let (major, minor) = (self.device_attribute(MAJOR), self.device_attribute(MINOR));
+        let architecture = format!("--gpu-architecture=compute_{major}{minor}");
+        let options = vec!["--generate-line-info".to_owned(), architecture];
+        let options = CompileOptions { options, name: Some(file.to_owned()), ..Default::default() };
+        let ptx = compile_ptx_with_opts(source, options).unwrap().to_src();
+        self.load_ptx_with_lines(&ptx, names)
     }
 
     /// The kernels of these names in a module of PTX, which the driver compiles with a line table.

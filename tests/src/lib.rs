@@ -6,6 +6,7 @@ pub mod cuda;
 pub mod harness;
 pub mod kinds;
 pub mod ncu;
+pub mod planted;
 pub mod programs;
 pub mod runtime;
 

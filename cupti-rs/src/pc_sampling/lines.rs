@@ -72,9 +72,14 @@ impl SourceLines {
     ) -> Result<Option<SourceLine>, Error> {
         let name = CString::new(function)
             .map_err(|_| Error::new(Kind::NotAName { name: function.to_owned() }))?;
-        let found = pc_sampling::source_line(&self.api, cubin.bytes(), &name, pc_offset)?;
-        let (folder, file, line) = found;
-        Ok((!file.is_empty() && line != 0).then_some(SourceLine { folder, file, line }))
+        pc_sampling::source_line(&self.api, cubin.bytes(), &name, pc_offset).map(SourceLine::new)
+    }
+}
+
+impl SourceLine {
+    /// `None` for CUPTI's answer that an instruction has no line.
+    pub(super) fn new((folder, file, line): (String, String, u32)) -> Option<Self> {
+        (!file.is_empty() && line != 0).then_some(Self { folder, file, line })
     }
 }
 

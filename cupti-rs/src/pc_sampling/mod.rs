@@ -17,9 +17,10 @@
 //! for slice in &samples.slices {
 //!     let Some(context) = samples.context(slice.context) else { continue };
 //!     for record in &slice.records {
-//!         let function = &samples.functions[record.function as usize];
+//!         let instruction = samples.instructions[record.instruction as usize];
+//!         let line = instruction.line.map(|line| samples.lines[line as usize].to_string());
 //!         let reason = context.stall_reason(record.stall_reason);
-//!         println!("{} +{:#x} {reason:?}: {}", function.name, record.pc_offset, record.samples);
+//!         println!("+{:#x} {line:?} {reason:?}: {}", instruction.pc_offset, record.samples);
 //!     }
 //! }
 //! # Ok(())
@@ -39,7 +40,8 @@
 //!   is sampled from the first logged driver call that names it, while there were never more than 64
 //!   contexts at a time. What is not sampled is in
 //!   [`PcSamples::contexts`], with the reason; the collection continues without it.
-//! - Lines: [`SourceLines`], for cubins that were compiled with a line table (`-lineinfo`).
+//! - Lines: for cubins that were compiled with a line table (`-lineinfo`). A drain finds those of
+//!   instructions that no earlier one had, some 20 us each.
 //! - Threads: a thread of this crate reads each context every 100 ms. The unload of a module and the
 //!   end of a context read it too, on the program's thread, and wait at most 1 s for a reading in
 //!   progress.
@@ -53,6 +55,7 @@
 
 mod elf;
 pub(crate) mod known_contexts;
+mod line_finder;
 mod lines;
 mod reading;
 mod samples;
@@ -61,5 +64,7 @@ pub(crate) mod settings;
 mod undrained;
 
 pub use lines::{SourceLine, SourceLines};
-pub use samples::{PcContext, PcCubin, PcFunction, PcLosses, PcRecord, PcSamples, PcSlice};
+pub use samples::{
+    PcContext, PcCubin, PcFunction, PcInstruction, PcLosses, PcRecord, PcSamples, PcSlice,
+};
 pub use settings::PcSampling;

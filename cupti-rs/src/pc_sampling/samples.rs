@@ -2,24 +2,30 @@
 
 use std::sync::Arc;
 
+use super::lines::SourceLine;
 use crate::accessors::getters;
 use crate::error::Error;
 
 /// Instruction samples of a collection since its previous drain.
 ///
-/// Functions and contexts are named by their index in this value; a later drain has indices of its
-/// own.
+/// Instructions, functions and lines are named by their index in this value; a later drain has
+/// indices of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PcSamples {
     /// The slices, in the order of their ends.
     pub slices: Vec<PcSlice>,
-    /// The functions of the records.
+    /// The instructions of the records.
+    pub instructions: Vec<PcInstruction>,
+    /// Their functions.
     pub functions: Vec<PcFunction>,
+    /// Their source lines.
+    pub lines: Vec<SourceLine>,
     /// The contexts of this process: those sampled, those that ended since the previous drain, and
     /// those that are not sampled, with the reason.
     pub contexts: Vec<PcContext>,
-    /// The cubins with a line table that were loaded since the previous drain, each once.
+    /// The cubins with a line table that were loaded since the previous drain, each once; empty
+    /// without [`PcSampling::keep_cubins`](crate::PcSampling::keep_cubins).
     pub cubins: Vec<PcCubin>,
     /// Losses since the previous drain.
     pub losses: PcLosses,
@@ -28,18 +34,22 @@ pub struct PcSamples {
     pub failure: Option<Error>,
 }
 
-/// The samples of one context between two readings, or between several that found no records. CUPTI's samples have no times: they were taken
-/// in this slice or, while CUPTI had not decoded them, in the one before.
+/// The samples of one context between two readings, or between several that found no records.
+/// CUPTI's samples have no times: they were taken between these readings or, while CUPTI had not
+/// decoded them, before the previous one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PcSlice {
+    /// The time since which its samples were taken: that of the reading before the previous one, or
+    /// the begin of the sampling.
+    pub since_ns: u64,
     /// The time of the previous reading, in [`clock::now_ns`](crate::clock::now_ns) time.
     pub begin_ns: u64,
     /// The time of this reading.
     pub end_ns: u64,
     /// CUPTI's id of the context, as in activity records.
     pub context: u32,
-    /// The samples, by function, instruction, launch and stall reason; each combination once.
+    /// The samples, by instruction, stall reason and launch; each combination once.
     pub records: Vec<PcRecord>,
     /// All samples (`totalSamples`): those of `records`, dropped ones, and those of kernels without
     /// records.
@@ -57,16 +67,27 @@ pub struct PcSlice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct PcRecord {
-    /// The index of the function in [`PcSamples::functions`].
-    pub function: u32,
+    /// The index of the instruction in [`PcSamples::instructions`].
+    pub instruction: u32,
     /// The index of the stall reason, by which [`PcContext::stall_reason`] finds its name.
     pub stall_reason: u32,
-    /// The instruction's offset in bytes from the begin of its function.
-    pub pc_offset: u64,
     /// The correlation id of the launch in serialised mode; 0 in continuous mode.
     pub correlation_id: u32,
     /// The number of samples.
     pub samples: u64,
+}
+
+/// An instruction of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PcInstruction {
+    /// The index of the function in [`PcSamples::functions`].
+    pub function: u32,
+    /// Its offset in bytes from the begin of the function.
+    pub pc_offset: u64,
+    /// The index of its line in [`PcSamples::lines`]; `None` if its cubin has no line table, or was
+    /// loaded before the collection began.
+    pub line: Option<u32>,
 }
 
 /// A function of a cubin.
@@ -116,8 +137,7 @@ impl PcContext {
     }
 }
 
-/// A loaded cubin that has a line table, as CUPTI passed it. [`SourceLines`](super::SourceLines)
-/// finds lines in it.
+/// A loaded cubin that has a line table, as CUPTI passed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PcCubin {
     pub(super) crc: u64,
@@ -147,7 +167,7 @@ pub struct PcLosses {
     pub missed_ends: u64,
     /// Cubins with a line table beyond
     /// [`PcSampling::max_cubin_bytes`](crate::PcSampling::max_cubin_bytes), or whose CRC CUPTI
-    /// refused.
+    /// refused: their instructions have no lines.
     pub cubins_left_out: u64,
 }
 
@@ -155,6 +175,12 @@ impl PcSamples {
     /// The context with this id.
     pub fn context(&self, id: u32) -> Option<&PcContext> {
         self.contexts.iter().find(|context| context.id == id)
+    }
+
+    /// The function of a record.
+    pub fn function(&self, record: &PcRecord) -> Option<&PcFunction> {
+        let instruction = self.instructions.get(record.instruction as usize)?;
+        self.functions.get(instruction.function as usize)
     }
 
     /// The samples of all records, each counted once: without the reasons that end in

@@ -13,8 +13,9 @@ use parking_lot::Mutex;
 
 use super::elf::has_line_table;
 use super::known_contexts;
+use super::line_finder::{Added, LineFinder};
 use super::reading::Reading;
-use super::samples::{PcContext, PcCubin, PcRecord, PcSamples};
+use super::samples::{PcContext, PcRecord, PcSamples};
 use super::settings::PcSampling;
 use super::undrained::Undrained;
 use crate::error::{Error, Kind};
@@ -44,6 +45,7 @@ pub(crate) struct Session {
     settings: PcSampling,
     contexts: Mutex<Vec<Arc<Sampled>>>,
     undrained: Mutex<Undrained>,
+    lines: LineFinder,
     /// False in pauses: CUPTI enables no kind of kernel records while a context is sampled.
     is_on: AtomicBool,
     ends: AtomicBool,
@@ -65,8 +67,8 @@ struct Sampled {
 #[derive(Debug)]
 struct Sampler {
     sampler: ContextSampler,
-    /// The time of the last reading.
-    read_ns: u64,
+    /// The times of the last two readings.
+    read_ns: [u64; 2],
 }
 
 /// The cause of a reading.
@@ -99,6 +101,7 @@ impl Session {
             settings: settings.clone(),
             contexts: Mutex::default(),
             undrained: Mutex::default(),
+            lines: LineFinder::default(),
             is_on: AtomicBool::new(false),
             ends: AtomicBool::new(false),
             thread: OnceLock::new(),
@@ -207,7 +210,7 @@ impl Session {
         match enabled {
             Ok(enabled) => {
                 facts.stall_reasons = enabled.reasons().clone();
-                *sampler = Some(Sampler { sampler: enabled, read_ns: now_ns });
+                *sampler = Some(Sampler { sampler: enabled, read_ns: [now_ns; 2] });
             }
             Err(error) => {
                 sampled.is_over.store(true, Ordering::Release);
@@ -248,7 +251,7 @@ impl Session {
         let mut reading = Reading::default();
         reading.read(sampler);
         let mut end_ns = clock::now_ns();
-        let begin_ns = std::mem::replace(read_ns, end_ns);
+        let [since_ns, begin_ns] = std::mem::replace(read_ns, [read_ns[1], end_ns]);
         let is_off = is_last || cause == Cause::Pause;
         if is_off && let Some(Sampler { sampler, .. }) = guard.take() {
             let rest = sampler.disable(&mut |row| reading.add(row));
@@ -265,7 +268,7 @@ impl Session {
         }
         facts.error.clone_from(&failed);
         undrained.samples.losses.failed_reads += u64::from(failed.is_some());
-        undrained.add((begin_ns, end_ns), facts.id, reading, self.settings.max_records);
+        undrained.add([since_ns, begin_ns, end_ns], facts.id, reading, self.settings.max_records);
     }
 
     /// Keeps a cubin that has a line table.
@@ -274,16 +277,22 @@ impl Session {
         if self.settings.max_cubin_bytes == 0 || !has_line_table(cubin) {
             return;
         }
-        let crc = pc_sampling::cubin_crc(functions, cubin);
+        let added = pc_sampling::cubin_crc(functions, cubin)
+            .ok()
+            .and_then(|crc| self.lines.add(crc, cubin, self.settings.max_cubin_bytes));
         let mut undrained = self.undrained.lock();
-        match crc {
-            Ok(crc) if undrained.crcs.contains(&crc) => {}
-            Ok(crc) if cubin.len() <= self.settings.max_cubin_bytes - undrained.cubin_bytes => {
-                undrained.crcs.push(crc);
-                undrained.cubin_bytes += cubin.len();
-                undrained.samples.cubins.push(PcCubin { crc, bytes: cubin.into() });
+        match added {
+            Some(Added::New(cubin)) if self.settings.keep_cubins => {
+                undrained.samples.cubins.push(cubin);
             }
-            _ => undrained.samples.losses.cubins_left_out += 1,
+            Some(_) => {}
+            None => undrained.samples.losses.cubins_left_out += 1,
+        }
+    }
+
+    fn find_lines(&self, samples: &mut PcSamples) {
+        if let Ok(functions) = &self.functions {
+            self.lines.find(functions, samples);
         }
     }
 
@@ -292,7 +301,10 @@ impl Session {
         let undrained = self.undrained.lock();
         let contexts = self.contexts.lock();
         let contexts = contexts.iter().map(|sampled| sampled.facts.lock().clone()).collect();
-        PcSamples { contexts, ..undrained.samples.clone() }
+        let mut samples = PcSamples { contexts, ..undrained.samples.clone() };
+        drop(undrained);
+        self.find_lines(&mut samples);
+        samples
     }
 
     /// Removes and returns the data that was not taken.
@@ -303,14 +315,15 @@ impl Session {
             samples.contexts.push(sampled.facts.lock().clone());
             samples.contexts.last().is_some_and(|facts| facts.end_ns.is_none())
         });
+        drop(undrained);
+        self.find_lines(&mut samples);
         samples
     }
 
     /// Bytes of memory with undrained data.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let undrained = self.undrained.lock();
-        let cubins: usize = undrained.samples.cubins.iter().map(|cubin| cubin.bytes.len()).sum();
-        (cubins + undrained.records * size_of::<PcRecord>()) as u64
+        let records = self.undrained.lock().records;
+        (self.lines.held_bytes() + records * size_of::<PcRecord>()) as u64
     }
 
     /// Ends the thread and the sampling of every context.

@@ -15,6 +15,7 @@ pub struct PcSampling {
     pub(crate) drain_period: Duration,
     pub(crate) max_records: usize,
     pub(crate) max_cubin_bytes: usize,
+    pub(crate) keep_cubins: bool,
 }
 
 impl Default for PcSampling {
@@ -37,13 +38,19 @@ impl PcSampling {
             drain_period: Duration::from_millis(100),
             max_records: 4 << 20,
             max_cubin_bytes: 256 << 20,
+            keep_cubins: false,
         }
     }
 
     /// Runs kernels one by one, so that each sample has its launch's correlation id. Programs become
     /// many times slower (14 times on an H100). Needs CUPTI 12.4.
     pub fn serialized() -> Self {
-        Self { is_serialized: true, ..Self::continuous() }
+        Self::continuous().serialize()
+    }
+
+    /// The same settings in the mode of [`serialized`](Self::serialized).
+    pub fn serialize(self) -> Self {
+        Self { is_serialized: true, ..self }
     }
 
     /// Sets the cycles of a multiprocessor between two samples. CUPTI has powers of two from 2^5 to
@@ -63,12 +70,14 @@ impl PcSampling {
         scratch_buffer_bytes(bytes: usize) scratch_buffer_bytes = bytes;
         /// Sets the time between two readings, the length of a slice.
         drain_period(time: Duration) drain_period = time;
-        /// Sets the maximum number of records, of 32 bytes, in memory. Samples beyond it are counted
+        /// Sets the maximum number of records, of 24 bytes, in memory. Samples beyond it are counted
         /// and discarded. A drain of the collection frees its records.
         max_records(count: usize) max_records = count;
-        /// Sets the maximum bytes of cubins in memory; 0 keeps none. Only cubins with a line table
-        /// are kept.
+        /// Sets the maximum bytes of cubins in memory, to find lines in; 0 finds none. Only cubins
+        /// with a line table are held.
         max_cubin_bytes(bytes: usize) max_cubin_bytes = bytes;
+        /// Also returns these cubins ([`PcSamples::cubins`](crate::pc_sampling::PcSamples::cubins)).
+        keep_cubins(keep: bool) keep_cubins = keep;
     }
 }
 

@@ -13,17 +13,15 @@ use crate::sys::pc_sampling::Counts;
 pub(super) struct Undrained {
     pub(super) samples: PcSamples,
     functions: FxHashMap<(u64, u32, Arc<str>), u32>,
+    instructions: FxHashMap<(u32, u64), u32>,
     pub(super) records: usize,
-    /// Cubins of the whole collection: their CRCs and bytes.
-    pub(super) crcs: Vec<u64>,
-    pub(super) cubin_bytes: usize,
 }
 
 impl Undrained {
-    /// Adds a slice with these times; records beyond the maximum are counted.
+    /// Adds a slice with its times; records beyond the maximum are counted.
     pub(super) fn add(
         &mut self,
-        times: (u64, u64),
+        [since_ns, begin_ns, end_ns]: [u64; 3],
         context: u32,
         reading: Reading,
         max_records: usize,
@@ -39,14 +37,15 @@ impl Undrained {
                 continue;
             }
             let function = self.function(&reading.functions[function as usize]);
-            records.push(PcRecord { function, stall_reason, pc_offset, correlation_id, samples });
+            let instruction = self.instruction(function, pc_offset);
+            records.push(PcRecord { instruction, stall_reason, correlation_id, samples });
         }
         records.sort_unstable();
         self.records += records.len();
         // Slices without records are one, which bounds their number.
         let last = self.samples.slices.iter_mut().rfind(|slice| slice.context == context);
         if let Some(last) = last.filter(|last| last.records.is_empty() && records.is_empty()) {
-            last.end_ns = times.1;
+            last.end_ns = end_ns;
             last.total_samples += total;
             last.dropped_samples += dropped;
             last.non_user_samples += non_user;
@@ -54,8 +53,9 @@ impl Undrained {
             return;
         }
         self.samples.slices.push(PcSlice {
-            begin_ns: times.0,
-            end_ns: times.1,
+            since_ns,
+            begin_ns,
+            end_ns,
             context,
             records,
             total_samples: total,
@@ -68,6 +68,7 @@ impl Undrained {
     /// Removes and returns the data, without contexts.
     pub(super) fn take(&mut self) -> PcSamples {
         self.functions.clear();
+        self.instructions.clear();
         self.records = 0;
         let failure = self.samples.failure.clone();
         std::mem::replace(&mut self.samples, PcSamples { failure, ..PcSamples::default() })
@@ -82,5 +83,13 @@ impl Undrained {
         self.samples.functions.push(PcFunction { name, index: symbol, cubin_crc });
         self.functions.insert(function.clone(), index);
         index
+    }
+
+    fn instruction(&mut self, function: u32, pc_offset: u64) -> u32 {
+        let all = &mut self.samples.instructions;
+        *self.instructions.entry((function, pc_offset)).or_insert_with(|| {
+            all.push(PcInstruction { function, pc_offset, line: None });
+            all.len() as u32 - 1
+        })
     }
 }

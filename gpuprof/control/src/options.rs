@@ -1,6 +1,7 @@
 //! Options of a run, as values and as environment variables.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
 /// | `graphs` | `whole`: each launch of a graph is recorded as one interval |
 /// | `stacks` | the age in seconds of a thread's last launch from which the next one gets its stack |
 /// | `host-samples` | [`HostSamples`] |
+/// | `lines` | [`Lines`] |
 /// | `log` | `stderr`: messages of the library go to standard error |
 ///
 /// In a value `%2C` is a comma, and `%` with two hexadecimal digits is any byte.
@@ -79,6 +81,8 @@ pub struct Options {
     pub stacks: Option<Duration>,
     /// Samples threads between such launches.
     pub host_samples: Option<HostSamples>,
+    /// Samples the instructions of kernels.
+    pub lines: Option<Lines>,
     /// True if the library writes messages to standard error.
     pub log_to_stderr: bool,
 }
@@ -97,6 +101,18 @@ named_variants! {
     }
 }
 
+/// The mode of instruction samples. As text: the cycles between two samples, or `serialized`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lines {
+    /// Each multiprocessor takes a sample at every so many cycles, while kernels run as they would.
+    Every(u32),
+    /// Kernels run one by one, and each sample has its launch.
+    Serialized,
+}
+
+const SERIALIZED: &str = "serialized";
+
 impl Options {
     /// Creates options that record from the first CUDA call to the end of the process.
     pub fn new(run: impl Into<PathBuf>) -> Self {
@@ -110,6 +126,7 @@ impl Options {
             whole_graphs: false,
             stacks: None,
             host_samples: None,
+            lines: None,
             log_to_stderr: false,
         }
     }
@@ -167,6 +184,7 @@ impl Options {
                     self.stacks = Some(seconds(&value).map_err(|why| option(key, &value, &why))?);
                 }
                 "host-samples" => self.host_samples = Some(parsed(key, &value)?),
+                "lines" => self.lines = Some(parsed(key, &value)?),
                 "log" => self.log_to_stderr = is_the_one(key, &value, "stderr")?,
                 _ if ALWAYS_ON_KEYS.contains(&key) => settings.push(format!(",{key}={value}")),
                 _ => return Err(option(key, &value, KEYS)),
@@ -210,6 +228,7 @@ impl Options {
         add("graphs", self.whole_graphs.then(|| "whole".to_owned()));
         add("stacks", self.stacks.map(|age| age.as_secs_f64().to_string()));
         add("host-samples", self.host_samples.map(|source| source.to_string()));
+        add("lines", self.lines.map(|lines| lines.to_string()));
         add("log", self.log_to_stderr.then(|| "stderr".to_owned()));
         let entries: Vec<String> =
             entries.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -234,6 +253,10 @@ impl Options {
             return Err(option("start", &self.start.to_string(), &why));
         }
         self.check_modes()?;
+        if let Some(lines) = self.lines.filter(|_| self.always_on.is_some()) {
+            let why = "instruction samples cannot begin and end with windows: leave out always-on";
+            return Err(option("lines", &lines.to_string(), why));
+        }
         if let Some(source) = self.host_samples.filter(|_| self.stacks.is_none()) {
             let why = "host samples need stacks: add stacks";
             return Err(option("host-samples", &source.to_string(), why));
@@ -292,7 +315,7 @@ impl Options {
 }
 
 const KEYS: &str = "give KEY=VALUE, with commas between; keys are start, stop, always-on, rate, slow, \
-                    keep-last, trigger, graphs, stacks, host-samples and log";
+                    keep-last, trigger, graphs, stacks, host-samples, lines and log";
 
 fn parsed<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, Error> {
     value.parse().map_err(|why: String| option(key, value, &why))
@@ -357,6 +380,27 @@ fn invalid(name: &'static str, value: &str, why: String) -> Error {
     Error::new(Kind::Variable { name, value: value.to_owned(), why })
 }
 
+impl fmt::Display for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Every(cycles) => write!(f, "{cycles}"),
+            Self::Serialized => f.write_str(SERIALIZED),
+        }
+    }
+}
+
+impl FromStr for Lines {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            _ if text == SERIALIZED => Ok(Self::Serialized),
+            Ok(cycles) if (1 << 5..=1 << 31).contains(&cycles) => Ok(Self::Every(cycles)),
+            _ => Err("give a number of cycles from 32 to 2147483648, or serialized".to_owned()),
+        }
+    }
+}
+
 impl FromStr for HostSamples {
     type Err = String;
 
@@ -409,6 +453,7 @@ mod tests {
         let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
         assert_eq!(Options::from_variables(get).unwrap(), Some(sampled));
         let mut kept = Options { whole_graphs: true, ..Options::new("/r") };
+        kept.lines = Some(Lines::Every(1 << 20));
         kept.keep_last = Some(KeepLast::Time(second));
         kept.triggers.slow.push(("request, %41".to_owned(), second));
         kept.triggers.on_error = true;
@@ -447,6 +492,8 @@ mod tests {
             ("stacks=20us", "not a number of seconds"),
             ("host-samples=signals", "give perf or timers"),
             ("host-samples=perf", "add stacks"),
+            ("lines=16", "from 32 to"),
+            ("lines=often", "or serialized"),
             ("log=stdout", "the one known value is stderr"),
             ("keep-last=10s", "give seconds=SECONDS"),
             ("trigger=slow=1:a", "add keep-last"),
@@ -504,6 +551,7 @@ mod tests {
         for (options, why) in [
             ("always-on=3%,slow=1", "slow units are ranges"),
             ("always-on=calls-only,rate=0.1", "no unit is drawn"),
+            ("always-on=3%,lines=serialized", "leave out always-on"),
             ("always-on=3%,baseline=1", "keys are start"),
             ("keep-last=seconds=1,always-on=3%", "the last part"),
             ("keep-last=seconds=1,start=range=a", "the last part"),

@@ -16,7 +16,7 @@ use cupti::{ActivityKind, Config};
 use gpuprof_control::manifest::{Moment, Process, State};
 use gpuprof_control::socket::{Answer, Request, Server, Stopper};
 use gpuprof_control::{
-    Ended, HostSamples, KeepLast, LastPart, Options, RUN_VARIABLE, RunFolder, Start, Stop,
+    Ended, HostSamples, KeepLast, LastPart, Lines, Options, RUN_VARIABLE, RunFolder, Start, Stop,
 };
 use nvtx::observer::RangeStart;
 use parking_lot::{Mutex, RwLock};
@@ -283,6 +283,13 @@ impl Life {
             Some(_) => builder = builder.sample(Sampling::host()),
             None => {}
         }
+        builder = match self.options.lines {
+            Some(Lines::Every(cycles)) => {
+                builder.sample(Sampling::instructions().period_cycles(cycles))
+            }
+            Some(_) => builder.sample(Sampling::instructions().serialized()),
+            None => builder,
+        };
         if let Some(part) = self.options.keep_last {
             let builder = match part {
                 KeepLast::Operations(count) => builder.keep_last_operations(count),

@@ -5,6 +5,7 @@ mod critical_path;
 mod examples;
 mod formats;
 mod gaps;
+mod lines;
 mod roofline;
 mod run;
 mod scorecard;
@@ -24,7 +25,8 @@ pub(crate) use formats::{
     DiffFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat, ReportFormat,
     RooflineFormat, TableFormat, TextFormat,
 };
-pub(crate) use gaps::{GapsArgs, IdleArgs};
+pub(crate) use gaps::{GapsArgs, StackArgs};
+pub(crate) use lines::LinesArgs;
 pub(crate) use roofline::{Peak, RooflineArgs};
 pub(crate) use run::{DEFAULT_STATS, RunArgs};
 pub(crate) use scorecard::{FailOn, ScorecardArgs};
@@ -95,6 +97,8 @@ pub(crate) enum Command {
     CriticalPath(CriticalPathArgs),
     /// Idle times of the GPU by cause and range, and the system calls that the host waited in
     Gaps(GapsArgs),
+    /// Instruction samples: what the warps of kernels wait for, by kernel and source line
+    Lines(LinesArgs),
     /// Waits between ranks in collectives, stragglers, and exposed communication
     Ranks(RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls
@@ -252,7 +256,7 @@ pub(crate) struct ConvertArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) samples: Option<usize>,
     #[command(flatten)]
-    pub(crate) idle: IdleArgs,
+    pub(crate) stacks: StackArgs,
     /// The profile
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
@@ -273,7 +277,7 @@ pub(crate) struct OutputArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct FlamegraphArgs {
     #[command(flatten)]
-    pub(crate) idle: IdleArgs,
+    pub(crate) stacks: StackArgs,
     #[command(flatten)]
     pub(crate) io: FileArgs,
 }

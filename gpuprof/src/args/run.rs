@@ -73,6 +73,11 @@ pub(crate) struct RunArgs {
     /// that is given [default: perf]
     #[arg(long, value_name = "SOURCE", num_args = 0..=1, require_equals = true, default_missing_value = "perf")]
     pub(crate) host_samples: Option<gpuprof_control::HostSamples>,
+    /// Sample the instructions of kernels and what their warps wait for, at every so many cycles of a multiprocessor;
+    /// `serialized` runs kernels one by one, so that each sample has its launch. See `gpuprof lines` [default: 65536]
+    #[arg(long, value_name = "CYCLES", num_args = 0..=1, require_equals = true, default_missing_value = "65536",
+          conflicts_with_all = ["always_on"])]
+    pub(crate) lines: Option<gpuprof_control::Lines>,
     /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
     #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) output: Option<PathBuf>,

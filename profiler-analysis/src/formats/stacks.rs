@@ -5,7 +5,8 @@
 //! range, then the operation: `process 7 > thread 9 > step > forward > gemm`.
 //! [`Profile::stacks`](crate::prelude::ProfileExt::stacks) makes the table. In stacks of idle time,
 //! the host's functions and the cause replace the operation:
-//! [`Profile::idle_stacks`](crate::prelude::ProfileExt::idle_stacks).
+//! [`Profile::idle_stacks`](crate::prelude::ProfileExt::idle_stacks). In stacks of instruction samples,
+//! the kernel has a line: [`Profile::sample_stacks`](crate::prelude::ProfileExt::sample_stacks).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -51,12 +52,15 @@ named_variants! {
         IdleTime = "gpu_idle_time" and "nanoseconds",
         /// The number of gaps, or of parts of gaps with this cause.
         Gaps = "gpu_gaps" and "count",
+        /// The number of instruction samples.
+        Samples = "gpu_samples" and "count",
     }
 }
 
 impl StackWeight {
     const OF_WORK: [Self; 3] = [Self::GpuTime, Self::Operations, Self::Bytes];
     const OF_IDLE_TIME: [Self; 2] = [Self::IdleTime, Self::Gaps];
+    const OF_SAMPLES: [Self; 1] = [Self::Samples];
 
     /// The unit's name in pprof and OTLP: `nanoseconds`, `count`, `bytes`.
     #[must_use]
@@ -79,6 +83,8 @@ pub struct StackWeights {
     pub idle_time: Duration,
     /// The number of gaps, or of parts of gaps.
     pub gaps: u64,
+    /// The number of instruction samples.
+    pub samples: u64,
 }
 
 impl StackWeights {
@@ -91,6 +97,7 @@ impl StackWeights {
             StackWeight::Bytes => self.bytes,
             StackWeight::IdleTime => nanoseconds(self.idle_time),
             StackWeight::Gaps => self.gaps,
+            StackWeight::Samples => self.samples,
         }
     }
 
@@ -100,6 +107,7 @@ impl StackWeights {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.idle_time = self.idle_time.saturating_add(other.idle_time);
         self.gaps = self.gaps.saturating_add(other.gaps);
+        self.samples = self.samples.saturating_add(other.samples);
     }
 
     fn from_operation(operation: &GpuOperation<'_>) -> Self {
@@ -147,9 +155,15 @@ pub struct Frame<'a> {
     pub kind: FrameKind,
     /// The name given by the program: any text, possibly empty or with control characters.
     pub name: Cow<'a, str>,
+    /// The file and line of samples of a kernel.
+    pub line: Option<(&'a str, u32)>,
 }
 
-impl Frame<'_> {
+impl<'a> Frame<'a> {
+    fn new(kind: FrameKind, name: impl Into<Cow<'a, str>>) -> Self {
+        Self { kind, name: name.into(), line: None }
+    }
+
     /// The name for display: control and invisible characters are replaced, and a blank name is
     /// `(no name)`.
     #[must_use]
@@ -230,13 +244,13 @@ pub(crate) fn idle_stacks(profile: &Profile, root: StackRoot, shortest: Duration
     profile.query().gaps(shortest).for_each_part(|gap, part| {
         let GapPart { cause, ns, stack, state, .. } = part;
         let functions = stack.map(|stack| stack.frames()).unwrap_or_default();
-        let function = |name: String| Frame { kind: FrameKind::Function, name: name.into() };
+        let function = |name: String| Frame::new(FrameKind::Function, name);
         let mut tail: Vec<Frame<'_>> =
             functions.iter().rev().map(|frame| function(frame.to_string())).collect();
         if let Some(state) = state.filter(|state| *state != HostState::Running) {
-            tail.push(Frame { kind: FrameKind::State, name: state.to_string().into() });
+            tail.push(Frame::new(FrameKind::State, state.to_string()));
         }
-        tail.push(Frame { kind: FrameKind::Cause, name: cause.reason.to_string().into() });
+        tail.push(Frame::new(FrameKind::Cause, cause.reason.to_string()));
         let node = cause.range.node().map(|node| node.id());
         let weights = StackWeights {
             idle_time: Duration::from_nanos(ns),
@@ -249,6 +263,27 @@ pub(crate) fn idle_stacks(profile: &Profile, root: StackRoot, shortest: Duration
     Stacks::new(profile, &StackWeight::OF_IDLE_TIME, &root_of, sums, tails.into_values())
 }
 
+/// [`ProfileExt::sample_stacks`](crate::prelude::ProfileExt::sample_stacks).
+pub(crate) fn sample_stacks(profile: &Profile, root: StackRoot) -> Stacks<'_> {
+    let root_of = Roots::new(profile, root);
+    let mut tails = Distinct::default();
+    let mut samples: FxHashMap<(Root, StackPath, u32), f64> = FxHashMap::default();
+    let key = |operation: &GpuOperation<'_>| {
+        (root_of.key(operation), operation.range().map(|range| range.node().id()))
+    };
+    for ((root, node), of) in profile.query().instructions_by(key) {
+        for line in of.by_line() {
+            let frame = Frame::new(FrameKind::Kernel, line.kernel.to_string());
+            let tail = tails.row(vec![Frame { line: line.line, ..frame }]);
+            *samples.entry((root, (node, None), tail)).or_default() += line.stalls.total();
+        }
+    }
+    let sums = samples.into_iter().map(|(key, samples)| {
+        (key, StackWeights { samples: samples.round() as u64, ..StackWeights::default() })
+    });
+    Stacks::new(profile, &StackWeight::OF_SAMPLES, &root_of, sums.collect(), tails.into_values())
+}
+
 impl<'a> Stacks<'a> {
     fn new(
         profile: &'a Profile,
@@ -258,7 +293,8 @@ impl<'a> Stacks<'a> {
         tails: Vec<Vec<Frame<'a>>>,
     ) -> Self {
         let mut sums: Vec<_> = sums.into_iter().collect();
-        let names = |at: u32| tails[at as usize].iter().map(|frame| (&frame.name, frame.kind));
+        let names =
+            |at: u32| tails[at as usize].iter().map(|frame| (&frame.name, frame.kind, frame.line));
         sums.sort_unstable_by(|((root, path, at), _), ((other, other_path, other_at), _)| {
             (root, path).cmp(&(other, other_path)).then_with(|| names(*at).cmp(names(*other_at)))
         });
@@ -321,7 +357,7 @@ impl Stacks<'_> {
                     None => path(node(*id), &mut unshortened),
                     Some(late) => late.iter().rev().map(|id| node(*id).name().into()).collect(),
                 };
-                let range = |name| Frame { kind: FrameKind::Range, name };
+                let range = |name| Frame::new(FrameKind::Range, name);
                 frames.extend(names.into_iter().map(range));
             }
             frames.extend_from_slice(&self.tails[row.tail as usize]);
@@ -335,8 +371,11 @@ impl Stacks<'_> {
     /// Stacks of weight 0 are included; some programs reject a file in which all are 0.
     pub fn folded(&self, weight: StackWeight) -> impl Iterator<Item = String> {
         self.iter().map(move |stack| {
-            let label = |frame: &Frame<'_>| frame.label().replace(';', ":");
-            let frames: Vec<_> = stack.frames.iter().map(label).collect();
+            let texts = stack.frames.iter().flat_map(|frame| {
+                let line = frame.line.map(|(file, line)| format!("{}:{line}", printable(file)));
+                [Some(frame.label().into_owned()), line]
+            });
+            let frames: Vec<_> = texts.flatten().map(|text| text.replace(';', ":")).collect();
             format!("{} {}", frames.join(";"), stack.weights.get(weight))
         })
     }
@@ -408,7 +447,7 @@ impl<'a> Roots<'a> {
     }
 
     fn frames(&self, root: Root) -> Vec<Frame<'a>> {
-        let frame = |kind, name: String| Frame { kind, name: name.into() };
+        let frame = |kind, name: String| Frame::new(kind, name);
         let process = |id| {
             let name = match self.profile.process_id(id) {
                 0 => "host".to_owned(),
@@ -449,8 +488,8 @@ impl<'a> OperationNames<'a> {
             if let Some(known) = self.kernels.get(kernel.name()) {
                 return *known;
             }
-            let name = kernel.demangled_name().into();
-            let index = self.frames.row(Frame { kind: FrameKind::Kernel, name });
+            let frame = Frame::new(FrameKind::Kernel, kernel.demangled_name());
+            let index = self.frames.row(frame);
             self.kernels.insert(kernel.name(), index);
             return index;
         }
@@ -459,6 +498,6 @@ impl<'a> OperationNames<'a> {
             OperationKind::Graph => FrameKind::Graph,
             _ => FrameKind::Memset,
         };
-        self.frames.row(Frame { kind, name: places::other_name(operation).into() })
+        self.frames.row(Frame::new(kind, places::other_name(operation)))
     }
 }

@@ -41,6 +41,7 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Tables {
     store.series = recording.series.clone();
     store.series.iter().for_each(|series| health.add_series(series));
 
+    store.instructions.extend(recording.instructions.iter().map(|log| (0, log.clone())));
     if !recording.host_stacks.is_empty() {
         store.host_stacks.push(recording.host_stacks.clone());
     }

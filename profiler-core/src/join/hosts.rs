@@ -39,6 +39,11 @@ pub(crate) fn align(
         let host = device_hosts.get(series.device() as usize).copied().unwrap_or(0);
         std::sync::Arc::make_mut(series).change_times(|ns| clocks[host as usize].aligned(ns));
     }
+    for (process, log) in &mut store.instructions {
+        if let Some(clock) = of_process.get(process) {
+            std::sync::Arc::make_mut(log).change_times(|ns| clock.aligned(ns));
+        }
+    }
     Ok(clocks)
 }
 

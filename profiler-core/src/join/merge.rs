@@ -246,6 +246,8 @@ impl Merger {
             Arc::make_mut(series).head.device = device;
         }
         store.series.append(&mut part.series);
+        let instructions = part.instructions.into_iter();
+        store.instructions.extend(instructions.map(|(_, log)| (process, log)));
         // Merged profiles only check whether it is set.
         let pending = store.session.pending_from_ns.into_iter().chain(part.session.pending_from_ns);
         store.session.pending_from_ns = pending.min();

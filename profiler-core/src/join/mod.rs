@@ -21,6 +21,7 @@ pub(crate) mod live_ranges;
 pub(crate) mod merge;
 pub mod range_tree;
 pub(crate) mod rows;
+pub(crate) mod sampled_slices;
 pub(crate) mod segments;
 pub(crate) mod shared_contexts;
 pub(crate) mod side_rows;

@@ -16,6 +16,7 @@ pub use crate::join::intern::{Interned, NameId, Names};
 pub use crate::join::rows::*;
 pub use crate::join::side_rows::*;
 use crate::record::host_stacks::HostStacks;
+use crate::record::instructions::InstructionLog;
 use crate::record::recording::Clocks;
 use crate::record::series::Series;
 
@@ -75,6 +76,8 @@ pub struct Tables {
     pub hosts: Vec<HostClock>,
     /// The samples of the devices.
     pub series: Vec<Arc<Series>>,
+    /// The instruction samples of each recording, with its process.
+    pub(crate) instructions: Vec<(u32, Arc<InstructionLog>)>,
     /// The stacks of each recording.
     pub(crate) host_stacks: Vec<Arc<HostStacks>>,
     /// By thread and start: positions in `host_stacks` and in its stacks.
@@ -116,7 +119,7 @@ side_tables!(
     synchronizations, event_records, memory, managed, overheads, multiprocessors;
     others session, names, threads, labels, ranges, process_ranges, marks, details, call_kinds,
     shares, calls, outer_calls, repeated_calls, works, operations, graph_dependencies,
-    shared_ordinals, processes, hosts, series, host_stacks, call_stacks, host_samples,
+    shared_ordinals, processes, hosts, series, instructions, host_stacks, call_stacks, host_samples,
     missing_stacks, inferred, range_numbers
 );
 

@@ -46,6 +46,7 @@ use crate::join::infer;
 use crate::join::joined::Joined;
 pub use crate::join::merge::Merger;
 use crate::join::range_tree::{NodeId, Tree};
+use crate::join::sampled_slices::SampledSlices;
 use crate::join::tables::{
     BYTES_A_KERNEL, CallId, KernelNames, Label, LabelId, Maybe, OperationId, RangeId, Tables, What,
     Work,
@@ -103,6 +104,7 @@ pub struct Profile {
     collective_kernels: OnceLock<Communication>,
     collective_rows: OnceLock<Vec<CollectiveRow>>,
     overloads: OnceLock<FxHashSet<KernelNames>>,
+    sampled_slices: OnceLock<SampledSlices>,
 }
 
 impl From<Joined> for Profile {
@@ -117,6 +119,7 @@ impl From<Joined> for Profile {
             collective_kernels: OnceLock::new(),
             collective_rows: OnceLock::new(),
             overloads: OnceLock::new(),
+            sampled_slices: OnceLock::new(),
         }
     }
 }
@@ -156,6 +159,11 @@ impl Profile {
             Communication::with_patterns(&self.store, is_communication).into();
         self.collective_rows = OnceLock::new();
         self
+    }
+
+    /// The kernels whose instruction samples slices may have, determined on first use.
+    pub(crate) fn sampled_slices(&self) -> &SampledSlices {
+        self.sampled_slices.get_or_init(|| SampledSlices::new(&self.store))
     }
 
     /// True if another function of the profile differs only in its parameters.

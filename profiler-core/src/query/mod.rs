@@ -35,6 +35,7 @@
 
 mod gap;
 mod group;
+mod instructions;
 mod launch;
 mod memory;
 mod overlap;
@@ -64,6 +65,10 @@ use crate::join::tables::{Interval, OperationId, RangeId};
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
 pub use gap::{Gap, GapPart, GapSample, GapWait, Gaps, IdleCause, IdleReason};
 pub use group::{CallThread, KernelName, RangePath, StreamKey, TransferKey};
+pub use instructions::{
+    InstructionCounts, Instructions, KernelOfSamples, SampledInstruction, SampledPlace, Stall,
+    Stalls,
+};
 pub use launch::{Launch, LaunchGroup, Launches};
 pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint};
 pub use overlap::Overlap;

@@ -145,6 +145,17 @@ pub struct Failure {
 json_object! { Failure { cause: required, message: required, } }
 
 impl Failure {
+    /// The failure by an error of CUPTI.
+    pub(crate) fn of_cupti(error: &cupti::Error) -> Self {
+        let cause = match error {
+            _ if error.is_permission() => FailureCause::Permission,
+            _ if error.is_busy() => FailureCause::Busy,
+            _ if error.is_unsupported() || error.is_unavailable() => FailureCause::Unsupported,
+            _ => FailureCause::Other,
+        };
+        Self::new(cause, error.to_string())
+    }
+
     /// A failure with this cause.
     #[must_use]
     pub fn new(cause: FailureCause, message: impl Into<String>) -> Self {

@@ -179,6 +179,9 @@ impl ProfilerBuilder {
         let mut settings = self.settings;
         // Attributes graph nodes to ranges; costs nothing unless graphs are created.
         settings.config = settings.config.graph_events(true);
+        for instructions in settings.samplings.iter().filter_map(Sampling::of_instructions) {
+            settings.config = settings.config.pc_sampling(instructions);
+        }
         if let Retention::LastTime(time) = settings.keep {
             settings.samplings = settings.samplings.into_iter().map(|s| s.bounded(time)).collect();
         }

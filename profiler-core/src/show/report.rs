@@ -108,7 +108,10 @@ impl DisplayOptions for TextReport<'_> {
         for series in profile.series() {
             writeln!(f, "{}", samples(profile, series))?;
         }
-        if profile.series().len() > 0 {
+        if let Some(counts) = profile.instruction_counts() {
+            writeln!(f, "{counts}")?;
+        }
+        if profile.series().len() > 0 || profile.instruction_counts().is_some() {
             writeln!(f)?;
         }
         for thread in profile.unattributed_threads() {

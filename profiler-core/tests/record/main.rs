@@ -17,6 +17,7 @@ mod host_samples;
 #[cfg(feature = "stacks")]
 mod host_stacks;
 mod inferred;
+mod instructions;
 mod lane;
 mod live;
 #[cfg(feature = "criterion")]

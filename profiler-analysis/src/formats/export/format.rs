@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Format;
 use super::timeline::Timeline;
 use crate::error::{Error, Kind};
-use crate::formats::stacks::{StackRoot, Stacks};
+use crate::formats::stacks::{self, StackRoot, Stacks};
 use profiler_core::profile::Profile;
 
 /// The properties of a format.
@@ -125,7 +125,8 @@ impl Format {
         self.about().has.contains(&Has::Rank)
     }
 
-    /// True if it consists of weighted stacks: see [`Export::stacks`] and [`Export::idle`].
+    /// True if it consists of weighted stacks: see [`Export::stacks`], [`Export::idle`] and
+    /// [`Export::lines`].
     pub fn has_stacks(self) -> bool {
         self.about().has.contains(&Has::Stacks)
     }
@@ -152,6 +153,16 @@ pub(super) struct Rank {
 /// The default maximum of values of a sampled track: about 10 MB of JSON.
 const MOST_SAMPLES: usize = 100_000;
 
+/// What stacks are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StackContent {
+    Work,
+    /// Idle gaps of at least this length.
+    Idle(Duration),
+    /// Instruction samples.
+    Lines,
+}
+
 /// A format with its options. A [`Format`] converts into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -159,8 +170,7 @@ pub struct Export {
     format: Format,
     pub(super) rank: Option<Rank>,
     pub(super) stacks: Option<StackRoot>,
-    /// The minimum length of idle gaps, which replace work; `None` exports work.
-    pub(super) idle: Option<Duration>,
+    content: StackContent,
     pub(super) typed_events: bool,
     /// The maximum number of values of each track.
     pub(super) samples: usize,
@@ -170,15 +180,17 @@ impl Export {
     /// A format with default options.
     pub fn new(format: Format) -> Self {
         let samples = MOST_SAMPLES;
-        Self { format, rank: None, stacks: None, idle: None, typed_events: true, samples }
+        let content = StackContent::Work;
+        Self { format, rank: None, stacks: None, content, typed_events: true, samples }
     }
 
     /// The stacks for a stack format.
     pub(super) fn stacks_of<'a>(&self, profile: &'a Profile, default: StackRoot) -> Stacks<'a> {
         let root = self.stacks.unwrap_or(default);
-        match self.idle {
-            Some(shortest) => crate::formats::stacks::idle_stacks(profile, root, shortest),
-            None => crate::formats::stacks::stacks(profile, root),
+        match self.content {
+            StackContent::Work => stacks::stacks(profile, root),
+            StackContent::Idle(shortest) => stacks::idle_stacks(profile, root, shortest),
+            StackContent::Lines => stacks::sample_stacks(profile, root),
         }
     }
 
@@ -192,7 +204,11 @@ impl Export {
         /// Exports idle time of devices by host function and cause instead of work, for
         /// [`Format::Folded`], `Format::Pprof` and `Format::Otlp`. Gaps shorter than `shortest` are
         /// left out. See [`Profile::idle_stacks`](crate::prelude::ProfileExt::idle_stacks).
-        idle(shortest: Duration) idle = Some(shortest);
+        idle(shortest: Duration) content = StackContent::Idle(shortest);
+        /// Exports instruction samples by kernel and source line instead of work, for
+        /// [`Format::Folded`], `Format::Pprof` and `Format::Otlp`. See
+        /// [`Profile::sample_stacks`](crate::prelude::ProfileExt::sample_stacks).
+        lines() content = StackContent::Lines;
         /// Sets if [`Format::Perfetto`] also writes each operation as a typed GPU event
         /// (`GpuRenderStageEvent` with kernel and launch), which Perfetto's GPU views read. Each
         /// operation is always a slice with arrows and all arguments. True by default; without

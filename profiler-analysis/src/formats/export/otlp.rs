@@ -87,7 +87,7 @@ fn resource(profile: &Profile) -> Resource {
 struct Dictionary {
     tables: otlp::ProfilesDictionary,
     texts: Texts,
-    locations: FxHashMap<(FrameKind, i32), i32>,
+    locations: FxHashMap<(FrameKind, i32, Option<(i32, u32)>), i32>,
     /// Attributes with a kind.
     kinds: FxHashMap<FrameKind, i32>,
 }
@@ -138,20 +138,24 @@ impl Dictionary {
 
     fn location(&mut self, frame: &Frame<'_>) -> i32 {
         let name_strindex = self.text(&frame.label());
-        if let Some(index) = self.locations.get(&(frame.kind, name_strindex)) {
+        let place = frame.line.map(|(file, line)| (self.text(file), line));
+        let key = (frame.kind, name_strindex, place);
+        if let Some(index) = self.locations.get(&key) {
             return *index;
         }
         let attribute = self.kind(frame.kind);
         let index = next(&self.tables.location_table);
-        let function = otlp::Function { name_strindex, ..otlp::Function::default() };
+        let (filename_strindex, line) = place.unwrap_or_default();
+        let function =
+            otlp::Function { name_strindex, filename_strindex, ..otlp::Function::default() };
         let function_index = next(&self.tables.function_table);
         self.tables.function_table.push(function);
         self.tables.location_table.push(otlp::Location {
-            lines: vec![otlp::Line { function_index, ..otlp::Line::default() }],
+            lines: vec![otlp::Line { function_index, line: line.into(), ..otlp::Line::default() }],
             attribute_indices: vec![attribute],
             ..otlp::Location::default()
         });
-        self.locations.insert((frame.kind, name_strindex), index);
+        self.locations.insert(key, index);
         index
     }
 

@@ -83,8 +83,10 @@ fn comments(timeline: &Timeline<'_>) -> Vec<String> {
 struct File {
     body: Message,
     texts: Texts,
-    /// A function and a location of one number for each frame.
-    locations: FxHashMap<(FrameKind, u64), u64>,
+    /// A location for each frame and line.
+    locations: FxHashMap<(FrameKind, u64, Option<(u64, u32)>), u64>,
+    /// Functions by name and file.
+    functions: FxHashMap<(FrameKind, u64, u64), u64>,
 }
 
 impl File {
@@ -110,19 +112,32 @@ impl File {
         mapping
     }
 
-    fn location(&mut self, frame: &Frame<'_>) -> u64 {
-        let name = self.text(&frame.label());
-        let next = self.locations.len() as u64 + 1;
-        let id = *self.locations.entry((frame.kind, name)).or_insert(next);
+    fn function(&mut self, kind: FrameKind, name: u64, file: u64) -> u64 {
+        let next = self.functions.len() as u64 + 1;
+        let id = *self.functions.entry((kind, name, file)).or_insert(next);
         if id == next {
-            let kind = self.text(frame.kind.key());
             let mut function = Message::default();
             function.number(1, id); // id
             function.number(2, name); // name
-            function.number(4, kind); // filename
+            function.number(4, file); // filename
             self.body.message(5, &function); // function
+        }
+        id
+    }
+
+    fn location(&mut self, frame: &Frame<'_>) -> u64 {
+        let name = self.text(&frame.label());
+        let place = frame.line.map(|(file, line)| (self.text(file), line));
+        let next = self.locations.len() as u64 + 1;
+        let id = *self.locations.entry((frame.kind, name, place)).or_insert(next);
+        if id == next {
+            let file = place.map_or_else(|| self.text(frame.kind.key()), |(file, _)| file);
+            let function = self.function(frame.kind, name, file);
             let mut line = Message::default();
-            line.number(1, id); // function_id
+            line.number(1, function); // function_id
+            if let Some((_, number)) = place {
+                line.number(2, number.into()); // line
+            }
             let mut location = Message::default();
             location.number(1, id); // id
             location.number(2, MAPPING); // mapping_id

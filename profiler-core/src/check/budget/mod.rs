@@ -19,6 +19,7 @@ use profiler_base::statistics::Statistic;
 
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
+use crate::query::Stall;
 pub use amount::{Budget, at_least, at_most, between, exactly};
 pub(crate) use quantity::Quantity;
 use scope::Scope;
@@ -197,6 +198,14 @@ impl<'a> Expect<'a> {
     /// Bytes that copies moved in one direction.
     pub fn copied_bytes_of(self, kind: CopyKind, budget: Budget<u64>) -> Self {
         self.judge(Quantity::CopiedBytes(Some(kind)), budget)
+    }
+
+    /// The share, from 0 to 1, of the instruction samples of kernels of this name
+    /// ([`kernels_named`](Self::kernels_named)) in which the warp was in this state. Needs
+    /// [`Sampling::instructions`](crate::Sampling::instructions), and at least 400 samples of which
+    /// 95 % are exact.
+    pub fn stall_share(self, kernel: &str, stall: Stall, budget: Budget<f64>) -> Self {
+        self.judge(Quantity::StallShare(Pattern::new(kernel), stall), budget)
     }
 
     /// A statistic of the GPU times of single instances, over all runs; for the whole profile, of

@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use profiler_base::order;
-use profiler_base::units::{self, shortened, time};
+use profiler_base::units::{self, percent, shortened, time};
 use rustc_hash::FxHashMap;
 
 use super::amount::Unit;
 use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance};
 use crate::profile::{ApiCall, GpuOperation, Range};
+use crate::query::SampledPlace;
 
 /// The maximum number of lines of a breakdown.
 const PARTS: usize = 8;
@@ -24,6 +25,18 @@ pub(super) fn parts(quantity: &Quantity, groups: &[&Group<'_>]) -> Vec<String> {
     match quantity {
         Quantity::Instances | Quantity::HostTime | Quantity::HostTimeOf(_) => Vec::new(),
         Quantity::BusyShare | Quantity::Idle => gaps(instances()),
+        Quantity::StallShare(..) => {
+            let lines = quantity.instructions(groups).map(|of| of.by_line()).unwrap_or_default();
+            let line = |line: &SampledPlace<'_>| {
+                format!(
+                    "{} of the samples in {}: {}",
+                    percent(line.share),
+                    line.place(),
+                    line.stalls
+                )
+            };
+            lines.iter().take(PARTS).map(line).collect()
+        }
         _ if quantity.source() == Source::Calls => sums(
             quantity,
             instances().flat_map(|instance| quantity.calls(instance)).map(Part::of_call),

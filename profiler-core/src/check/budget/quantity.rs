@@ -11,6 +11,7 @@ use super::amount::{SHARE, Unit};
 use super::scope::{Group, Instance};
 use crate::join::busy::DeviceSweep;
 use crate::profile::{ApiCall, GpuOperation, MemoryCopy};
+use crate::query::{Instructions, Stall};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Quantity {
@@ -37,6 +38,7 @@ pub(crate) enum Quantity {
     BusyTime,
     BusyShare,
     Idle,
+    StallShare(Pattern, Stall),
 }
 
 /// The data a quantity is computed from, which determines its unknowns.
@@ -75,6 +77,7 @@ impl Quantity {
             Self::BusyTime => ("busy time", Unit::Time, Source::Times),
             Self::BusyShare => ("busy share", Unit::Share, Source::Times),
             Self::Idle => ("idle time", Unit::Time, Source::Times),
+            Self::StallShare(..) => ("stall share of kernels", Unit::Share, Source::Work),
         }
     }
 
@@ -83,6 +86,9 @@ impl Quantity {
         let quoted = |pattern: &Pattern| format!("`{}`", pattern.text());
         match self {
             Self::KernelsNamed(pattern) => format!("{name} {}", quoted(pattern)),
+            Self::StallShare(pattern, stall) => {
+                format!("{name} {}: {stall}", quoted(pattern))
+            }
             Self::KernelsOtherThan(patterns) => {
                 let patterns: Vec<_> = patterns.iter().map(quoted).collect();
                 format!("{name} {}", patterns.join(", "))
@@ -121,7 +127,9 @@ impl Quantity {
         };
         let counts = |operation: &GpuOperation<'a>| match self {
             Self::Kernels | Self::SharedKernels => operation.as_kernel().is_some(),
-            Self::KernelsNamed(name) => is_named(operation, std::slice::from_ref(name), true),
+            Self::KernelsNamed(name) | Self::StallShare(name, _) => {
+                is_named(operation, std::slice::from_ref(name), true)
+            }
             Self::KernelsOtherThan(names) => is_named(operation, names, false),
             Self::BlockingCopies => copy(operation, &|copy| blocks(copy) == Some(true)),
             Self::PageableCopies => copy(operation, &|copy| is_pageable(copy) == Some(true)),
@@ -157,6 +165,14 @@ impl Quantity {
         instance.calls.iter().filter(counts).copied().collect()
     }
 
+    /// The instruction samples of the counted operations; `None` without any.
+    pub(super) fn instructions<'a>(&self, groups: &[&Group<'a>]) -> Option<Instructions<'a>> {
+        let instances = groups.iter().flat_map(|group| &group.instances);
+        let mut operations = instances.flat_map(|instance| self.operations(instance)).peekable();
+        let profile = operations.peek()?.profile();
+        Some(Instructions::of_operations(profile, operations)).filter(|of| !of.is_empty())
+    }
+
     /// The amount in these groups together.
     pub(super) fn measure(&self, groups: &[&Group<'_>]) -> u64 {
         let instances = || groups.iter().flat_map(|group| &group.instances);
@@ -170,6 +186,10 @@ impl Quantity {
                 let streams: BTreeSet<_> =
                     operations().map(|operation| stream(&operation)).collect();
                 streams.len() as u64
+            }
+            Self::StallShare(_, stall) => {
+                let share = self.instructions(groups).map(|of| of.stalls().share(*stall));
+                (share.unwrap_or(0.0) * SHARE).round() as u64
             }
             Self::GpuTime => sum(operations().map(|operation| ns(&operation))),
             Self::HostTime => sum(instances().map(|instance| instance.host_ns)),

@@ -1,13 +1,19 @@
 //! Unknowns: reasons why a recording does not determine an amount.
 
 use cupti::CopyKind;
-use profiler_base::units::nanoseconds;
+use profiler_base::units::{nanoseconds, percent};
 use rustc_hash::FxHashSet;
 
 use super::quantity::{Quantity, Source, blocks, is_pageable, spans};
 use super::scope::{Group, Instance, Scope};
 use crate::join::health::{Account, Health};
 use crate::profile::{ApiCall, MemoryCopy, Profile};
+
+/// Fewer samples do not determine a share: with 400, its 95 % interval is at most 5 points to each
+/// side.
+const SAMPLES: f64 = 400.0;
+/// The least share of exact samples.
+const EXACT: f64 = 0.95;
 
 /// Reasons why this amount of this group is unknown; empty if it is known.
 pub(super) fn unknowns(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>) -> Vec<String> {
@@ -32,6 +38,9 @@ pub(super) fn unknowns(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>
         Source::Work | Source::Times => {
             unknowns.add_work(health, quantity, in_range);
             unknowns.add_graphs(group);
+            if let Quantity::StallShare(..) = quantity {
+                unknowns.add_instructions(profile, quantity, group);
+            }
             if quantity.source() == Source::Work {
                 // Operations inside a graph traced as a whole have no records.
                 let graphs = group.operations().filter(|operation| operation.as_graph().is_some());
@@ -102,6 +111,7 @@ impl Unknowns {
             Quantity::Kernels
             | Quantity::KernelsNamed(_)
             | Quantity::KernelsOtherThan(_)
+            | Quantity::StallShare(..)
             | Quantity::SharedKernels => &all[..1],
             Quantity::Memsets => &all[2..],
             _ if *quantity == Quantity::Streams || quantity.source() == Source::Times => &all,
@@ -115,6 +125,31 @@ impl Unknowns {
                 let why = format!("{what} have no call, so that their range is not known");
                 self.add(unmatched, &why);
             }
+        }
+    }
+
+    fn add_instructions(&mut self, profile: &Profile, quantity: &Quantity, group: &Group<'_>) {
+        let Some(counts) = profile.instruction_counts() else {
+            self.0.push(
+                "no instructions were sampled: add Sampling::instructions to the profiler"
+                    .to_owned(),
+            );
+            return;
+        };
+        if !counts.is_complete() {
+            self.0.push(counts.to_string());
+        }
+        let (samples, exact) = match quantity.instructions(&[group]) {
+            Some(of) => (of.samples(), of.exact_share()),
+            None => (0.0, 1.0),
+        };
+        if samples < SAMPLES {
+            let why = format!("{samples:.0} instruction samples are too few; {SAMPLES} are needed");
+            self.0.push(why);
+        } else if exact < EXACT {
+            let other = percent(1.0 - exact);
+            let why = format!("{other} of the samples may be of the same kernel in other ranges");
+            self.0.push(why);
         }
     }
 

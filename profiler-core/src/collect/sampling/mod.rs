@@ -5,17 +5,15 @@ mod shared;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cupti::Library;
 use cupti::counters::{PmSampler, utilization};
+use cupti::{Library, PcSampling};
 use profiler_base::setters;
 
 use crate::collect::nvml;
 #[cfg(feature = "stacks")]
 use crate::record::host_stacks::sampler::SamplerSettings;
 use crate::record::recording::RecordingInfo;
-use crate::record::series::{
-    Failure, FailureCause, Kept, Kind, Lost, Metric, Series, Source, Unit,
-};
+use crate::record::series::{Failure, Kept, Kind, Lost, Metric, Series, Source, Unit};
 use shared::{Counters, Wanted};
 
 /// The settings of a sampler beside a session:
@@ -58,6 +56,7 @@ pub struct Sampling {
 #[derive(Debug, Clone)]
 enum What {
     Device(OfDevice),
+    Instructions(PcSampling),
     #[cfg_attr(not(feature = "stacks"), allow(dead_code, reason = "unwinding is in that feature"))]
     Host {
         timers: bool,
@@ -110,6 +109,42 @@ impl Sampling {
     /// [`utilization`](Self::utilization) for busy times.
     pub fn nvml() -> Self {
         Self::new(OfDevice::Nvml, Duration::from_millis(100))
+    }
+
+    /// Instructions and what they wait for: every 65,536 cycles, each multiprocessor samples the
+    /// instruction of a warp and its stall ([`Stall`](crate::query::Stall)), while kernels run as
+    /// they would. [`Profile::instructions`](crate::Profile::instructions) and
+    /// [`Query::instructions`](crate::query::Query::instructions) have the samples, the share that is
+    /// exact, and losses.
+    ///
+    /// Begin the session before the program's first CUDA call: modules that are loaded earlier have
+    /// no source lines. Needs the rights of hardware counters; without them the session continues,
+    /// and [`InstructionCounts`](crate::query::InstructionCounts) has the reason. Every session that
+    /// runs at the same time has the samples; one that asks for other settings cannot start.
+    ///
+    /// Costs 80 MB of memory for each context; a stop, and a pause, take some 100 ms longer.
+    /// [`cupti::pc_sampling`] has the details.
+    pub fn instructions() -> Self {
+        let what = What::Instructions(PcSampling::continuous());
+        Self { what, interval: Duration::ZERO, devices: Vec::new(), most: 4 << 20 }
+    }
+
+    /// Sets the cycles between two [instruction samples](Self::instructions) of a multiprocessor,
+    /// rounded up to a power of two. Other samplers ignore it.
+    pub fn period_cycles(mut self, cycles: u32) -> Self {
+        if let What::Instructions(settings) = self.what {
+            self.what = What::Instructions(settings.period_cycles(cycles));
+        }
+        self
+    }
+
+    /// Runs kernels one by one, so that each [instruction sample](Self::instructions) has its
+    /// launch and is exact. The program becomes many times slower. Other samplers ignore it.
+    pub fn serialized(mut self) -> Self {
+        if let What::Instructions(settings) = self.what {
+            self.what = What::Instructions(settings.serialize());
+        }
+        self
     }
 
     /// The activity of submitting threads between their launches, sampled every millisecond: their
@@ -176,10 +211,21 @@ impl Sampling {
 
     /// Limits the stored samples to somewhat more than arrive in this time.
     pub(crate) fn bounded(mut self, time: Duration) -> Self {
+        if matches!(self.what, What::Instructions(_)) {
+            return self;
+        }
         let count = time.as_nanos() / self.interval.as_nanos().max(1);
         let some_more = count.saturating_add(count / 4).saturating_add(100);
         self.most = self.most.min(usize::try_from(some_more).unwrap_or(usize::MAX));
         self
+    }
+
+    /// The settings of instruction samples, if it is their sampler.
+    pub(crate) fn of_instructions(&self) -> Option<PcSampling> {
+        match &self.what {
+            What::Instructions(settings) => Some(settings.clone().max_records(self.most)),
+            _ => None,
+        }
     }
 
     /// The number of series.
@@ -191,7 +237,7 @@ impl Sampling {
     fn of_devices(&self) -> impl Iterator<Item = (u32, &OfDevice)> {
         let what = match &self.what {
             What::Device(what) => Some(what),
-            What::Host { .. } => None,
+            What::Host { .. } | What::Instructions(_) => None,
         };
         what.into_iter().flat_map(|what| self.devices.iter().map(move |device| (*device, what)))
     }
@@ -206,7 +252,7 @@ impl Sampling {
                 perf: true,
                 timers,
             }),
-            What::Device(_) => None,
+            What::Device(_) | What::Instructions(_) => None,
         }
     }
 
@@ -238,7 +284,7 @@ impl Sampling {
                 };
                 match Counters::start(wanted, self.most, empty) {
                     Ok(counters) => Sampler::Counters(counters),
-                    Err(error) => none(failure(&error)),
+                    Err(error) => none(Failure::of_cupti(&error)),
                 }
             }
             OfDevice::Nvml => {
@@ -250,16 +296,6 @@ impl Sampling {
             }
         }
     }
-}
-
-fn failure(error: &cupti::Error) -> Failure {
-    let cause = match error {
-        _ if error.is_permission() => FailureCause::Permission,
-        _ if error.is_busy() => FailureCause::Busy,
-        _ if error.is_unsupported() || error.is_unavailable() => FailureCause::Unsupported,
-        _ => FailureCause::Other,
-    };
-    Failure::new(cause, error.to_string())
 }
 
 /// Derives the unit and kind of a hardware counter from its name.

@@ -456,6 +456,9 @@ impl Appender {
         }
         // They are few, and a graph may be launched much later.
         self.write(|writer| writer.graphs(&segment.graphs));
+        let Some(log) = &segment.instructions else { return };
+        let without_rows = (extent == Extent::OpenOnes).then(|| log.without_rows());
+        self.write(|writer| writer.instructions(without_rows.as_ref().or(Some(log))));
     }
 
     fn write_records(&mut self, records: &RecordBytes) {
@@ -702,6 +705,7 @@ impl Appender {
             self.add_last_of_thread(thread);
         }
         self.write(|writer| recording.series.iter().try_for_each(|series| writer.series(series)));
+        self.write(|writer| writer.instructions(recording.instructions.as_deref()));
         self.write(|writer| writer.host_stacks(&recording.host_stacks));
     }
 

@@ -32,6 +32,7 @@ use super::tag::logs_of_epoch;
 use super::{Clocks, DeviceInfo, Losses, Recording, RecordingInfo};
 use crate::error::Error;
 use crate::record::host_stacks::HostStacks;
+use crate::record::instructions::{self, InstructionLog};
 use crate::record::json::json_object;
 use crate::record::series::{Kind, Series, Source};
 
@@ -59,6 +60,8 @@ pub(super) const SERIES: FrameKind = *b"SERS";
 /// The stacks to which calls refer. Since format 3, in files of newer versions; a later frame
 /// replaces an earlier one.
 pub(super) const HOST_STACKS: FrameKind = *b"STKS";
+/// Instruction samples. Since format 3, in files of newer versions.
+pub(super) const INSTRUCTIONS: FrameKind = *b"PCSM";
 
 /// The frame order of formats 1 and 2. Ranges and events of a thread are adjacent.
 const ORDER: [&[FrameKind]; 9] = [
@@ -231,16 +234,24 @@ fn parse<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Er
         .map_err(|error| Error::format(format!("{what} is damaged: {error}")))
 }
 
+/// Splits the content of a frame into its head and the rest.
+fn read_head<'a, T: for<'de> Deserialize<'de>>(
+    content: &'a [u8],
+    what: &str,
+) -> Result<(T, &'a [u8]), Error> {
+    let too_short = || Error::format(format!("{what} is damaged: it is shorter than its head"));
+    let (length, rest) = content.split_first_chunk().ok_or_else(too_short)?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    let (head, rest) = rest.split_at_checked(length).ok_or_else(too_short)?;
+    Ok((parse(head, what)?, rest))
+}
+
 /// Splits the content of a frame into its head and its words as bytes.
 fn read_headed<'a, T: for<'de> Deserialize<'de>>(
     content: &'a [u8],
     what: &str,
 ) -> Result<(T, &'a [[u8; 8]]), Error> {
-    let too_short = || Error::format(format!("{what} is damaged: it is shorter than its head"));
-    let (length, rest) = content.split_first_chunk().ok_or_else(too_short)?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
-    let (head, rest) = rest.split_at_checked(length).ok_or_else(too_short)?;
-    let head = parse(head, what)?;
+    let (head, rest) = read_head(content, what)?;
     let (words, rest) = rest.as_chunks::<8>();
     if !rest.is_empty() {
         return Err(Error::format(format!("{what} is no whole number of entries")));
@@ -277,6 +288,13 @@ fn read_series(content: &[u8]) -> Result<Option<Series>, Error> {
         Error::format(format!("{what} is damaged: its rows are not whole or not in order"))
     })?;
     Ok(Some(series))
+}
+
+fn read_instructions(content: &[u8]) -> Result<InstructionLog, Error> {
+    let what = "a frame of instruction samples";
+    let (head, rest) = read_head(content, what)?;
+    InstructionLog::from_frame(head, rest)
+        .ok_or_else(|| Error::format(format!("{what} is damaged: its rows are not whole")))
 }
 
 /// Reads the head and entries of a log frame.
@@ -357,6 +375,7 @@ struct Contents {
     open_runtime_calls: Logs<ThreadCalls<cupti::RuntimeFunction>>,
     /// Frames of an appended file after its last state.
     uncovered: Vec<(FrameKind, Vec<u8>)>,
+    instructions: instructions::Merger,
     series: Vec<Arc<Series>>,
     host_stacks: HostStacks,
     /// The number of series that this version cannot read.
@@ -426,6 +445,10 @@ impl Contents {
                 Some(known) => self.series.push(Arc::new(known)),
                 None => self.unknown_series += 1,
             },
+            INSTRUCTIONS => {
+                let log = read_instructions(content)?;
+                self.instructions.add(&log, (0, u64::MAX));
+            }
             HOST_STACKS => {
                 self.host_stacks = parse(content, "the table of host stacks")?;
                 self.host_stacks.check()?;
@@ -607,6 +630,7 @@ impl Contents {
             attributes: state.attributes.iter().filter_map(setting).collect(),
             missing_kinds: state.missing_kinds.into_iter().map(ActivityKind).collect(),
             losses,
+            instructions: self.instructions.finish().map(Arc::new),
             series: self.series,
             host_stacks: Arc::new(self.host_stacks),
             is_truncated,

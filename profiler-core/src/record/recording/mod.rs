@@ -31,6 +31,7 @@ use profiler_base::{getters, replace, setters};
 
 use crate::error::Error;
 use crate::record::host_stacks::HostStacks;
+use crate::record::instructions::InstructionLog;
 use crate::record::json::json_object;
 use crate::record::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
@@ -78,6 +79,8 @@ pub struct Recording {
     /// Requested kinds that the library does not have.
     pub(crate) missing_kinds: Vec<ActivityKind>,
     pub(crate) losses: Losses,
+    /// The instruction samples, if the session asked for them.
+    pub(crate) instructions: Option<Arc<InstructionLog>>,
     /// Samples taken during the session.
     pub(crate) series: Vec<Arc<Series>>,
     /// The stacks to which its calls refer.

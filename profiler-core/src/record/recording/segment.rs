@@ -11,6 +11,7 @@ use profiler_base::order;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::record::id_window::is_up_to;
+use crate::record::instructions::{self, InstructionLog};
 
 use super::logs::Logs;
 use super::ranges::{
@@ -44,6 +45,8 @@ pub(crate) struct Segment {
     pub(super) runtime_calls: Vec<ThreadCalls<cupti::RuntimeFunction>>,
     pub(crate) graphs: Vec<ThreadGraphs>,
     pub(crate) ranges: Vec<ThreadSegment>,
+    /// The instruction samples, if there are any.
+    pub(crate) instructions: Option<Arc<InstructionLog>>,
     pub(crate) losses: Losses,
     /// The latest correlation id of its calls (0 if none); in a collection, of all calls so far.
     pub(crate) last_id: u32,
@@ -71,6 +74,7 @@ impl Segment {
         let calls = collected.calls.iter().map(|thread| thread.calls.len());
         let runtime_calls = collected.runtime_calls.iter().map(|thread| thread.calls.len());
         let of_threads = ranges.iter().map(|thread| thread.entries.len() + thread.events.len());
+        let instructions = collected.pc_sampling.as_ref().map(InstructionLog::new);
         Self {
             entries: calls.chain(runtime_calls).chain(of_threads).sum::<usize>() as u64,
             until_ns: collected.window_ns.1,
@@ -84,6 +88,7 @@ impl Segment {
             calls: collected.calls,
             runtime_calls: collected.runtime_calls,
             graphs: collected.graphs,
+            instructions: instructions.filter(|log| !log.is_empty()).map(Arc::new),
             ranges,
         }
     }
@@ -97,12 +102,14 @@ impl Segment {
     /// True if it has no records and no entries.
     pub(crate) fn is_empty(&self) -> bool {
         let has_bytes = self.records.buffers().any(|bytes| !bytes.is_empty());
-        self.entries == 0 && self.graphs.is_empty() && !has_bytes
+        let has_entries = self.entries != 0 || !self.graphs.is_empty();
+        !has_entries && !has_bytes && self.instructions.is_none()
     }
 
-    /// The number of its records, calls, ranges and entries of second logs.
+    /// The number of its records, calls, ranges, entries of second logs and rows of samples.
     pub(super) fn all_entries(&self) -> u64 {
-        self.entries + self.records.iter().count() as u64
+        let rows = self.instructions.as_ref().map_or(0, |log| log.rows.len());
+        self.entries + rows as u64 + self.records.iter().count() as u64
     }
 
     /// Merges the segment after this one into it. Both have no entries.
@@ -340,6 +347,8 @@ struct Assembly {
     runtime_calls: Logs<ThreadCalls<cupti::RuntimeFunction>>,
     graphs: BTreeMap<u32, ThreadGraphs>,
     threads: Threads,
+    window_ns: (u64, u64),
+    instructions: instructions::Merger,
 }
 
 impl Assembly {
@@ -361,6 +370,9 @@ impl Assembly {
                 None => _ = self.graphs.insert(thread.thread_id, thread),
             }
         }
+        if let Some(log) = &segment.instructions {
+            self.instructions.add(log, self.window_ns);
+        }
         self.add_ranges(segment.ranges);
     }
 
@@ -371,7 +383,7 @@ impl Assembly {
 
 /// Assembles a recording.
 pub(crate) fn recording(partial: PartialRecording<'_>, observer_panics: u64) -> Recording {
-    let mut all = Assembly::default();
+    let mut all = Assembly { window_ns: partial.window_ns, ..Assembly::default() };
     all.add_ranges(partial.carried_over.into_iter().flat_map(CarriedOver::threads));
     partial.segments.into_iter().for_each(|segment| all.add(segment.clone()));
     let settings = match partial.tail {
@@ -411,6 +423,7 @@ pub(crate) fn recording(partial: PartialRecording<'_>, observer_panics: u64) -> 
         attributes: settings.attributes,
         missing_kinds: settings.missing_kinds,
         losses,
+        instructions: all.instructions.finish().map(Arc::new),
         series: Vec::new(),
         host_stacks: Arc::default(),
         is_truncated: false,
@@ -601,6 +614,7 @@ mod tests {
             runtime_calls: Vec::new(),
             graphs: Vec::new(),
             ranges,
+            instructions: None,
             losses: Losses::default(),
             last_id: 0,
             operations: 0,

@@ -8,12 +8,13 @@ use serde_core::Serialize;
 
 use super::Recording;
 use super::file::{
-    CALLS, ENTRIES, EVENTS, GRAPHS, HOST_STACKS, INFO, NAMES, Names, Opening, RANGES, RECORDS,
-    RUNTIME_CALLS, SERIES, STATE, State, ThreadHead,
+    CALLS, ENTRIES, EVENTS, GRAPHS, HOST_STACKS, INFO, INSTRUCTIONS, NAMES, Names, Opening, RANGES,
+    RECORDS, RUNTIME_CALLS, SERIES, STATE, State, ThreadHead,
 };
 use super::frames::{Chain, FrameWriter, Kind as FrameKind};
 use super::segment::ThreadRanges;
 use crate::record::host_stacks::HostStacks;
+use crate::record::instructions::InstructionLog;
 use crate::record::series::Series;
 
 /// Serializes to JSON; types of strings and numbers cannot fail.
@@ -84,7 +85,7 @@ impl LogId {
 /// the head, and words.
 pub(super) struct LogWriter<'a> {
     frames: FrameWriter<'a>,
-    /// A buffer for the words of a frame.
+    /// A buffer for the words or bytes of a frame.
     words: Vec<u8>,
 }
 
@@ -144,7 +145,7 @@ impl<'a> LogWriter<'a> {
         Ok(())
     }
 
-    /// Writes a frame with this head and the buffered words.
+    /// Writes a frame with this head and the buffered words or bytes.
     fn headed(&mut self, kind: FrameKind, head: &impl Serialize) -> io::Result<()> {
         let head = json(head);
         let length = (head.len() as u64).to_le_bytes();
@@ -215,6 +216,13 @@ impl<'a> LogWriter<'a> {
         self.headed(SERIES, &series.head)
     }
 
+    pub(super) fn instructions(&mut self, log: Option<&InstructionLog>) -> io::Result<()> {
+        let Some(log) = log else { return Ok(()) };
+        let (head, rows) = log.to_frame();
+        self.words = rows;
+        self.headed(INSTRUCTIONS, &head)
+    }
+
     pub(super) fn host_stacks(&mut self, stacks: &HostStacks) -> io::Result<()> {
         if stacks.is_empty() { Ok(()) } else { self.json(HOST_STACKS, stacks) }
     }
@@ -238,6 +246,7 @@ pub(super) fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()
     let first_log = recording.logs.start;
     recording.ranges.iter().try_for_each(|thread| out.all_ranges(thread, first_log))?;
     recording.series.iter().try_for_each(|series| out.series(series))?;
+    out.instructions(recording.instructions.as_deref())?;
     out.host_stacks(&recording.host_stacks)?;
     if recording.is_truncated { Ok(()) } else { out.end().map(drop) }
 }

@@ -1,0 +1,28 @@
+//! The command line of `gpuprof lines`.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use regex::Regex;
+
+use super::{FileArgs, FormatArgs, TextFormat};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LinesArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TextFormat>,
+    /// Only kernels whose name matches this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) kernel: Option<Regex>,
+    /// Only launches in ranges of this name, path or pattern
+    #[arg(long, value_name = "PATH")]
+    pub(crate) range: Option<String>,
+    /// Also show the source around sampled lines, from files with these names in this folder and its subfolders
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) source: Option<PathBuf>,
+    /// The maximum number of rows of each table; 0 is no limit
+    #[arg(long, default_value_t = 10, value_name = "ROWS")]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) io: FileArgs,
+}
