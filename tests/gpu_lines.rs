@@ -4,7 +4,8 @@
 //! The kernels run in processes of their own, so that a session can begin before the first context.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test that says what it saw
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use gpu_profiler_tests::cuda::Gpu;
@@ -44,6 +45,8 @@ fn record(file: &str) {
     let profiler = Profiler::builder().sample(Sampling::instructions()).build().unwrap();
     let recording = profiler.record_to(file).unwrap();
     let planted = Planted::new(Gpu::get());
+    let local_bytes = planted.local_bytes();
+    assert!(local_bytes[5] >= 512, "{local_bytes:?}");
     for (kernel, (name, _)) in PLANTED.into_iter().enumerate() {
         let _range = nvtx::range(name);
         (0..LAUNCHES).for_each(|_| planted.launch(kernel));
@@ -91,6 +94,8 @@ fn planted_stalls_are_found() {
     let mut shares: BTreeMap<&str, BTreeMap<u32, f64>> = BTreeMap::new();
     for (name, stalls) in PLANTED {
         let all = profile.query().named(name).instructions();
+        let recorded = profile.instructions().by_kernel();
+        let recorded = recorded.iter().find(|kernel| kernel.kernel.symbol() == name).unwrap();
         let of_range = profile.query().in_range(name).named(name).instructions();
         println!(
             "{name}: {:.0} samples, {:.0} in its range, {:.1} % exact: {}",
@@ -112,13 +117,43 @@ fn planted_stalls_are_found() {
             wrong.push(format!("{name}: line {top:?} of {own:?}, {dominant:?} of {stalls:?}"));
         }
         // Each kernel ran in its range alone.
-        assert!((of_range.samples() - all.samples()).abs() < 1e-6 * all.samples(), "{name}");
+        assert_eq!((of_range.samples(), of_range.exact_share()), (recorded.stalls.total(), 1.0));
         let by_line = lines.iter().filter_map(|line| Some((planted_line(line)?, line.share)));
         shares.insert(name, by_line.collect());
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     match ncu::find() {
-        Ok(_) => {}
+        Ok(ncu) => beside_ncu(&ncu, &shares),
         Err(why) => eprintln!("nothing is compared: {why}"),
     }
+}
+
+/// The largest difference of a line's share from that of `ncu`.
+const POINTS: f64 = 0.05;
+
+/// Compares the shares of lines with those of `ncu`'s source counters, of one launch each.
+fn beside_ncu(ncu: &Path, shares: &BTreeMap<&str, BTreeMap<u32, f64>>) {
+    let theirs = ncu::lines(ncu, &mut part("ncu")).unwrap();
+    let mut wrong = Vec::new();
+    for (name, own) in shares {
+        let lines = &theirs[*name];
+        let all: f64 = lines.values().sum();
+        let places: BTreeSet<u32> = own.keys().chain(lines.keys()).copied().collect();
+        let of = |line: u32| {
+            let own = own.get(&line).copied().unwrap_or(0.0);
+            (own, lines.get(&line).copied().unwrap_or(0.0) / all)
+        };
+        let off = |line: u32| (of(line).0 - of(line).1).abs();
+        let worst = places.iter().copied().max_by(|a, b| off(*a).total_cmp(&off(*b))).unwrap();
+        let (own, other) = of(worst);
+        println!(
+            "{name}: line {worst} is off most: {:.2} %, ncu {:.2} % of {all:.0} samples",
+            100.0 * own,
+            100.0 * other
+        );
+        if off(worst) > POINTS {
+            wrong.push(format!("{name}, line {worst}: {own:.3} and {other:.3} of ncu"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

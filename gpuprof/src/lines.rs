@@ -4,6 +4,7 @@ mod source;
 
 use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::table::Table;
+use profiler_base::text::printable;
 use profiler_base::units::percent;
 use profiler_core::Profile;
 use profiler_core::query::{Instructions, SampledPlace, Stalls};
@@ -11,7 +12,6 @@ use serde::Serialize;
 
 use crate::args::{LinesArgs, OutputFormat as _};
 use crate::failure::Failure;
-use crate::message::note;
 use crate::{input, reports};
 use source::Sources;
 
@@ -37,7 +37,7 @@ struct Account {
     dropped: u64,
     non_user: u64,
     over_limit: u64,
-    without_kernel: u64,
+    without_launch: u64,
     without_line: u64,
     is_complete: bool,
     failures: Vec<String>,
@@ -111,24 +111,23 @@ fn table(rows: &[SampledPlace<'_>], is_of_lines: bool, limit: usize, layout: Lay
 struct Text<'a> {
     profile: &'a Profile,
     samples: &'a Instructions<'a>,
+    /// The options that select.
+    selected: Option<String>,
     limit: usize,
     sources: Option<&'a Sources>,
 }
 
 impl DisplayOptions for Text<'_> {
     fn write_in(&self, layout: Layout, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { profile, samples, limit, sources } = self;
+        let Self { profile, samples, selected, limit, sources } = self;
         let counts = profile.instruction_counts().unwrap_or_default();
-        let total = samples.samples();
         writeln!(f, "{counts}")?;
-        write!(f, "{total:.0} of them selected")?;
-        match samples.exact_share() {
-            share if share >= 1.0 => writeln!(f, ", exact")?,
-            share => writeln!(
-                f,
-                ", {} exact; the rest is apportioned by GPU time within slices",
-                percent(share)
-            )?,
+        if let Some(selected) = selected {
+            let (total, exact) = (samples.samples(), percent(samples.exact_share()));
+            writeln!(f, "{total:.0} {}; {exact} of them are exact", printable(selected))?;
+        }
+        if samples.is_empty() {
+            return writeln!(f, "\nno samples to show");
         }
         let lines = samples.by_line();
         write!(f, "\n{}\n", table(&samples.by_kernel(), false, *limit, layout))?;
@@ -171,13 +170,13 @@ pub(crate) fn lines(args: &LinesArgs) -> Result<(), Failure> {
                 .is_some_and(|of| regex.is_match(&of.demangled_name()) || regex.is_match(of.name()))
         });
     }
-    let samples = match args.range.is_none() && args.kernel.is_none() {
+    let of_kernels = args.kernel.as_ref().map(|regex| format!("of kernels that match {regex}"));
+    let in_range = args.range.as_ref().map(|path| format!("in {path}"));
+    let selected: Vec<String> = of_kernels.into_iter().chain(in_range).collect();
+    let samples = match selected.is_empty() {
         true => profile.instructions(),
         false => query.instructions(),
     };
-    if samples.is_empty() && is_for_people {
-        note(&format!("no samples are selected; the recording: {counts}"));
-    }
     let sources = args.source.as_deref().map(|folder| Sources::new(folder, &profile));
     let rows = |places: Vec<SampledPlace<'_>>| places.iter().map(Row::new).collect();
     let json = Rows {
@@ -189,7 +188,7 @@ pub(crate) fn lines(args: &LinesArgs) -> Result<(), Failure> {
             dropped: counts.dropped,
             non_user: counts.non_user,
             over_limit: counts.over_limit,
-            without_kernel: counts.without_kernel,
+            without_launch: counts.without_launch,
             without_line: counts.without_line,
             is_complete: counts.is_complete(),
             failures: counts.failures.iter().map(ToString::to_string).collect(),
@@ -197,7 +196,12 @@ pub(crate) fn lines(args: &LinesArgs) -> Result<(), Failure> {
         kernels: rows(samples.by_kernel()),
         lines: rows(samples.by_line()),
     };
-    let text =
-        Text { profile: &profile, samples: &samples, limit: args.limit, sources: sources.as_ref() };
+    let text = Text {
+        profile: &profile,
+        samples: &samples,
+        selected: (!selected.is_empty()).then(|| selected.join(" ")),
+        limit: args.limit,
+        sources: sources.as_ref(),
+    };
     output.text_or_json(is_for_people, |out| out.show(&text), &json)
 }

@@ -17,6 +17,7 @@ mod critical_path;
 mod diagnose;
 mod diff;
 mod doctor;
+mod explain;
 mod export_format;
 mod failure;
 mod file_size;
@@ -144,6 +145,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Gaps(args) => gaps::gaps(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Lines(args) => lines::lines(&args),
         Command::CriticalPath(args) => critical_path::critical_path(args),
         Command::Html(io) => convert::write_as(ExportFormat::Html, &io, StackArgs::default()),

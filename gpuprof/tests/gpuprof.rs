@@ -1773,3 +1773,88 @@ fn result_of_notes<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
     ran.says("counters are for administrators");
     ran
 }
+
+/// The planted kernels, sampled on an H200.
+fn lines() -> PathBuf {
+    Path::new(FIXTURES).join("recordings/lines/planted-h200.gpuprof")
+}
+
+#[test]
+fn lines_have_stalls_and_the_source_beside_them() {
+    let file = lines();
+    let folder = Path::new(FIXTURES).join("recordings/lines");
+    let text = result_of(args([&"lines", &"--kernel", &"^gather$", &"--source", &folder, &file]));
+    text.shows("instruction samples; ").shows(" of kernels that match ^gather$; 100.0 % of them");
+    text.shows("planted.cu:4  gather  ████████████████████");
+    text.shows("99.9 %  waits for global or local memory 99.9 %");
+    text.shows(" 99.9 % ████████████████████     4          at = next[at]; // gather\n");
+    let json = result_of(args([&"lines", &"--json", &file])).json();
+    assert_eq!(json["account"]["is_complete"], true);
+    assert_eq!(json["exact_share"], 1.0);
+    let kernels: Vec<&str> = json["kernels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["kernel"].as_str().unwrap())
+        .collect();
+    assert_eq!(kernels.len(), 8, "{kernels:?}");
+    let recorded = json["account"]["recorded"].as_f64().unwrap();
+    for rows in ["kernels", "lines"] {
+        let samples =
+            json[rows].as_array().unwrap().iter().map(|row| row["samples"].as_f64().unwrap());
+        assert_eq!(samples.sum::<f64>(), recorded, "{rows}");
+    }
+    // The kernel ran in its range alone.
+    let in_range = result_of(args([&"lines", &"--range", &"barrier", &"--json", &file])).json();
+    let of = |json: &Value, name: &str| {
+        let rows = json["kernels"].as_array().unwrap();
+        rows.iter().find(|row| row["kernel"] == name).unwrap()["samples"].as_f64().unwrap()
+    };
+    assert_eq!(
+        (of(&in_range, "barrier"), in_range["exact_share"].as_f64()),
+        (of(&json, "barrier"), Some(1.0))
+    );
+    let none = failure_of(args([&"lines", &recording()]), 1);
+    none.says("has no instruction samples: record it with `gpuprof run --lines`");
+    let folder = Folder::new();
+    let absent = result_of(args([&"lines", &"--source", &folder.0, &file]));
+    absent.shows("\nplanted.cu: not found in ");
+}
+
+#[test]
+fn sampled_lines_are_in_stacks_findings_and_explanations() {
+    let file = lines();
+    let folded = result_of(args([&"export", &"--format", &"folded", &"--lines", &file]));
+    let total = |line: &str| {
+        let rows = folded.text().lines().filter(|row| row.starts_with(line));
+        rows.map(|row| row.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    let json = result_of(args([&"lines", &"--json", &file])).json();
+    assert_eq!(Some(total("")), json["account"]["recorded"].as_u64());
+    assert!(total("spill;spill;planted.cu:39 ") * 10 > total("spill;") * 9, "{}", folded.text());
+    let picture = result_of(args([&"flamegraph", &"--lines", &file]));
+    picture.shows("Instruction samples of planted-h200.gpuprof").shows("planted.cu:9 (");
+    failure_of(args([&"flamegraph", &"--lines", &recording()]), 1).says("no instruction samples");
+
+    let diagnosis = result_of(args([&"diagnose", &file]));
+    diagnosis.shows("barrier waits at a barrier at planted.cu:15 in ");
+    diagnosis.shows("divide the work before the barrier evenly among warps");
+    diagnosis.shows("spill waits for global or local memory at planted.cu:39 in ");
+    diagnosis.shows("if registers spill (ptxas -v), use fewer live values");
+
+    let explained = result_of(args([&"explain", &"--kernel", &"banks", &file]));
+    explained
+        .shows("banks\n  time ")
+        .shows(" in 40 launches")
+        .shows("  ranges     100.0 % banks\n");
+    explained
+        .shows("40 x grid [132, 1, 1], block [512, 1, 1]: ")
+        .shows("planted.cu:24: waits for shared");
+    explained.shows(
+        "  try        it waits for shared memory or a special function at planted.cu:24 in ",
+    );
+    let plain = result_of(args([&"explain", &"--kernel", &"col_sum", &recording()]));
+    plain.shows("  warps      not sampled: record with `gpuprof run --lines`\n");
+    failure_of(args([&"explain", &"--kernel", &"absent", &file]), 1)
+        .says("no kernel matches absent; the longest are: ");
+}

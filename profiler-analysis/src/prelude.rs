@@ -11,7 +11,7 @@ use profiler_core::profile::Kernel;
 use profiler_core::query::{Groups, Query};
 use profiler_core::{Profile, Profiler, TextReport};
 
-use crate::analyze::kernels::{launches, shape, shares, tensor_core, tensor_cores};
+use crate::analyze::kernels::{explanation, launches, shape, shares, tensor_core, tensor_cores};
 use crate::analyze::{critical_path, ranks, roofline, scorecard};
 use crate::check::gpu_test::{self, GatedTest};
 use crate::critical_path::Dependencies;
@@ -23,7 +23,8 @@ use crate::formats::stacks::{self, StackRoot, Stacks};
 use crate::formats::{FleetPart, ParquetOptions};
 use crate::gate::Gate;
 use crate::kernels::{
-    Classifier, KernelClass, LaunchShape, LaunchShapes, SmLimits, TensorCoreUse, TensorCores,
+    Classifier, KernelClass, KernelExplanation, LaunchShape, LaunchShapes, SmLimits, TensorCoreUse,
+    TensorCores,
 };
 use crate::measure::{Measure, Measurement, PairMeasurement};
 use crate::ranks::Ranks;
@@ -457,6 +458,12 @@ pub trait QueryExt<'a>: Is<Query<'a>> {
     /// Like [`launch_shapes`](Self::launch_shapes), with a custom classifier.
     fn launch_shapes_with(&self, classifier: &Classifier) -> LaunchShapes {
         launches::launch_shapes(self.it(), classifier)
+    }
+
+    /// All that is known of these kernels, which should be those of one name; `None` without any.
+    /// Takes passes over the operations and the instruction samples.
+    fn explanation(&self) -> Option<KernelExplanation> {
+        explanation::explanation(self.it())
     }
 
     /// Groups operations by class: kernels by name, copies and memsets by kind. Graphs traced as

@@ -323,6 +323,7 @@ impl Gpu {
     }
 
     /// Compiles a source for this device, with line tables.
+    #[allow(clippy::panic)] // an error fails the test
     pub fn compile_with_lines<const N: usize>(
         &self,
         file: &str,
@@ -337,8 +338,10 @@ impl Gpu {
         let architecture = format!("--gpu-architecture=compute_{major}{minor}");
         let options = vec!["--generate-line-info".to_owned(), architecture];
         let options = CompileOptions { options, name: Some(file.to_owned()), ..Default::default() };
-        let ptx = compile_ptx_with_opts(source, options).unwrap().to_src();
-        self.load_ptx_with_lines(&ptx, names)
+        match compile_ptx_with_opts(source, options) {
+            Ok(ptx) => self.load_ptx_with_lines(&ptx.to_src(), names),
+            Err(error) => panic!("{file} does not compile: {error:?}"),
+        }
     }
 
     /// The kernels of these names in a module of PTX, which the driver compiles with a line table.

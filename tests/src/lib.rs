@@ -36,6 +36,7 @@ mod guide {
         Diagnosis = include_str!("../../docs/guide/diagnosis.md"),
         CriticalPath = include_str!("../../docs/guide/critical-path.md"),
         HostStacks = include_str!("../../docs/guide/host-stacks.md"),
+        Lines = include_str!("../../docs/guide/lines.md"),
         Counters = include_str!("../../docs/guide/counters.md"),
         Testing = include_str!("../../docs/guide/testing.md"),
         Measure = include_str!("../../docs/guide/measure.md"),

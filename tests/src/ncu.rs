@@ -42,11 +42,24 @@ pub fn count(
     metrics: &[&str],
     program: &mut Command,
 ) -> Result<Vec<Row>, String> {
+    let metrics = metrics.join(",");
+    let options = ["--page", "raw", "--print-units", "base", "--metrics", &metrics];
+    let output_text = run(ncu, cache_control, &options, program)?;
+    parse(&output_text).ok_or_else(|| format!("the output of ncu cannot be read:\n{output_text}"))
+}
+
+/// Runs a program under `ncu`, and returns what both print.
+fn run(
+    ncu: &Path,
+    cache_control: &str,
+    options: &[&str],
+    program: &mut Command,
+) -> Result<String, String> {
     let mut command = Command::new(ncu);
     command
-        .args(["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"])
-        .args(["--profile-from-start", "off", "--cache-control", cache_control])
-        .args(["--metrics", &metrics.join(",")])
+        .args(["--csv", "--clock-control", "none", "--profile-from-start", "off"])
+        .args(["--cache-control", cache_control])
+        .args(options)
         .arg(program.get_program())
         .args(program.get_args());
     for (name, value) in program.get_envs() {
@@ -61,8 +74,7 @@ pub fn count(
     if !output.status.success() {
         return Err(format!("ncu: {}\n{output_text}\n{error_text}", output.status));
     }
-    parse(&output_text)
-        .ok_or_else(|| format!("the output of ncu cannot be read:\n{output_text}\n{error_text}"))
+    Ok(output_text.into_owned())
 }
 
 /// Reads the output of `--csv --page raw`: a line of names, one of units, and one for each kernel.
@@ -84,6 +96,50 @@ pub fn parse(text: &str) -> Option<Vec<Row>> {
         Some(Row { name: cells.get(kernel)?.clone(), values })
     });
     rows.collect()
+}
+
+/// Samples the warps of the kernels that a program launches between `cuProfilerStart` and
+/// `cuProfilerStop`, as [`count`] counts: samples by line of each kernel.
+///
+/// # Errors
+/// `ncu` or the program fails, or the output has no samples.
+pub fn lines(
+    ncu: &Path,
+    program: &mut Command,
+) -> Result<BTreeMap<String, BTreeMap<u32, f64>>, String> {
+    let options =
+        ["--page", "source", "--print-source", "cuda,sass", "--section", "SourceCounters"];
+    let output_text = run(ncu, "none", &options, program)?;
+    let lines = parse_lines(&output_text);
+    if lines.is_empty() {
+        Err(format!("ncu printed no samples:\n{output_text}"))
+    } else {
+        Ok(lines)
+    }
+}
+
+/// Reads the output of `--csv --page source --print-source cuda,sass`: for each kernel a header, and
+/// rows of lines, each before the rows of its instructions.
+#[must_use]
+pub fn parse_lines(text: &str) -> BTreeMap<String, BTreeMap<u32, f64>> {
+    let mut kernels: BTreeMap<String, BTreeMap<u32, f64>> = BTreeMap::new();
+    let (mut kernel, mut column) = (String::new(), None);
+    for row in text.lines().map(fields) {
+        match (row.first().map(String::as_str), row.get(1)) {
+            (Some("Function Name"), Some(name)) => kernel.clone_from(name),
+            (Some("Line No"), _) => {
+                column = row.iter().position(|name| name.starts_with("Warp Stall Sampling (All"));
+            }
+            (Some(line), _) => {
+                let Ok(line) = line.parse() else { continue };
+                let samples = column.and_then(|column| row.get(column)?.parse().ok());
+                let lines = kernels.entry(kernel.clone()).or_default();
+                *lines.entry(line).or_default() += samples.unwrap_or(0.0);
+            }
+            (None, _) => {}
+        }
+    }
+    kernels
 }
 
 /// Splits a line into its quoted cells; quotation marks in a cell are doubled.
@@ -108,6 +164,17 @@ fn fields(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_are_read_by_line() {
+        let text = "==PROF== Connected\n\"File Path\",\"/tmp/a.cu\"\n\"Function Name\",\"f\"\n\
+                    \"Line No\",\"Source\",\"Address\",\"Source\",\"Warp Stall Sampling (All Samples)\",\"x\"\n\
+                    \"2\",\"int a, b;\",\"-\",\"-\",\"7\",\"1\"\n\"\",\"\",\"0x10\",\"LDC\",\"7\",\"1\"\n\
+                    \"3\",\"\",\"-\",\"-\",\"-\",\"1\"\n";
+        let lines = parse_lines(text);
+        assert_eq!(lines["f"], BTreeMap::from([(2, 7.0), (3, 0.0)]));
+        assert_eq!(lines.len(), 1);
+    }
 
     #[test]
     fn kernels_are_read_with_their_numbers() {

@@ -19,78 +19,9 @@ pub const PLANTED: [(&str, &[Stall]); 8] = [
 /// The name of the source.
 pub const FILE: &str = "planted.cu";
 
-/// The source: the lines that end in `// NAME` are those of the kernel NAME.
-pub const SOURCE: &str = r#"
-extern "C" __global__ void gather(const unsigned *next, float *to, int rounds) {
-    unsigned at = blockIdx.x * blockDim.x + threadIdx.x, own = at;
-    for (int round = 0; round < rounds; ++round)
-        at = next[at]; // gather
-    to[own] = at;
-}
-extern "C" __global__ void chain(const unsigned *next, float *to, int rounds) {
-    float x = threadIdx.x, a = next[0], b = next[1];
-    for (int round = 0; round < rounds; ++round)
-        x = x * a + b; // chain
-    to[blockIdx.x * blockDim.x + threadIdx.x] = x;
-}
-extern "C" __global__ void barrier(const unsigned *next, float *to, int rounds) {
-    float x = threadIdx.x, a = next[0], b = next[1];
-    for (int round = 0; round < rounds; ++round) {
-        if (threadIdx.x < 32)
-            for (int inner = 0; inner < 64; ++inner) x = x * a + b;
-        __syncthreads(); // barrier
-    }
-    to[blockIdx.x * blockDim.x + threadIdx.x] = x;
-}
-extern "C" __global__ void banks(const unsigned *next, float *to, int rounds) {
-    __shared__ unsigned table[1024];
-    for (unsigned at = threadIdx.x; at < 1024; at += blockDim.x) table[at] = at + next[0] * 32 & 1023;
-    __syncthreads();
-    unsigned at = threadIdx.x % 32 * 32;
-    for (int round = 0; round < rounds; ++round)
-        at = table[at]; // banks
-    to[blockIdx.x * blockDim.x + threadIdx.x] = at;
-}
-extern "C" __global__ void diverge(const unsigned *next, float *to, int rounds) {
-    unsigned x = threadIdx.x * 2654435761u + next[0];
-    for (int round = 0; round < rounds; ++round) {
-        switch (x >> 27) { // diverge
-            case 0: x = x * 5 + next[2]; break; // diverge
-            case 1: x = x * 7 ^ next[3]; break; // diverge
-            case 2: x = x * 9 + next[4]; break; // diverge
-            case 3: x = x * 11 ^ next[5]; break; // diverge
-            default: x = x * 13 + 17; // diverge
-        }
-    }
-    to[blockIdx.x * blockDim.x + threadIdx.x] = x;
-}
-extern "C" __global__ void spill(const unsigned *next, float *to, int rounds) {
-    float many[128];
-    for (int at = 0; at < 128; ++at) many[at] = next[at];
-    unsigned at = threadIdx.x;
-    for (int round = 0; round < rounds; ++round)
-        at = (unsigned)many[at & 127] + round; // spill
-    to[blockIdx.x * blockDim.x + threadIdx.x] = at;
-}
-extern "C" __global__ void atomics(const unsigned *next, float *to, int rounds) {
-    unsigned sum = next[0];
-    for (int round = 0; round < rounds; ++round)
-        sum += atomicAdd((unsigned *)to, sum & 1); // atomics
-    to[1 + blockIdx.x * blockDim.x + threadIdx.x] = sum;
-}
-#define ONE(x) x = x * 1.0009765625f + float(__COUNTER__);
-#define TEN(x) ONE(x) ONE(x##1) ONE(x##2) ONE(x##3) ONE(x) ONE(x##1) ONE(x##2) ONE(x##3)
-#define HUNDRED(x) TEN(x) TEN(x) TEN(x) TEN(x) TEN(x) TEN(x) TEN(x) TEN(x)
-#define THOUSAND(x) HUNDRED(x) HUNDRED(x) HUNDRED(x) HUNDRED(x) HUNDRED(x) HUNDRED(x) HUNDRED(x) HUNDRED(x)
-extern "C" __global__ void code(const unsigned *next, float *to, int rounds) {
-    float x = next[0], x1 = next[1], x2 = next[2], x3 = next[3];
-    for (int round = 0; round < rounds; ++round) {
-        THOUSAND(x) THOUSAND(x) THOUSAND(x) THOUSAND(x) THOUSAND(x) THOUSAND(x) THOUSAND(x) THOUSAND(x) // code
-        THOUSAND(x) THOUSAND(x) THOUSAND(x) THOUSAND(x) THOUSAND(x) THOUSAND(x) THOUSAND(x) THOUSAND(x) // code
-    }
-    to[blockIdx.x * blockDim.x + threadIdx.x] = x + x1 + x2 + x3;
-}
-"#;
+/// The source: the lines that end in `// NAME` are those of the kernel NAME. A warp that waits at a
+/// barrier has issued it: its samples are of the next instruction, here of the loop in the same line.
+pub const SOURCE: &str = include_str!("../recordings/lines/planted.cu");
 
 /// The lines of a kernel, from 1.
 pub fn lines_of(kernel: &str) -> Vec<u32> {
@@ -128,6 +59,13 @@ impl Planted {
         Self { gpu, kernels, next, to, blocks }
     }
 
+    /// The bytes of local memory that a thread of each kernel has.
+    pub fn local_bytes(&self) -> [i32; PLANTED.len()] {
+        use cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
+        let of = |kernel| self.gpu.kernel_attribute(kernel, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+        self.kernels.map(of)
+    }
+
     /// Launches a kernel, by its position: some 10 ms.
     pub fn launch(&self, kernel: usize) {
         let (blocks, threads, rounds) = match PLANTED[kernel].0 {
@@ -136,7 +74,7 @@ impl Planted {
             "barrier" => (self.blocks, 1024, 40_000),
             "banks" => (self.blocks, 512, 50_000),
             "diverge" => (self.blocks, 128, 50_000),
-            "spill" => (self.blocks * 4, 256, 20_000),
+            "spill" => (self.blocks * 4, 256, 1_000),
             "atomics" => (self.blocks, 256, 200),
             _ => (self.blocks, 128, 60),
         };

@@ -30,8 +30,8 @@
 //! - Modes: [`PcSampling::continuous`] lets kernels run as they would; its samples have neither a
 //!   time nor a launch. [`PcSampling::serialized`] runs kernels one by one; its samples have the
 //!   correlation id of the launch.
-//! - Times: a [`PcSlice`] is the time between two readings of a context. CUPTI decodes samples some
-//!   100 ms later, so a slice has some samples of the one before it.
+//! - Times: a [`PcSlice`] has the samples of a reading of a context, which were taken since
+//!   [`PcSlice::since_ns`]: CUPTI decodes them up to 240 ms later (seen on an H200).
 //! - Pauses: nothing is sampled, since CUPTI enables kernel records only while no context is. A
 //!   pause and the stop take some 100 ms for each context.
 //! - Account: [`PcSamples::recorded_samples`] + dropped + non-user <= total, over the slices. Stall

@@ -35,13 +35,12 @@ pub struct PcSamples {
 }
 
 /// The samples of one context between two readings, or between several that found no records.
-/// CUPTI's samples have no times: they were taken between these readings or, while CUPTI had not
-/// decoded them, before the previous one.
+/// CUPTI's samples have no times, and it decodes them in batches, some 100 ms apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PcSlice {
-    /// The time since which its samples were taken: that of the reading before the previous one, or
-    /// the begin of the sampling.
+    /// The time since which its samples were taken, usually that of the third reading before this
+    /// one. After readings without samples it is earlier.
     pub since_ns: u64,
     /// The time of the previous reading, in [`clock::now_ns`](crate::clock::now_ns) time.
     pub begin_ns: u64,

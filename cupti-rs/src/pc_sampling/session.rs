@@ -69,6 +69,9 @@ struct Sampler {
     sampler: ContextSampler,
     /// The times of the last two readings.
     read_ns: [u64; 2],
+    /// The time since which samples were not returned, by the readings before the last one with
+    /// samples: CUPTI decodes in batches, and a batch ends up to two readings before it is returned.
+    since_ns: u64,
 }
 
 /// The cause of a reading.
@@ -210,7 +213,8 @@ impl Session {
         match enabled {
             Ok(enabled) => {
                 facts.stall_reasons = enabled.reasons().clone();
-                *sampler = Some(Sampler { sampler: enabled, read_ns: [now_ns; 2] });
+                *sampler =
+                    Some(Sampler { sampler: enabled, read_ns: [now_ns; 2], since_ns: now_ns });
             }
             Err(error) => {
                 sampled.is_over.store(true, Ordering::Release);
@@ -242,7 +246,8 @@ impl Session {
             }
             return;
         };
-        let Some(Sampler { sampler, read_ns }) = guard.as_mut().filter(|_| !is_over) else {
+        let Some(Sampler { sampler, read_ns, since_ns }) = guard.as_mut().filter(|_| !is_over)
+        else {
             if is_last && !is_over {
                 sampled.facts.lock().end_ns = Some(clock::now_ns());
             }
@@ -251,7 +256,11 @@ impl Session {
         let mut reading = Reading::default();
         reading.read(sampler);
         let mut end_ns = clock::now_ns();
-        let [since_ns, begin_ns] = std::mem::replace(read_ns, [read_ns[1], end_ns]);
+        let [earlier_ns, begin_ns] = std::mem::replace(read_ns, [read_ns[1], end_ns]);
+        let since_ns = match reading.is_empty() {
+            true => *since_ns,
+            false => std::mem::replace(since_ns, earlier_ns),
+        };
         let is_off = is_last || cause == Cause::Pause;
         if is_off && let Some(Sampler { sampler, .. }) = guard.take() {
             let rest = sampler.disable(&mut |row| reading.add(row));

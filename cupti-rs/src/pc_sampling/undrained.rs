@@ -27,20 +27,10 @@ impl Undrained {
         max_records: usize,
     ) {
         let Counts { total, dropped, non_user, is_full, .. } = reading.counts;
-        if reading.samples.is_empty() && total == 0 && !is_full {
+        if reading.is_empty() {
             return;
         }
-        let mut records = Vec::with_capacity(reading.samples.len());
-        for ((function, pc_offset, correlation_id, stall_reason), samples) in reading.samples {
-            if self.records + records.len() >= max_records {
-                self.samples.losses.over_max_records += samples;
-                continue;
-            }
-            let function = self.function(&reading.functions[function as usize]);
-            let instruction = self.instruction(function, pc_offset);
-            records.push(PcRecord { instruction, stall_reason, correlation_id, samples });
-        }
-        records.sort_unstable();
+        let records = self.records_of(&reading, max_records);
         self.records += records.len();
         // Slices without records are one, which bounds their number.
         let last = self.samples.slices.iter_mut().rfind(|slice| slice.context == context);
@@ -63,6 +53,44 @@ impl Undrained {
             non_user_samples: non_user,
             hardware_buffer_full: is_full,
         });
+    }
+
+    /// The records of a reading, by instruction, launch and reason.
+    fn records_of(&mut self, reading: &Reading, max_records: usize) -> Vec<PcRecord> {
+        let functions: Vec<u32> =
+            reading.functions.iter().map(|function| self.function(function)).collect();
+        let begins = std::iter::once(0).chain(reading.pcs.iter().map(|pc| pc.end));
+        let pcs = reading.pcs.iter().zip(begins).map(|(pc, begin)| {
+            let instruction = self.instruction(functions[pc.function as usize], pc.offset);
+            (instruction, pc.correlation_id, begin..pc.end)
+        });
+        let mut pcs: Vec<_> = pcs.collect();
+        pcs.sort_unstable_by_key(|(instruction, correlation_id, _)| {
+            (*instruction, *correlation_id)
+        });
+        let mut records: Vec<PcRecord> = Vec::with_capacity(reading.reasons.len());
+        let mut first = 0;
+        for (instruction, correlation_id, reasons) in pcs {
+            let is_same = |record: &PcRecord| {
+                (record.instruction, record.correlation_id) == (instruction, correlation_id)
+            };
+            if !records.last().is_some_and(is_same) {
+                first = records.len();
+            }
+            for &(stall_reason, samples) in &reading.reasons[reasons] {
+                let samples = u64::from(samples);
+                // CUPTI may return an instruction in two parts.
+                let mut known = records[first..].iter_mut();
+                if let Some(known) = known.find(|record| record.stall_reason == stall_reason) {
+                    known.samples += samples;
+                } else if self.records + records.len() >= max_records {
+                    self.samples.losses.over_max_records += samples;
+                } else {
+                    records.push(PcRecord { instruction, stall_reason, correlation_id, samples });
+                }
+            }
+        }
+        records
     }
 
     /// Removes and returns the data, without contexts.

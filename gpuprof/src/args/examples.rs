@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-const EXAMPLES: [(&str, &str); 21] = [
+const EXAMPLES: [(&str, &str); 22] = [
     (
         "report",
         "gpuprof run.gpuprof\ngpuprof report --json run.gpuprof | jq .path\nssh host cat run.gpuprof | gpuprof report -",
@@ -32,6 +32,7 @@ const EXAMPLES: [(&str, &str); 21] = [
         "kernels",
         "gpuprof kernels run.gpuprof\ngpuprof kernels --by-range --class 'my_mlp*=gemm' run.gpuprof",
     ),
+    ("explain", "gpuprof explain --kernel gather run.gpuprof"),
     (
         "lines",
         "gpuprof lines run.gpuprof\ngpuprof lines --range step/forward --kernel gather --source src run.gpuprof\ngpuprof lines --json run.gpuprof | jq .lines[0]",

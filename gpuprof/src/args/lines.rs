@@ -1,4 +1,4 @@
-//! The command line of `gpuprof lines`.
+//! The command lines of `gpuprof lines` and `gpuprof explain`.
 
 use std::path::PathBuf;
 
@@ -6,6 +6,23 @@ use clap::ValueHint;
 use regex::Regex;
 
 use super::{FileArgs, FormatArgs, TextFormat};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TextFormat>,
+    /// The kernels whose name matches this regular expression, longest time first
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) kernel: Regex,
+    /// Only launches in ranges of this name, path or pattern
+    #[arg(long, value_name = "PATH")]
+    pub(crate) range: Option<String>,
+    /// The maximum number of kernels
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) io: FileArgs,
+}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LinesArgs {

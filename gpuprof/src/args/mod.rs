@@ -26,7 +26,7 @@ pub(crate) use formats::{
     RooflineFormat, TableFormat, TextFormat,
 };
 pub(crate) use gaps::{GapsArgs, StackArgs};
-pub(crate) use lines::LinesArgs;
+pub(crate) use lines::{ExplainArgs, LinesArgs};
 pub(crate) use roofline::{Peak, RooflineArgs};
 pub(crate) use run::{DEFAULT_STATS, RunArgs};
 pub(crate) use scorecard::{FailOn, ScorecardArgs};
@@ -99,6 +99,8 @@ pub(crate) enum Command {
     Gaps(GapsArgs),
     /// Instruction samples: what the warps of kernels wait for, by kernel and source line
     Lines(LinesArgs),
+    /// All that is known of a kernel: time by range, launch shape, occupancy, stalls, lines, and what to try first
+    Explain(ExplainArgs),
     /// Waits between ranks in collectives, stragglers, and exposed communication
     Ranks(RanksArgs),
     /// Writes a self-contained HTML page for a browser: timeline, ranges, kernels and calls

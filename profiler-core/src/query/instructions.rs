@@ -33,10 +33,10 @@ pub use crate::record::stall::Stall;
 /// ```
 ///
 /// # Exact and apportioned samples
-/// Samples of CUPTI have neither a time nor a launch; they are read every 100 ms, in slices. CUPTI
-/// decodes them up to a slice later. The samples of a function in a slice therefore belong to its
-/// launches in this slice and the one before, by their GPU time. If all of these launches are
-/// selected, or none, the samples are exact. Otherwise their number is a fraction.
+/// Samples of CUPTI have neither a time nor a launch. They are read every 100 ms, in slices, and
+/// CUPTI decodes them up to 240 ms later. The samples of a function in a slice therefore belong to
+/// its launches in this slice and the two or more before, by their GPU time. If all of these launches
+/// are selected, or none, the samples are exact. Otherwise their number is a fraction.
 /// [Serialised](crate::Sampling::serialized) samples are exact.
 #[derive(Debug, Clone, Default)]
 pub struct Instructions<'a> {
@@ -206,8 +206,9 @@ pub struct InstructionCounts<'a> {
     pub non_user: u64,
     /// Samples beyond a limit of memory, or of the speed of the disk.
     pub over_limit: u64,
-    /// Recorded samples of functions that no recorded kernel has the name of: they are in no range.
-    pub without_kernel: u64,
+    /// Recorded samples for which no launch is known: no kernel of the function's name ran at the
+    /// time. They are in no range.
+    pub without_launch: u64,
     /// Recorded samples without a source line: their cubin has no line table.
     pub without_line: u64,
     /// Slices at whose end the hardware's buffer was full: later samples are lost.
@@ -236,6 +237,7 @@ impl fmt::Display for InstructionCounts<'_> {
         write!(f, "{} of {} instruction samples", self.recorded, self.total)?;
         for (count, what) in [
             (self.non_user, "of kernels without instructions"),
+            (self.without_launch, "without a known launch"),
             (self.dropped, "dropped by the hardware"),
             (self.over_limit, "over a limit"),
             (self.full_slices, "times the hardware's buffer was full: use a longer period"),
@@ -281,13 +283,18 @@ fn counts<'a>(
             add(&mut counts.non_user, slice.non_user);
             counts.full_slices += u64::from(slice.is_full);
         }
-        for row in &log.rows {
-            let instruction = log.instructions[row.instruction as usize];
-            let samples = u64::from(row.samples);
-            add(&mut counts.recorded, samples);
-            let has_kernel = slices.kernel(at, instruction.function).is_some();
-            add(&mut counts.without_kernel, if has_kernel { 0 } else { samples });
-            add(&mut counts.without_line, if instruction.line.is_some() { 0 } else { samples });
+        for ((_, rows), slice) in log.slices().zip(0..) {
+            for row in rows {
+                let instruction = log.instructions[row.instruction as usize];
+                let samples = u64::from(row.samples);
+                add(&mut counts.recorded, samples);
+                let launched = slices.kernel(at, instruction.function).is_some_and(|kernel| {
+                    let of = SliceOfKernel { log: at, slice, kernel };
+                    row.correlation_id != 0 || slices.time_ns(of) != 0
+                });
+                add(&mut counts.without_launch, if launched { 0 } else { samples });
+                add(&mut counts.without_line, if instruction.line.is_some() { 0 } else { samples });
+            }
         }
         let losses = log.head.losses;
         add(&mut counts.over_limit, losses.over_limit);

@@ -2,7 +2,7 @@
 //!
 //! A frame of a recording has a JSON head, and varints (LEB128) for instructions and rows.
 
-use cupti::pc_sampling::{PcContext, PcSamples};
+use cupti::pc_sampling::{PcContext, PcFunction, PcRecord, PcSamples, PcSlice};
 use rustc_hash::FxHashMap;
 
 use crate::record::json::json_object;
@@ -125,6 +125,9 @@ pub(crate) struct Row {
     pub(crate) correlation_id: u32,
 }
 
+/// The most stall reasons of a context.
+const MOST_REASONS: u32 = 1 << 10;
+
 /// Limits a count of a drain to 32 bits.
 fn count(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
@@ -141,60 +144,38 @@ impl SampledContext {
 impl InstructionLog {
     /// The samples of a drain.
     pub(crate) fn new(samples: &PcSamples) -> Self {
-        let mut log = Merger::default();
-        let functions = samples.functions.iter().map(|function| SampledFunction {
+        let mut log = Self::default();
+        let function = |function: &PcFunction| SampledFunction {
             symbol: function.name.to_string(),
             cubin: function.cubin_crc,
+        };
+        log.head.functions = samples.functions.iter().map(function).collect();
+        let mut files: FxHashMap<&str, u32> = FxHashMap::default();
+        let lines = samples.lines.iter().map(|line| {
+            let name = line.file.rsplit('/').next().unwrap_or(&line.file);
+            let next = files.len() as u32;
+            let file = *files.entry(name).or_insert_with(|| {
+                log.head.files.push(name.to_owned());
+                next
+            });
+            (file, line.line)
         });
-        let functions: Vec<u32> = functions.map(|function| log.function(function)).collect();
-        let files: Vec<u32> = samples.lines.iter().map(|line| log.file(&line.file)).collect();
-        let instructions = samples.instructions.iter().map(|one| {
-            let line = one.line.map(|line| line as usize);
-            log.instruction(Instruction {
-                function: functions[one.function as usize],
+        let lines: Vec<(u32, u32)> = lines.collect();
+        log.instructions = samples
+            .instructions
+            .iter()
+            .map(|one| Instruction {
+                function: one.function,
                 offset: count(one.pc_offset),
-                line: line.map(|line| (files[line], samples.lines[line].line)),
+                line: one.line.map(|line| lines[line as usize]),
             })
-        });
-        let instructions: Vec<u32> = instructions.collect();
+            .collect();
+        log.head.stalls = Stall::ALL.to_vec();
         for slice in &samples.slices {
             let context = samples.context(slice.context);
-            let stalls = context.iter().flat_map(|context| &*context.stall_reasons);
-            let stalls = stalls.map(|(index, name)| (*index, Stall::of_cupti(name)));
-            let stalls: FxHashMap<u32, (Stall, bool)> = stalls.collect();
-            let first = log.log.rows.len();
-            let mut places: FxHashMap<(u32, Stall, u32), usize> = FxHashMap::default();
-            for record in &slice.records {
-                let unknown = (Stall::Other, false);
-                let (stall, is_not_issued) =
-                    stalls.get(&record.stall_reason).copied().unwrap_or(unknown);
-                let instruction = instructions[record.instruction as usize];
-                let key = (instruction, stall, record.correlation_id);
-                let stall = log.stall(stall);
-                let row = places.entry(key).or_insert_with(|| {
-                    let (samples, not_issued, correlation_id) = (0, 0, record.correlation_id);
-                    let row = Row { instruction, stall, samples, not_issued, correlation_id };
-                    log.log.rows.push(row);
-                    log.log.rows.len() - 1
-                });
-                let row = &mut log.log.rows[*row];
-                let sum = if is_not_issued { &mut row.not_issued } else { &mut row.samples };
-                *sum = sum.saturating_add(count(record.samples));
-            }
-            log.log.rows[first..].sort_by_key(|row| (row.instruction, row.stall));
-            log.log.head.slices.push(Slice {
-                since_ns: slice.since_ns,
-                begin_ns: slice.begin_ns,
-                end_ns: slice.end_ns,
-                context: slice.context,
-                rows: (log.log.rows.len() - first) as u64,
-                total: slice.total_samples,
-                dropped: slice.dropped_samples,
-                non_user: slice.non_user_samples,
-                is_full: slice.hardware_buffer_full,
-            });
+            log.add_slice(slice, context.map_or(&[], |context| &context.stall_reasons));
         }
-        let head = &mut log.log.head;
+        let head = &mut log.head;
         head.contexts = samples.contexts.iter().map(SampledContext::new).collect();
         head.losses = InstructionLosses {
             over_limit: samples.losses.over_max_records,
@@ -203,7 +184,51 @@ impl InstructionLog {
             cubins: samples.losses.cubins_left_out,
         };
         head.failure = samples.failure.as_ref().map(Failure::of_cupti);
-        log.log
+        log
+    }
+
+    /// Adds a slice, with a row for each stall of an instruction.
+    fn add_slice(&mut self, slice: &PcSlice, reasons: &[(u32, String)]) {
+        let last = reasons.iter().map(|(index, _)| *index).max().unwrap_or(0);
+        // CUPTI numbers its reasons from 0.
+        let mut stalls = vec![(Stall::Other, false); last.min(MOST_REASONS) as usize + 1];
+        for (index, name) in reasons {
+            if let Some(stall) = stalls.get_mut(*index as usize) {
+                *stall = Stall::of_cupti(name);
+            }
+        }
+        let first = self.rows.len();
+        let key = |record: &PcRecord| (record.instruction, record.correlation_id);
+        for records in slice.records.chunk_by(|a, b| key(a) == key(b)) {
+            let mut sums = [(0_u32, 0_u32); Stall::ALL.len()];
+            for record in records {
+                let known = stalls.get(record.stall_reason as usize).copied();
+                let (stall, is_not_issued) = known.unwrap_or((Stall::Other, false));
+                let (samples, not_issued) = &mut sums[stall as usize];
+                let sum = if is_not_issued { not_issued } else { samples };
+                *sum = sum.saturating_add(count(record.samples));
+            }
+            let (instruction, correlation_id) = key(&records[0]);
+            let rows = (0..).zip(sums).filter(|(_, sums)| *sums != (0, 0));
+            self.rows.extend(rows.map(|(stall, (samples, not_issued))| Row {
+                instruction,
+                stall,
+                samples,
+                not_issued,
+                correlation_id,
+            }));
+        }
+        self.head.slices.push(Slice {
+            since_ns: slice.since_ns,
+            begin_ns: slice.begin_ns,
+            end_ns: slice.end_ns,
+            context: slice.context,
+            rows: (self.rows.len() - first) as u64,
+            total: slice.total_samples,
+            dropped: slice.dropped_samples,
+            non_user: slice.non_user_samples,
+            is_full: slice.hardware_buffer_full,
+        });
     }
 
     /// True if there is nothing to store.
@@ -346,8 +371,7 @@ impl Merger {
         })
     }
 
-    fn file(&mut self, path: &str) -> u32 {
-        let name = path.rsplit('/').next().unwrap_or(path);
+    fn file(&mut self, name: &str) -> u32 {
         if let Some(known) = self.files.get(name) {
             return *known;
         }

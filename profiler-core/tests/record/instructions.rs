@@ -108,7 +108,7 @@ fn assert_two_slices(profile: &Profile) {
     assert!(profile.query().named("other").instructions().is_empty());
     let counts = profile.instruction_counts().unwrap();
     assert_eq!((counts.total, counts.recorded, counts.without_line), (350, 350, 50));
-    assert!(counts.is_complete() && counts.without_kernel == 0, "{counts}");
+    assert!(counts.is_complete() && counts.without_launch == 0, "{counts}");
     assert!(profile.to_string().contains("\n350 of 350 instruction samples\n"), "{profile}");
 }
 

@@ -46,6 +46,11 @@ named_variants! {
         /// Consecutive kernels of one shape that are short and do not fill the GPU.
         SmallKernels = "many small kernels"
             and "if they do not need each other's results: one kernel over all of it, several streams, or a CUDA graph",
+        /// A kernel whose warps wait for one reason, by instruction samples
+        /// ([`Sampling::instructions`](profiler_core::Sampling::instructions)). The remedy depends on
+        /// the reason.
+        StalledKernel = "a kernel whose warps wait"
+            and "see the lines with `gpuprof lines`",
         /// Grids whose last wave leaves most of the GPU empty.
         TailEffect = "tail effect"
             and "choose the grid as a whole number of waves: fewer blocks that do more each, or a persistent kernel",
@@ -112,6 +117,7 @@ impl FindingKind {
                 "if each row were one kernel that fills the GPU"
             }
             Self::TailEffect => "if every wave were full",
+            Self::StalledKernel => "if other warps hid these waits",
             Self::UnalignedGemms | Self::OlderGemms => "if they took half the time",
             Self::SerialStreams => "if they ran at once",
             Self::FirstIterations => "if they took as long as the others",

@@ -59,6 +59,7 @@ mod run;
 mod shape;
 mod sign;
 mod small;
+mod stalls;
 pub(crate) mod straggler;
 mod streams;
 #[cfg(test)]
@@ -498,6 +499,7 @@ impl<'a> Diagnoser<'a> {
         found.extend(run.idle_gaps());
         found.extend(run.across_ranks());
         found.extend(run.gemms());
+        found.extend(run.stalled_kernels());
         let single = [
             run.tiny_copies(),
             run.pageable_copies(),

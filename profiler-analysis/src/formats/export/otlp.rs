@@ -83,11 +83,14 @@ fn resource(profile: &Profile) -> Resource {
     Resource { attributes, ..Resource::default() }
 }
 
+/// The kind and name of a frame, and its file and line.
+type LocationKey = (FrameKind, i32, Option<(i32, u32)>);
+
 /// The tables that profiles refer to by index. The first entry of each is its default value.
 struct Dictionary {
     tables: otlp::ProfilesDictionary,
     texts: Texts,
-    locations: FxHashMap<(FrameKind, i32, Option<(i32, u32)>), i32>,
+    locations: FxHashMap<LocationKey, i32>,
     /// Attributes with a kind.
     kinds: FxHashMap<FrameKind, i32>,
 }

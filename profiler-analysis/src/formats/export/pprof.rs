@@ -78,13 +78,16 @@ fn comments(timeline: &Timeline<'_>) -> Vec<String> {
     comments
 }
 
+/// The kind and name of a frame, and its file and line.
+type LocationKey = (FrameKind, u64, Option<(u64, u32)>);
+
 /// The file's messages, and its tables of strings and functions.
 #[derive(Default)]
 struct File {
     body: Message,
     texts: Texts,
     /// A location for each frame and line.
-    locations: FxHashMap<(FrameKind, u64, Option<(u64, u32)>), u64>,
+    locations: FxHashMap<LocationKey, u64>,
     /// Functions by name and file.
     functions: FxHashMap<(FrameKind, u64, u64), u64>,
 }
