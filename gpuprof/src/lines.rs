@@ -1,6 +1,6 @@
 //! `gpuprof lines`: what the warps of kernels wait for, by kernel and source line.
 
-mod source;
+mod listing;
 
 use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::table::Table;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::args::{LinesArgs, OutputFormat as _};
 use crate::failure::Failure;
 use crate::{input, reports};
-use source::Sources;
+use listing::Sources;
 
 /// The length of the longest bar.
 const BAR: usize = 20;

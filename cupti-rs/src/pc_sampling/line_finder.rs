@@ -6,8 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use super::lines::SourceLine;
-use super::samples::{PcCubin, PcSamples};
+use super::samples::{PcCubin, PcSamples, SourceLine};
 use crate::sys::counters::PcSamplingApi;
 use crate::sys::pc_sampling::source_line;
 

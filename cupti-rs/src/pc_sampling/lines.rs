@@ -1,9 +1,8 @@
 //! Source lines of instructions.
 
 use std::ffi::CString;
-use std::fmt;
 
-use super::samples::PcCubin;
+use super::samples::{PcCubin, SourceLine};
 use crate::error::{Error, Kind};
 use crate::library::{self, Library};
 use crate::sys::api::Api;
@@ -16,18 +15,6 @@ use crate::version::Version;
 #[derive(Debug, Clone)]
 pub struct SourceLines {
     api: PcSamplingApi,
-}
-
-/// A line of a program's source.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub struct SourceLine {
-    /// The folder, as the compiler wrote it; may be empty.
-    pub folder: String,
-    /// The file.
-    pub file: String,
-    /// The line, from 1.
-    pub line: u32,
 }
 
 impl SourceLines {
@@ -76,13 +63,6 @@ impl SourceLines {
     }
 }
 
-impl SourceLine {
-    /// `None` for CUPTI's answer that an instruction has no line.
-    pub(super) fn new((folder, file, line): (String, String, u32)) -> Option<Self> {
-        (!file.is_empty() && line != 0).then_some(Self { folder, file, line })
-    }
-}
-
 impl Library {
     /// Finds source lines with this library.
     ///
@@ -90,14 +70,5 @@ impl Library {
     /// The library lacks the function.
     pub fn source_lines(&self) -> Result<SourceLines, Error> {
         SourceLines::from_api(&self.api, self.version())
-    }
-}
-
-impl fmt::Display for SourceLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.folder.is_empty() {
-            write!(f, "{}/", self.folder)?;
-        }
-        write!(f, "{}:{}", self.file, self.line)
     }
 }

@@ -63,8 +63,9 @@ pub(crate) mod session;
 pub(crate) mod settings;
 mod undrained;
 
-pub use lines::{SourceLine, SourceLines};
+pub use lines::SourceLines;
 pub use samples::{
     PcContext, PcCubin, PcFunction, PcInstruction, PcLosses, PcRecord, PcSamples, PcSlice,
+    SourceLine,
 };
 pub use settings::PcSampling;

@@ -1,8 +1,8 @@
 //! The samples of a drain.
 
+use std::fmt;
 use std::sync::Arc;
 
-use super::lines::SourceLine;
 use crate::accessors::getters;
 use crate::error::Error;
 
@@ -133,6 +133,34 @@ impl PcContext {
     pub fn stall_reason(&self, index: u32) -> Option<&str> {
         let found = self.stall_reasons.iter().find(|(other, _)| *other == index);
         found.map(|(_, name)| name.as_str())
+    }
+}
+
+/// A line of a program's source.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct SourceLine {
+    /// The folder, as the compiler wrote it; may be empty.
+    pub folder: String,
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+impl SourceLine {
+    /// `None` for CUPTI's answer that an instruction has no line.
+    pub(super) fn new((folder, file, line): (String, String, u32)) -> Option<Self> {
+        (!file.is_empty() && line != 0).then_some(Self { folder, file, line })
+    }
+}
+
+impl fmt::Display for SourceLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.folder.is_empty() {
+            write!(f, "{}/", self.folder)?;
+        }
+        write!(f, "{}:{}", self.file, self.line)
     }
 }
 

@@ -5,7 +5,7 @@ use profiler_base::named_variants;
 use crate::record::json::json_names;
 
 named_variants! {
-    /// The state of a warp in an instruction sample. `Display` says it in words.
+    /// The state of a warp in an instruction sample. `Display` has it in words.
     ///
     /// The names are those of CUPTI and of Nsight Compute
     /// (`smsp__pcsamp_warps_issue_stalled_long_scoreboard`).

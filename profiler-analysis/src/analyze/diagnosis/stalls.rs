@@ -34,7 +34,7 @@ impl Run<'_> {
         by_name.truncate(KERNELS);
         let finding = |(kernel, samples): (Option<NameId>, _)| {
             let kernel = kernel?;
-            let reason = StallReason::of(&samples)?;
+            let reason = StallReason::from_samples(&samples)?;
             let remedy = reason.remedy()?;
             let part = |piece: &Piece| {
                 let id = piece.operation.get().filter(|_| piece.part == Part::Kernels)?;

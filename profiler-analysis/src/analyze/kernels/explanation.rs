@@ -64,7 +64,7 @@ pub(crate) fn explanation(query: &Query<'_>) -> Option<KernelExplanation> {
     let samples = query.instructions();
     let line = |line: &SampledPlace<'_>| (line.place(), line.share, line.stalls.to_string());
     let mut advice = Vec::new();
-    if let Some(reason) = StallReason::of(&samples)
+    if let Some(reason) = StallReason::from_samples(&samples)
         && let Some(remedy) = reason.remedy()
     {
         advice.push(format!("it {}: {remedy}", reason.text()));

@@ -23,7 +23,7 @@ pub(crate) struct StallReason {
 
 impl StallReason {
     /// `None` if there are too few samples, or no reason has a quarter of them.
-    pub(crate) fn of(samples: &Instructions<'_>) -> Option<Self> {
+    pub(crate) fn from_samples(samples: &Instructions<'_>) -> Option<Self> {
         let stalls = samples.stalls();
         if stalls.total() < LEAST_SAMPLES {
             return None;
