@@ -1858,3 +1858,48 @@ fn sampled_lines_are_in_stacks_findings_and_explanations() {
     failure_of(args([&"explain", &"--kernel", &"absent", &file]), 1)
         .says("no kernel matches absent; the longest are: ");
 }
+
+/// A recording of one kernel with this share of waits for memory, of 1,000 samples.
+fn with_stalls(folder: &Folder, name: &str, memory: u32) -> PathBuf {
+    let path = folder.file(name);
+    let fake = Fake::new();
+    fake.source_line(c"gather", 0x10, ("/src", "gather.cu", 12));
+    fake.source_line(c"gather", 0x20, ("/src", "gather.cu", 13));
+    fake.pc_samples(c"gather", &[(0x10, 9, memory), (0x20, 3, 1_000 - memory)]);
+    let builder = Profiler::builder().library(fake.library().unwrap());
+    let profiler = builder.sample(profiler_core::Sampling::instructions()).build().unwrap();
+    let work = || {
+        fake.load_module(1, &fake_cupti::cubin(1, true));
+        fake.launch(Work::kernel(c"gather"));
+    };
+    let ((), profile) = profiler.record(work).unwrap();
+    of_its_own(&profile).save(&path).unwrap();
+    path
+}
+
+#[test]
+fn changed_stalls_have_an_interval() {
+    let folder = Folder::new();
+    let before = with_stalls(&folder, "before.gpuprof", 700);
+    let after = with_stalls(&folder, "after.gpuprof", 400);
+    let diff = result_of_diff(args([&"diff", &before, &after]));
+    diff.shows("\nWhat the warps of kernels do, by instruction samples:\n");
+    diff.shows("gather waits for global or local memory: 70.0 % to 40.0 % (-30.0 points, +-5.5)\n");
+    diff.shows("gather is at gather.cu:13: 30.0 % to 60.0 % (+30.0 points, +-5.5)\n");
+    let json = result_of_diff(args([&"diff", &"--json", &before, &after])).json();
+    let stalls = json["stalls"].as_array().unwrap();
+    assert_eq!(stalls.len(), 4, "two states and two lines");
+    let memory = stalls.iter().find(|change| change["stall"] == "long_scoreboard").unwrap();
+    assert_eq!((memory["before"].as_f64(), memory["after"].as_f64()), (Some(0.7), Some(0.4)));
+    // Within what chance explains.
+    let near = with_stalls(&folder, "near.gpuprof", 690);
+    assert!(!result_of_diff(args([&"diff", &before, &near])).text().contains("warps"));
+}
+
+/// With success or a difference, whatever is noted.
+#[track_caller]
+fn result_of_diff<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
+    let ran = ran(gpuprof().args(args));
+    assert!(matches!(ran.status, 0 | 3), "{}{}", ran.text(), ran.error);
+    ran
+}

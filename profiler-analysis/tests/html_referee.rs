@@ -36,6 +36,7 @@ const RANKS: [&[u8]; 2] = [
     include_bytes!("../../tests/recordings/nccl-2xh100/rank-0.gpuprof"),
     include_bytes!("../../tests/recordings/nccl-2xh100/rank-1.gpuprof"),
 ];
+const LINES: &[u8] = include_bytes!("../../tests/recordings/lines/planted-h200.gpuprof");
 const ROOFLINE: &[u8] = include_bytes!("../../tests/recordings/roofline-h200.gpuprof");
 const BEFORE: &[u8] =
     include_bytes!("../../tests/recordings/diseases/sync-every-kernel-ill.gpuprof");
@@ -83,6 +84,7 @@ const CHECKS: &[(&str, Page)] = &[
     ("links_ranks", || ranks().to_html()),
     ("draws_what_was_sampled", || with_energy().to_html()),
     ("is_accessible_with_samples", || with_energy().to_html()),
+    ("shows_lines_of_a_range", || Profile::from_bytes(LINES).unwrap().to_html()),
     ("has_a_roofline", || Profile::from_bytes(ROOFLINE).unwrap().to_html()),
     ("a_crowded_roofline_can_be_read", crowded_roofline),
     ("compares", comparison),

@@ -14,6 +14,7 @@ use std::process::Command;
 use fake_cupti::Work;
 use libtest_mimic::{Arguments, Failed, Trial};
 use profiler_analysis::Format;
+use profiler_analysis::formats::Export;
 use profiler_analysis::formats::stacks::{StackRoot, StackWeight};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
@@ -33,8 +34,9 @@ type Test = fn(&Path) -> Result<(), Failed>;
 fn main() {
     let arguments = Arguments::from_args();
     let referees = env::var_os("PROFILE_REFEREES").map(PathBuf::from);
-    let tests: [(&str, &str, Test); 5] = [
+    let tests: [(&str, &str, Test); 6] = [
         ("pprof", "pprof_reads_each_stack", pprof_agrees),
+        ("pprof", "pprof_lists_the_lines_of_a_kernel", pprof_lists_lines),
         ("otlp", "opentelemetry_reads_each_stack", otlp_agrees),
         ("firefox", "firefox_reads_samples_and_markers", firefox_agrees),
         ("speedscope", "speedscope_reads_pprof", |referee| {
@@ -192,6 +194,24 @@ fn pprof_agrees(referee: &Path) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// The samples of lines beside the source, as `pprof -list` shows them.
+fn pprof_lists_lines(referee: &Path) -> Result<(), Failed> {
+    let lines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/lines");
+    let profile = Profile::load(lines.join("planted-h200.gpuprof"))?;
+    let folder = Folder::new();
+    let path = folder.0.join("lines.pb.gz");
+    profile.export(Export::new(Format::Pprof).lines(), File::create(&path)?)?;
+    let mut pprof = Command::new(referee.join("pprof"));
+    pprof.env("PPROF_TMPDIR", &folder.0).arg("-list").arg("^gather$").arg("-source_path");
+    let text = output(pprof.arg(&lines).arg(&path))?;
+    let line = text.lines().find(|line| line.ends_with("at = next[at]; // gather"));
+    let line = line.ok_or_else(|| format!("no line of gather in {text}"))?;
+    let samples = profile.query().named("gather").instructions();
+    let of_line = samples.by_line()[0].stalls.total();
+    let number = line.split_whitespace().next().unwrap_or_default();
+    same("samples", number.parse::<f64>()?, of_line)
 }
 
 fn otlp_agrees(referee: &Path) -> Result<(), Failed> {

@@ -31,7 +31,7 @@ export const opens = async () => {
     assert.match(await page.locator("#panel-scorecard tbody").innerText(), /bad\s+GPU busy\s+49.0 %\s+>= 90 %\s+1.274 ms of 2.599 ms/);
     await openTab(page, "recording");
     assert.match(await page.locator("#health").innerText(), /Complete\s+Nothing was lost: 464 records/);
-    assert.ok(await page.locator("#tab-roofline").isHidden() && await page.locator("#tab-sampled").isHidden(), "there is no empty tab");
+    assert.ok(await page.locator("#tab-lines").isHidden() && await page.locator("#tab-roofline").isHidden() && await page.locator("#tab-sampled").isHidden(), "there is no empty tab");
     await openTab(page, "ranges");
     await picture(page, `page-${size.width}-${size.scheme}`, { fullPage: true });
   });
@@ -672,6 +672,24 @@ export const keeps_the_view_in_its_address = async () => {
       await odd.context().close();
     }
     await again.context().close();
+  });
+};
+
+export const shows_lines_of_a_range = async () => {
+  await everywhere(async (page, size) => {
+    await openTab(page, "lines");
+    const rows = () => page.locator("#panel-lines tbody tr").evaluateAll((all) => all.map((row) => [...row.children].map((cell) => cell.innerText.trim())));
+    const all = await rows();
+    assert.deepEqual(all[0].slice(0, 2), ["planted.cu:15", "barrier"]);
+    assert.match(all[0][4], /^waits at a barrier \d/);
+    assert.ok(numbers(all[0][3]) > numbers(all[1][3]), "most samples first");
+    await picture(page, `lines-${size.width}-${size.scheme}`);
+    // The samples of a range are those of its launches.
+    await openTab(page, "ranges");
+    await page.locator("#panel-ranges tbody button.link", { hasText: "gather" }).first().click();
+    await openTab(page, "lines");
+    assert.deepEqual([...new Set((await rows()).map((row) => row[1]))], ["gather"]);
+    assert.match(await page.locator("#scope").innerText(), /gather/);
   });
 };
 

@@ -5,7 +5,7 @@ import { framesOf, neighbourFrame, visibleFrames } from "../../src/show/html/scr
 import { decoded } from "../../src/show/html/script/model.mjs";
 import { rowsOf } from "../../src/show/html/script/rows.mjs";
 import { containing, expressionOf, found, hitsOf, numberOf, stepped } from "../../src/show/html/script/search.mjs";
-import { apiOf, areaOf, completed, contentOf, covered, gpuTime, kernelsOf, partsOf, pathsOf, runner, trackWithin, transfersOf, workByPath } from "../../src/show/html/script/sums.mjs";
+import { apiOf, areaOf, completed, contentOf, covered, gpuTime, kernelsOf, linesOf, partsOf, pathsOf, runner, trackWithin, transfersOf, workByPath } from "../../src/show/html/script/sums.mjs";
 import { dataOf, random, steps } from "./fixture.mjs";
 
 const completedFound = (...given) => completed(found(...given));
@@ -25,6 +25,17 @@ test("kernels of a span are cut to it, and their statistics are those of whole o
   assert.deepEqual(part.map((row) => [name(row), row.count, row.total, row.mean]), [["gemm", 1, 50, 100], ["relu", 1, 20, 40]]);
   const [copy] = completed(transfersOf(model, contentOf(model, lanes, { kind: "area", span: [0, 50] })));
   assert.deepEqual([name(copy), copy.total, copy.bytes], ["copy", 10, 4096]);
+});
+
+test("samples of a node are those of its lines and of those within", () => {
+  const nodes = [{ parent: 0 }, { parent: 1 }, { parent: 0 }];
+  const row = (node, name, ...stalls) => ({ node, name, kernel: 9, stalls });
+  const model = { data: { nodes, lines: [row(1, 5, [1, 10]), row(2, 5, [1, 2], [2, 30]), row(3, 6, [1, 4]), row(0, 6, [2, 1])] } };
+  const of = (node) => linesOf(model, node).map(({ name, samples, stalls }) => [name, samples, stalls]);
+  assert.deepEqual(of(null), [[5, 42, [[2, 30], [1, 12]]], [6, 5, [[1, 4], [2, 1]]]]);
+  assert.deepEqual(of(0), [[5, 42, [[2, 30], [1, 12]]]]);
+  assert.deepEqual(of(1), [[5, 32, [[2, 30], [1, 2]]]]);
+  assert.deepEqual(of(2), [[6, 4, [[1, 4]]]]);
 });
 
 test("what a range caused counts wherever it ran", () => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hash;
+use std::ops::AddAssign;
 
 use profiler_base::getters;
 use profiler_base::text::printable;
@@ -126,8 +127,8 @@ impl Default for Stalls {
     }
 }
 
-impl Stalls {
-    fn add(&mut self, other: &Self) {
+impl AddAssign for Stalls {
+    fn add_assign(&mut self, other: Self) {
         for (sum, more) in self.samples.iter_mut().zip(other.samples) {
             *sum += more;
         }
@@ -135,7 +136,9 @@ impl Stalls {
             *sum += more;
         }
     }
+}
 
+impl Stalls {
     /// All samples.
     pub fn total(&self) -> f64 {
         self.samples.iter().sum()
@@ -173,9 +176,12 @@ impl Stalls {
 }
 
 impl fmt::Display for Stalls {
-    /// The states with most samples: `waits for a branch 61 %, issues an instruction 20 %`.
+    /// Up to three states, without those below 1 %: `waits for a branch 61.0 %, issues an
+    /// instruction 20.0 %`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (stall, _)) in self.iter().take(3).enumerate() {
+        let shown = self.iter().enumerate().take(3);
+        let shown = shown.filter(|(at, (stall, _))| *at == 0 || self.share(*stall) >= 0.01);
+        for (at, (stall, _)) in shown {
             let separator = if at == 0 { "" } else { ", " };
             write!(f, "{separator}{stall} {}", percent(self.share(stall)))?;
         }
@@ -507,7 +513,7 @@ impl<'a> Instructions<'a> {
     /// The samples by state.
     pub fn stalls(&self) -> Stalls {
         let mut sum = Stalls::default();
-        self.all.iter().for_each(|one| sum.add(&one.stalls));
+        self.all.iter().for_each(|one| sum += one.stalls);
         sum
     }
 
@@ -535,7 +541,7 @@ impl<'a> Instructions<'a> {
                 stalls: Stalls::default(),
                 share: 0.0,
             });
-            place.stalls.add(&one.stalls);
+            place.stalls += one.stalls;
         }
         let all = self.samples();
         let mut places: Vec<_> = places.into_values().collect();

@@ -6,6 +6,7 @@ mod comparable;
 mod leaders;
 mod page;
 mod phases;
+mod stalls;
 mod text;
 mod tree;
 pub(crate) mod wall;
@@ -32,6 +33,7 @@ use profiler_core::profile::Profiles;
 use profiler_core::profile::RecordingInfo;
 use profiler_core::profile::{Profile, Track};
 use profiler_core::series::{Kind, Unit};
+use stalls::StallChange;
 use wall::CauseChange;
 pub use wall::{Contribution, Explanation, WallCause, WallChange};
 use wall::{HOST_VARIATION, ProcessKey, RangeKey, WallRun, WallSide};
@@ -167,6 +169,7 @@ impl Compare {
             leaders: leaders::leader_changes(sides),
             wall: self.wall(sides, &names, clocks),
             phases: phases::changes(sides),
+            stalls: stalls::changes(sides),
             clock_warnings,
             changes,
         }
@@ -275,6 +278,9 @@ pub struct Comparison {
     wall: WallChange,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     phases: Vec<PhaseChange>,
+    /// Empty without instruction samples on both sides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stalls: Vec<StallChange>,
     #[serde(rename = "bottlenecks")]
     leaders: Vec<LeaderChange>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -310,6 +310,15 @@ impl Comparison {
             writeln!(out, "{}:\n", self.caution())?;
             write_table(out, &times, layout, true)?;
         }
+        if !self.stalls.is_empty() {
+            writeln!(out, "\nWhat the warps of kernels do, by instruction samples:\n")?;
+            for change in self.stalls.iter().take(SHOWN_STALLS) {
+                writeln!(out, "  {change}")?;
+            }
+            if let more @ 1.. = self.stalls.len().saturating_sub(SHOWN_STALLS) {
+                writeln!(out, "  and {more} smaller changes")?;
+            }
+        }
         self.write_counts(out, layout)?;
         writeln!(out, "\nWhat leads:")?;
         for change in &self.leaders {
@@ -371,6 +380,9 @@ impl DisplayOptions for Comparison {
 }
 
 display_by_default_layout!(Comparison);
+
+/// The changes of stalls in the text; JSON has all.
+const SHOWN_STALLS: usize = 10;
 
 pub(super) fn side(runs: &[Compared]) -> String {
     let Some(first) = runs.first() else {

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::findings::Finding;
+use super::lines::{LineRow, lines};
 use super::names::{NameRow, strings};
 use super::pauses::pauses;
 use super::ranks::Collectives;
@@ -55,6 +56,8 @@ pub(super) struct Data<'a> {
     kernels: Vec<Row>,
     memory: Vec<Row>,
     api: Vec<Row>,
+    /// Empty without instruction samples.
+    lines: Vec<LineRow>,
     /// Empty with a single process.
     processes: Vec<ProcessRow>,
     threads: Vec<Thread>,
@@ -343,6 +346,7 @@ impl<'a> Data<'a> {
             kernels: builder.kernel_rows.finish(),
             memory: builder.memory_rows.finish(),
             api: builder.api_rows.finish(),
+            lines: lines(profile, &mut builder.names),
             processes: processes(profile),
             threads: builder.threads,
             streams: builder.streams.into_values(),

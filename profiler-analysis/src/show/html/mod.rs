@@ -2,6 +2,7 @@
 
 mod data;
 mod findings;
+mod lines;
 mod names;
 mod pauses;
 mod ranks;

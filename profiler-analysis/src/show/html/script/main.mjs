@@ -155,7 +155,8 @@ const build = () => {
   context.font = SMALL;
   plotting.glyph = context.measureText("mmmmmmmmmm").width / 10;
   summarise();
-  for (const [tab, rows] of [["ranges", data.nodes], ["kernels", data.kernels], ["memory", data.memory], ["api", data.api]]) tabLabel(tab, rows.length);
+  for (const [tab, rows] of [["ranges", data.nodes], ["kernels", data.kernels], ["lines", data.lines], ["memory", data.memory], ["api", data.api]]) tabLabel(tab, rows.length);
+  byId("tab-lines").hidden = data.lines.length === 0;
   byId("tab-roofline").hidden = byId("panel-roofline").childElementCount === 0;
   byId("nothing").hidden = state.rows.lanes.length > 0;
   makeFlame();

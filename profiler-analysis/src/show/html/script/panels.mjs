@@ -4,7 +4,7 @@ import { nameOf } from "./items.mjs";
 import { fillFlame } from "./flamegraph.mjs";
 import { scopeOf, timeScope } from "./selection.mjs";
 import { emit, on, state } from "./state.mjs";
-import { apiOf, contentOf, kernelsOf, pathsOf, runner, transfersOf, workByPath } from "./sums.mjs";
+import { apiOf, contentOf, kernelsOf, linesOf, pathsOf, runner, transfersOf, workByPath } from "./sums.mjs";
 import { tablesOf } from "./tables.mjs";
 import { FOOT, HEADING } from "./rows.mjs";
 import { layOut, plotting } from "./timeline.mjs";
@@ -44,6 +44,12 @@ const scopeText = (scope) => {
   }
 };
 
+/** The selected range or path: samples have no time. */
+const pathScope = () => {
+  const scope = scopeOf();
+  return scope.kind === "node" || scope.kind === "range" ? scope : { kind: "whole" };
+};
+const nodeOf = (model, { kind, row }) => (kind === "node" ? row : kind === "range" ? model.R.node[row] : null);
 /** A node of the page's data in the form of the sums that this page makes. */
 const wholeSums = (data) => ({ nodes: data.nodes, outside: data.outside });
 const isSameScope = (a, b) => a !== null && a.kind === b.kind && a.row === b.row && a.span?.[0] === b.span?.[0] && a.span?.[1] === b.span?.[1];
@@ -57,7 +63,7 @@ let filling = null;
 /** Makes the content of the open tab, unless it is that of this scope already. */
 const refresh = () => {
   const { model, rows, tab, selected } = state;
-  const scope = tab === "flame" ? timeScope() : scopeOf();
+  const scope = tab === "flame" ? timeScope() : tab === "lines" ? pathScope() : scopeOf();
   byId("scope").textContent = `Shows ${scopeText(scope)}`;
   if (tables === null || tab === null) return;
   if (shown?.tab === tab && isSameScope(shown.scope, scope) && selectedThen === selected) return;
@@ -82,6 +88,7 @@ const refresh = () => {
   switch (tab) {
     case "ranges": return fill(whole ? given(wholeSums(data)) : pathsOf(model, content()), (sums) => tables.ranges(sums, whole));
     case "kernels": return fill(whole ? given(data.kernels) : kernelsOf(model, content()), (found) => tables.kernels(found, data.kernels.length === 0));
+    case "lines": return fill(given(linesOf(model, nodeOf(model, scope))), (found) => tables.lines(found, data.lines.length === 0));
     case "memory": return fill(whole ? given(data.memory) : transfersOf(model, content()), (found) => tables.memory(found, data.memory.length === 0));
     case "api": return fill(whole ? given(data.api) : apiOf(model, content()), (found) => tables.api(found, data.api.length === 0));
     case "flame": return fill(flameSums(scope), ([sums, work]) => fillFlame(sums, work));

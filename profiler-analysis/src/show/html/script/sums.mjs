@@ -252,3 +252,24 @@ export const completed = (generator) => {
   do step = generator.next(); while (!step.done);
   return step.value;
 };
+
+/** The instruction samples by line and kernel in the launches of a node and those within, or of all with `null`. */
+export const linesOf = (model, node) => {
+  const { lines, nodes } = model.data;
+  const isIn = (at) => {
+    for (let row = at; row; row = nodes[row - 1].parent) if (row - 1 === node) return true;
+    return node === null;
+  };
+  const known = new Map();
+  for (const { node: at, name, kernel, stalls } of lines) {
+    if (!isIn(at)) continue;
+    const key = `${name} ${kernel}`;
+    if (!known.has(key)) known.set(key, { name, kernel, samples: 0, stalls: new Map() });
+    const row = known.get(key);
+    for (const [stall, samples] of stalls) {
+      row.samples += samples;
+      row.stalls.set(stall, (row.stalls.get(stall) ?? 0) + samples);
+    }
+  }
+  return [...known.values()].map((row) => ({ ...row, stalls: [...row.stalls].sort((a, b) => b[1] - a[1]) }));
+};

@@ -229,6 +229,27 @@ const rangeTable = () => {
   };
 };
 
+/** Lines with what their warps did, the most frequent states first. */
+const lineTable = () => {
+  let whole = 0;
+  const samples = numbers("Samples", (row) => Math.round(row.samples), "Samples of the instructions of the line");
+  const states = (row) => row.stalls.slice(0, 3).map(([stall, number]) => `${state.model.names[stall]} ${percent(number, row.samples)}`).join(", ");
+  const fill = sheetOf("panel-lines", {
+    caption: "Instruction samples by line", sortedBy: samples, none: "No instructions were sampled in the session.",
+    noteOf: (rows) => `${plural(Math.round(whole), "sample")}, ${plural(rows.length, "line")}`,
+    columns: [
+      { label: "Line", class: "wide", value: (row) => state.model.names[row.name], show: (_, row) => nameLine(swatch(state.paints.kernel(row.kernel).fill), row.name, () => highlight(row.kernel)) },
+      { label: "Kernel", class: "text", value: (row) => state.model.names[row.kernel], show: (name) => shortened(name, 60) },
+      shareColumn("Share", (row) => row.samples, () => whole, "Share of the samples shown"), samples,
+      { label: "Warps", class: "text", value: states, show: (text) => text },
+    ],
+  });
+  return (rows, isEmpty) => {
+    whole = sumOf(rows, "samples");
+    fill(rows, isEmpty);
+  };
+};
+
 /** What fills each table. */
 export const tablesOf = () => {
   const { model } = state;
@@ -237,6 +258,7 @@ export const tablesOf = () => {
   return {
     ranges: rangeTable(),
     kernels: statistics("panel-kernels", { caption: "Kernels by name", label: "Kernel", none: "No kernel ran in the session.", what: "kernel", colorOf: (row) => state.paints.kernel(row.name).fill }),
+    lines: lineTable(),
     memory: statistics("panel-memory", {
       caption: "Memory operations by kind", label: "Operation", none: "No copy and no memset ran in the session.", what: "operation",
       colorOf: (row) => OPERATIONS[data.works[row.of][0]][state.isDark ? 2 : 1],
