@@ -233,7 +233,7 @@ const rangeTable = () => {
 const lineTable = () => {
   let whole = 0;
   const samples = numbers("Samples", (row) => Math.round(row.samples), "Samples of the instructions of the line");
-  const states = (row) => row.stalls.slice(0, 3).map(([stall, number]) => `${state.model.names[stall]} ${percent(number, row.samples)}`).join(", ");
+  const states = (row) => row.stalls.slice(0, 3).filter(([, number], at) => at === 0 || number >= row.samples / 100).map(([stall, number]) => `${state.model.names[stall]} ${percent(number, row.samples)}`).join(", ");
   const fill = sheetOf("panel-lines", {
     caption: "Instruction samples by line", sortedBy: samples, none: "No instructions were sampled in the session.",
     noteOf: (rows) => `${plural(Math.round(whole), "sample")}, ${plural(rows.length, "line")}`,
