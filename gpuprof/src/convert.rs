@@ -58,7 +58,7 @@ pub(crate) fn convert(args: ConvertArgs) -> Result<(), Failure> {
 struct Options {
     rank: Option<(u32, u32)>,
     samples: Option<usize>,
-    /// What stacks have instead of work.
+    /// The content of stacks: work, idle gaps or instruction samples.
     stacks: StackArgs,
 }
 
@@ -142,7 +142,7 @@ fn write(
     }
 }
 
-/// Sets what stacks have instead of work.
+/// Sets the content of stacks.
 fn content(export: Export, stacks: StackArgs) -> Export {
     match stacks.idle {
         _ if stacks.lines => export.lines(),

@@ -44,7 +44,7 @@ pub struct KernelExplanation {
     pub stalls: Option<Stalls>,
     /// The lines with most samples: place, share of the samples, and the states in words.
     pub lines: Vec<(String, f64, String)>,
-    /// What to try, with its evidence, most promising first.
+    /// The remedies with their evidence, most promising first.
     pub advice: Vec<String>,
 }
 

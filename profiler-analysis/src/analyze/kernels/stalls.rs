@@ -43,13 +43,13 @@ impl StallReason {
         format!("{}{line} in {} of its samples", self.stall, percent(self.share))
     }
 
-    /// What to try against it; `None` if it is nothing to act on.
+    /// The remedy; `None` if the state has none.
     pub(crate) fn remedy(&self) -> Option<&'static str> {
         remedy(self.stall)
     }
 }
 
-/// What to try against a reason; `None` if it is none to act on.
+/// The remedy for a state; `None` if it has none.
 fn remedy(stall: Stall) -> Option<&'static str> {
     Some(match stall {
         Stall::LongScoreboard => {

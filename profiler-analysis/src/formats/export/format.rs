@@ -153,7 +153,7 @@ pub(super) struct Rank {
 /// The default maximum of values of a sampled track: about 10 MB of JSON.
 const MOST_SAMPLES: usize = 100_000;
 
-/// What stacks are made of.
+/// The content of stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StackContent {
     Work,
