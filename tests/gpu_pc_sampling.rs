@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti::pc_sampling::PcSamples;
@@ -16,11 +17,12 @@ use gpu_profiler_tests::harness;
 /// The part that this program, started by itself, plays.
 const PART: &str = "GPU_PC_SAMPLING_PART";
 
-const PARTS: [(&str, fn()); 10] = [
+const PARTS: [(&str, fn()); 11] = [
     ("continuous", continuous),
     ("context_from_before_the_start", context_from_before),
     ("context_that_is_destroyed", destroyed_context),
     ("pauses", pauses),
+    ("pauses_beside_launches", pauses_beside_launches),
     ("start_during_a_capture", start_during_a_capture),
     ("hardware_buffer", hardware_buffer),
     ("serialized", serialized),
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         ("continuous_samples_have_stalls_and_lines", || play("continuous")),
         ("context_from_before_the_start_is_sampled", || play("context_from_before_the_start")),
         ("pauses_are_not_sampled", || play("pauses")),
+        ("pauses_beside_launching_threads_end", || play("pauses_beside_launches")),
         ("start_during_a_capture_leaves_it_valid", || play("start_during_a_capture")),
         ("hardware_buffer_of_64_mib_loses_nothing", || play("hardware_buffer")),
         ("destroyed_context_returns_its_samples", || play("context_that_is_destroyed")),
@@ -412,6 +415,56 @@ fn pauses() {
     seen.print();
     assert_eq!(seen.kernels, launches);
     seen.assert_account();
+}
+
+/// Without a hold of launches CUPTI 13.0.1 deadlocked in the first pause or the second.
+fn pauses_beside_launches() {
+    const THREADS: usize = 4;
+    let library = Library::open().unwrap();
+    let bench = Bench::new(Gpu::get());
+    let is_over = AtomicBool::new(false);
+    let launch = || {
+        bench.gpu.make_current();
+        let stream = bench.gpu.stream();
+        let shape = ([bench.blocks, 1, 1], [128, 1, 1], 0);
+        let numbers = [0.999_f32, 0.5].map(|number| u64::from(number.to_bits()));
+        let mut launches = 0;
+        while !is_over.load(Ordering::Acquire) {
+            for _ in 0..64 {
+                let arguments = [bench.to, numbers[0], numbers[1], 500];
+                bench.gpu.launch(bench.chain, stream, shape, arguments);
+                launches += 1;
+            }
+            bench.gpu.synchronize(stream);
+        }
+        launches
+    };
+    let (waits, launches) = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(launch)).collect();
+        let mut waits = Vec::new();
+        for _ in 0..5 {
+            let mut collector = start(&library, PcSampling::continuous());
+            for _ in 0..3 {
+                std::thread::sleep(Duration::from_millis(200));
+                let begun = Instant::now();
+                collector.pause().unwrap();
+                let paused = begun.elapsed();
+                std::thread::sleep(Duration::from_millis(50));
+                let begun = Instant::now();
+                collector.resume().unwrap();
+                waits.push((paused, begun.elapsed()));
+            }
+            let samples = stop(collector).pc_sampling.unwrap();
+            if can_sample(&samples) {
+                assert_eq!(samples.losses, Default::default());
+                assert!(samples.recorded_samples() > 0);
+            }
+        }
+        is_over.store(true, Ordering::Release);
+        let launches: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        (waits, launches)
+    });
+    eprintln!("{launches} launches; pauses and resumes: {waits:?}");
 }
 
 /// Nodes of the graph have samples as other kernels do.

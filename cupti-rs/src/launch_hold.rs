@@ -8,6 +8,9 @@
 //! CUPTI 13.0.1 loses records if the kernel kind is disabled while a stream has work under way.
 //! After the kind is enabled again, it writes no records for the first kernels of that stream, or
 //! never returns their buffers (seen on an H100; decision 021).
+//!
+//! CUPTI 13.0.1 deadlocks if PC sampling of a context ends while another thread launches: the driver
+//! waits for CUPTI's lock there, and CUPTI for the driver's (seen on an H200; decision 013).
 
 use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 use std::time::Duration;
@@ -29,6 +32,10 @@ const FLUSH_WAITS: Duration = Duration::from_millis(20);
 const ONE_FLUSH: Duration = Duration::from_millis(50);
 /// The maximum wait of a launch: longer than a hold, unless a call into CUPTI does not return.
 const LAUNCH_WAITS: Duration = Duration::from_millis(200);
+/// The maximum wait for launches to return before a call that deadlocks beside one, and the maximum
+/// wait of a launch for that call.
+const SOLE_CALL_WAITS: Duration = Duration::from_secs(1);
+const LAUNCH_WAITS_FOR_SOLE_CALL: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// Waits in the callback of a launch until the hold ends. A hold that outlasts the wait, because a
@@ -36,9 +43,13 @@ const PAUSE: Duration = Duration::from_micros(50);
 #[cold]
 pub(crate) fn wait() {
     WAITING.fetch_add(1, Ordering::AcqRel);
-    if !wait_until(LAUNCH_WAITS, |_| Some(!State::load().has(HELD))) {
+    let is_over = |_| Some(!State::load().has(HELD));
+    let is_for_sole_call = || HOLDS.lock().sole_calls != 0;
+    if !wait_until(LAUNCH_WAITS, is_over)
+        && !(is_for_sole_call() && wait_until(LAUNCH_WAITS_FOR_SOLE_CALL, is_over))
+    {
         let mut holds = HOLDS.lock();
-        *holds = Holds { count: 0, flushes: 0, generation: holds.generation.wrapping_add(1) };
+        *holds = Holds { generation: holds.generation.wrapping_add(1), ..Holds::NONE };
         collection_state::release();
     }
     WAITING.fetch_sub(1, Ordering::AcqRel);
@@ -68,7 +79,7 @@ pub(crate) fn wait_logged(id: u32, correlation_id: u32) {
     }
 }
 
-static HOLDS: Mutex<Holds> = Mutex::new(Holds { count: 0, flushes: 0, generation: 0 });
+static HOLDS: Mutex<Holds> = Mutex::new(Holds::NONE);
 /// The number of launches that wait.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
@@ -77,30 +88,43 @@ struct Holds {
     count: usize,
     /// Those for flushes.
     flushes: usize,
+    /// Those for calls that deadlock beside a launch.
+    sole_calls: usize,
     /// Rises when a launch has waited too long: earlier holds are over.
     generation: usize,
+}
+
+impl Holds {
+    const NONE: Self = Self { count: 0, flushes: 0, sole_calls: 0, generation: 0 };
+}
+
+/// Calls CUPTI while no launch is in progress. `None` if one does not return in time.
+pub(crate) fn beside_no_launch<R>(call: impl FnOnce() -> R) -> Option<R> {
+    let hold = Hold::begin_with(0, 1);
+    hold.wait_for_returns_within(SOLE_CALL_WAITS).is_none().then(call)
 }
 
 /// Launches that begin wait in their callbacks until the last of these is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
     flushes: usize,
+    sole_calls: usize,
     generation: usize,
 }
 
 impl Hold {
     pub(crate) fn begin() -> Self {
-        Self::begin_with(0)
+        Self::begin_with(0, 0)
     }
 
     /// Begins the hold of a flush, after that of another flush: together they would hold launches
     /// back without an end.
     pub(crate) fn begin_flush() -> Self {
         wait_until(ONE_FLUSH, |_| Some(HOLDS.lock().flushes == 0));
-        Self::begin_with(1)
+        Self::begin_with(1, 0)
     }
 
-    fn begin_with(flushes: usize) -> Self {
+    fn begin_with(flushes: usize, sole_calls: usize) -> Self {
         // Before the hold: the first call in a process takes milliseconds.
         let has_barrier = os::can_fence_all_threads();
         let mut holds = HOLDS.lock();
@@ -110,8 +134,9 @@ impl Hold {
         }
         holds.count += 1;
         holds.flushes += flushes;
+        holds.sole_calls += sole_calls;
         collection_state::hold();
-        let hold = Self { flushes, generation: holds.generation };
+        let hold = Self { flushes, sole_calls, generation: holds.generation };
         drop(holds);
         os::fence_all_threads(has_barrier);
         hold
@@ -120,12 +145,16 @@ impl Hold {
     /// Waits until no launch is in progress, at most [`FLUSH_WAITS`]. Returns the class of a launch
     /// that is still in progress.
     pub(crate) fn wait_for_returns(&self) -> Option<CallClass> {
+        self.wait_for_returns_within(FLUSH_WAITS)
+    }
+
+    fn wait_for_returns_within(&self, longest: Duration) -> Option<CallClass> {
         let collection = State::load().collection();
         let in_progress = || match call_log::quiet_since() {
             Err(class) => Some(class),
             Ok(_) => paused_launches::any(collection).then_some(CallClass::KernelLaunch),
         };
-        wait_until(FLUSH_WAITS, |_| Some(in_progress().is_none()));
+        wait_until(longest, |_| Some(in_progress().is_none()));
         in_progress()
     }
 
@@ -153,6 +182,7 @@ impl Drop for Hold {
         if holds.generation == self.generation {
             holds.count -= 1;
             holds.flushes -= self.flushes;
+            holds.sole_calls -= self.sole_calls;
             if holds.count == 0 {
                 collection_state::release();
             }

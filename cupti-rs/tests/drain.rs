@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::__private::launches_wait;
 use cupti::calls::{set_word, set_word_source};
 use cupti::sys::abi::CuptiResult;
 use cupti::{
@@ -824,31 +823,6 @@ fn a_flush_waits_for_launches_and_before_13_is_left_out_where_one_does_not_retur
     }
 }
 
-/// Launches on another thread until `work` has returned.
-fn beside_launches<R>(fake: &Fake, work: impl FnOnce() -> R) -> R {
-    let is_over = AtomicBool::new(false);
-    let launch = || {
-        while !is_over.load(Ordering::Acquire) {
-            let flushes = fake.flushes();
-            fake.launch_around(&Work::kernel(c"k"), || {
-                // Returns only once a flush waits for it, or runs beside it.
-                while !launches_wait()
-                    && fake.flushes() == flushes
-                    && !is_over.load(Ordering::Acquire)
-                {
-                    std::thread::yield_now();
-                }
-            });
-        }
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(launch);
-        let result = work();
-        is_over.store(true, Ordering::Release);
-        result
-    })
-}
-
 /// CUPTI 13.0.1 crashes where a launch is about to write to a buffer that a flush returns.
 #[test]
 fn no_flush_runs_beside_a_launch() {
@@ -856,7 +830,7 @@ fn no_flush_runs_beside_a_launch() {
     stopped_clock::stop();
     fake.flush_takes(Duration::from_millis(1));
     let mut collector = start(&fake, &Config::new());
-    beside_launches(&fake, || {
+    fake.beside_launches(|| {
         for _ in 0..20 {
             collector.flush().unwrap();
             collector.pause().unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cupti::pc_sampling::{PcContext, PcSamples, PcSampling, SourceLine};
 use cupti::sys::abi::*;
-use cupti::{Collected, Collector, Config, Record};
+use cupti::{Collected, Collector, Config, Record, stopped_clock};
 use fake_cupti::{Fake, When, Work, cubin};
 
 const KERNEL: &CStr = c"gather";
@@ -293,6 +293,51 @@ fn ends_during_a_reading_wait_a_second_and_are_counted() {
     // CUPTI is not called for the context that is gone.
     let samples = stop(collector);
     assert_eq!((samples.losses, samples.recorded_samples()), Default::default());
+}
+
+/// CUPTI 13.0.1 deadlocks where a context's sampling ends while another thread launches: each of both
+/// waits for a lock that the other one holds.
+#[test]
+fn sampling_begins_and_ends_beside_no_launch() {
+    let fake = Fake::new();
+    stopped_clock::stop();
+    let mut collector = start(&fake, on_request());
+    fake.beside_launches(|| {
+        for _ in 0..20 {
+            collector.pause().unwrap();
+            assert!(fake.sampled_contexts().is_empty());
+            collector.resume().unwrap();
+            assert_eq!(fake.sampled_contexts().len(), 1);
+        }
+        fake.create_context(2);
+        fake.destroy_context(2);
+    });
+    stopped_clock::resume();
+    assert_eq!(fake.sampling_beside_launches(), 0);
+    assert_eq!(stop(collector).losses, Default::default());
+}
+
+/// A launch waits in the driver until a full queue has room.
+#[test]
+fn launch_that_does_not_return_leaves_the_context_sampled() {
+    let fake = Fake::new();
+    fake.pc_samples(KERNEL, &[(0x10, 9, 3)]);
+    let mut collector = start(&fake, on_request());
+    fake.launch(Work::kernel(KERNEL));
+    fake.launch_around(&Work::kernel(KERNEL), || {
+        std::thread::scope(|scope| scope.spawn(|| collector.pause().unwrap()).join()).unwrap();
+    });
+    assert_eq!((fake.sampling_beside_launches(), fake.sampled_contexts().len()), (0, 1));
+    fake.launch(Work::kernel(OTHER));
+    // CUPTI enables no kind of records while it samples.
+    collector.resume().unwrap();
+    fake.launch(Work::kernel(KERNEL));
+    fake.launch_around(&Work::kernel(KERNEL), || {
+        let stop = || std::thread::scope(|scope| scope.spawn(|| stop(collector)).join()).unwrap();
+        let samples = stop();
+        assert_eq!((samples.recorded_samples(), samples.losses.missed_ends), (12, 1));
+    });
+    assert_eq!(fake.sampling_beside_launches(), 0);
 }
 
 #[test]

@@ -250,6 +250,10 @@ impl Collector {
         if !collection_state::State::load().has(collection_state::ON) {
             self.log_calls_and_events()?;
         }
+        if let Some(session) = &self.sampling {
+            // CUPTI enables no kind of kernel records while it samples, which a pause may have left.
+            session.pause();
+        }
         self.missing_kinds.clear();
         for &(kind, required) in
             self.config.kinds.iter().filter(|(kind, _)| self.config.enables(*kind))
@@ -265,7 +269,7 @@ impl Collector {
             }
             self.missing_kinds.push(kind);
         }
-        // Last: CUPTI enables no kind of kernel records while it samples.
+        // Last, for the same reason.
         self.sample_contexts();
         self.on_since_ns = Some(clock::now_ns());
         Ok(())

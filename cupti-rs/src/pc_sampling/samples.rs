@@ -189,8 +189,9 @@ pub struct PcLosses {
     pub over_max_records: u64,
     /// Readings that CUPTI refused. Their samples may be in the next slice.
     pub failed_reads: u64,
-    /// Modules and contexts that ended while another thread was reading for more than a second, so
-    /// that their last samples are missing or belong to another function.
+    /// Modules and contexts that ended while another thread was reading, or contexts while one
+    /// launched, for more than a second: their last samples are missing or belong to another
+    /// function.
     pub missed_ends: u64,
     /// Cubins with a line table beyond
     /// [`PcSampling::max_cubin_bytes`](crate::PcSampling::max_cubin_bytes), or whose CRC CUPTI

@@ -20,6 +20,7 @@ use super::settings::PcSampling;
 use super::undrained::Undrained;
 use crate::error::{Error, Kind};
 use crate::forked;
+use crate::launch_hold::beside_no_launch;
 use crate::quiet_thread;
 use crate::sys::api::Api;
 use crate::sys::counters::PcSamplingApi;
@@ -206,8 +207,9 @@ impl Session {
             return;
         }
         let context = sampled.context;
-        let enabled =
-            ContextSampler::enable(*functions, self.has_correlation, context, &self.settings);
+        let enable =
+            || ContextSampler::enable(*functions, self.has_correlation, context, &self.settings);
+        let enabled = beside_no_launch(enable).unwrap_or_else(enable);
         let now_ns = clock::now_ns();
         let mut facts = sampled.facts.lock();
         match enabled {
@@ -261,11 +263,18 @@ impl Session {
             true => *since_ns,
             false => std::mem::replace(since_ns, earlier_ns),
         };
-        let is_off = is_last || cause == Cause::Pause;
-        if is_off && let Some(Sampler { sampler, .. }) = guard.take() {
-            let rest = sampler.disable(&mut |row| reading.add(row));
-            reading.count(rest);
-            end_ns = clock::now_ns();
+        let mut is_missed = false;
+        if is_last || cause == Cause::Pause {
+            let disabled = beside_no_launch(|| {
+                let sampler = guard.take()?.sampler;
+                Some(sampler.disable(&mut |row| reading.add(row)))
+            });
+            // A context that a launch does not leave is sampled on, and its samples are read later.
+            is_missed = is_last && disabled.is_none();
+            if let Some(rest) = disabled.flatten() {
+                reading.count(rest);
+                end_ns = clock::now_ns();
+            }
         }
         // Callbacks that wait for the context may proceed.
         drop(guard);
@@ -277,6 +286,7 @@ impl Session {
         }
         facts.error.clone_from(&failed);
         undrained.samples.losses.failed_reads += u64::from(failed.is_some());
+        undrained.samples.losses.missed_ends += u64::from(is_missed);
         undrained.add([since_ns, begin_ns, end_ns], facts.id, reading, self.settings.max_records);
     }
 

@@ -102,6 +102,8 @@ pub struct FakeCall {
     is_silent: bool,
     /// A launch whose callback began and returned in one period of recording kernels.
     is_recorded: bool,
+    /// A launch whose callback returned.
+    is_under_way: bool,
 }
 
 impl FakeCall {
@@ -116,6 +118,7 @@ impl FakeCall {
             is_hooked: false,
             is_silent: false,
             is_recorded: false,
+            is_under_way: false,
         }
     }
 
@@ -236,6 +239,8 @@ impl FakeCall {
             !self.is_silent && unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
         if is_seen && self.launches() {
             let mut state = STATE.lock();
+            self.is_under_way = true;
+            state.under_way += 1;
             self.is_recorded = before.is_some() && before == state.recording_of_kernels();
             state.launching += usize::from(self.is_recorded);
         }
@@ -243,9 +248,10 @@ impl FakeCall {
 
     /// Returns from the call.
     pub(super) fn exit(&mut self, result: u32) {
-        if self.is_recorded {
-            STATE.lock().launching -= 1;
-        }
+        let mut state = STATE.lock();
+        state.launching -= usize::from(self.is_recorded);
+        state.under_way -= usize::from(self.is_under_way);
+        drop(state);
         self.close();
         let params = self.params();
         let data = self.data(API_ENTER + 1, &params, Some(&result));

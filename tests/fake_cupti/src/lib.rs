@@ -49,9 +49,10 @@ mod table;
 mod work;
 mod written;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use cupti::__private::launches_wait;
 use cupti::record::UnifiedMemoryKind;
 use cupti::sys::abi::*;
 use cupti::sys::field::Family;
@@ -467,6 +468,37 @@ impl Fake {
     /// not returned.
     pub fn flushes_beside_launches(&self) -> u64 {
         STATE.lock().flushes_beside_launches
+    }
+
+    /// The number of begins and ends of a context's sampling at which such a launch was under way.
+    pub fn sampling_beside_launches(&self) -> u64 {
+        STATE.lock().sampling_beside_launches
+    }
+
+    /// Launches on another thread until `work` has returned. Each launch returns once launches wait,
+    /// or once CUPTI did beside it what it must not do.
+    pub fn beside_launches<R>(&self, work: impl FnOnce() -> R) -> R {
+        let is_over = AtomicBool::new(false);
+        let done = || {
+            let state = STATE.lock();
+            (state.flushes, state.sampling_beside_launches)
+        };
+        let launch = || {
+            while !is_over.load(Ordering::Acquire) {
+                let before = done();
+                self.launch_around(&Work::kernel(c"k"), || {
+                    while !launches_wait() && done() == before && !is_over.load(Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(launch);
+            let result = work();
+            is_over.store(true, Ordering::Release);
+            result
+        })
     }
 
     /// True if a subscriber is registered.

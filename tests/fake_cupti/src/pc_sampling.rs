@@ -244,8 +244,15 @@ fn sampled<T>(context: usize, with: impl FnOnce(&mut Sampled) -> T) -> Result<T,
     found.map(with).ok_or(CuptiResult::INVALID_OPERATION)
 }
 
+/// Counts a begin or end of sampling beside a launch, with which CUPTI would deadlock.
+fn count_beside_launches() {
+    let mut state = crate::state::STATE.lock();
+    state.sampling_beside_launches += u64::from(state.under_way > 0);
+}
+
 impl PcSamplingApi for Fake {
     fn enable(params: &mut PcSamplingEnable) -> Outcome {
+        count_beside_launches();
         let mut state = STATE.lock();
         match state.contexts.insert(params.ctx.addr() as u32, Sampled::default()) {
             Some(_) => Err(CuptiResult::UNKNOWN),
@@ -254,6 +261,7 @@ impl PcSamplingApi for Fake {
     }
 
     fn disable(params: &mut PcSamplingDisable) -> Outcome {
+        count_beside_launches();
         let mut state = STATE.lock();
         let found = state.contexts.remove(&(params.ctx.addr() as u32));
         let mut sampled = found.ok_or(CuptiResult::INVALID_OPERATION)?;

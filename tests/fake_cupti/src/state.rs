@@ -84,6 +84,10 @@ pub(super) struct State {
     pub(super) launching: usize,
     /// Flushes at whose begin or end `launching` was not 0.
     pub(super) flushes_beside_launches: u64,
+    /// Launches that have passed their callback and have not returned.
+    pub(super) under_way: usize,
+    /// Begins and ends of sampling at which `under_way` was not 0.
+    pub(super) sampling_beside_launches: u64,
     /// True if the next kernels lose their records when the kind is disabled within a launch.
     pub(super) forgets: bool,
     /// Kernels that get no record.
