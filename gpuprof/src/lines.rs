@@ -1,6 +1,7 @@
 //! `gpuprof lines`: what the warps of kernels wait for, by kernel and source line.
 
 mod listing;
+mod machine_code;
 
 use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::table::Table;
@@ -14,6 +15,7 @@ use crate::args::{LinesArgs, OutputFormat as _};
 use crate::failure::Failure;
 use crate::{input, reports};
 use listing::Sources;
+use machine_code::MachineCode;
 
 /// The length of the longest bar.
 const BAR: usize = 20;
@@ -115,11 +117,12 @@ struct Text<'a> {
     selected: Option<String>,
     limit: usize,
     sources: Option<&'a Sources>,
+    code: Option<&'a MachineCode>,
 }
 
 impl DisplayOptions for Text<'_> {
     fn write_in(&self, layout: Layout, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { profile, samples, selected, limit, sources } = self;
+        let Self { profile, samples, selected, limit, sources, code } = self;
         let counts = profile.instruction_counts().unwrap_or_default();
         writeln!(f, "{counts}")?;
         if let Some(selected) = selected {
@@ -141,8 +144,11 @@ impl DisplayOptions for Text<'_> {
                 percent(without)
             )?;
         }
-        match sources {
-            Some(sources) => sources.write(f, &lines, layout),
+        if let Some(sources) = sources {
+            sources.write(f, &lines, layout)?;
+        }
+        match code {
+            Some(code) => code.write(f, samples, *limit, layout),
             None => Ok(()),
         }
     }
@@ -177,7 +183,9 @@ pub(crate) fn lines(args: &LinesArgs) -> Result<(), Failure> {
         true => profile.instructions(),
         false => query.instructions(),
     };
-    let sources = args.source.as_deref().map(|folder| Sources::new(folder, &profile));
+    let code = args.sass.then(|| MachineCode::new(file, &profile, &samples)).transpose()?;
+    let sources =
+        args.source.as_deref().map(|folder| Sources::new(folder, &profile)).transpose()?;
     let rows = |places: Vec<SampledPlace<'_>>| places.iter().map(Row::new).collect();
     let json = Rows {
         samples: samples.samples(),
@@ -202,6 +210,7 @@ pub(crate) fn lines(args: &LinesArgs) -> Result<(), Failure> {
         selected: (!selected.is_empty()).then(|| selected.join(" ")),
         limit: args.limit,
         sources: sources.as_ref(),
+        code: code.as_ref(),
     };
     output.text_or_json(is_for_people, |out| out.show(&text), &json)
 }

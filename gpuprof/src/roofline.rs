@@ -59,7 +59,7 @@ fn write(
 }
 
 /// Reads measured counts in serde's JSON format.
-fn read_counted(file: &Path) -> Result<Measured, Failure> {
+pub(crate) fn read_counted(file: &Path) -> Result<Measured, Failure> {
     serde_json::from_str(&read_text(file)?).map_err(|error| {
         Failure::Error(format!("{} has no counts of ranges: {error}", file.display()))
     })

@@ -1819,6 +1819,8 @@ fn lines_have_stalls_and_the_source_beside_them() {
     let folder = Folder::new();
     let absent = result_of(args([&"lines", &"--source", &folder.0, &file]));
     absent.shows("\nplanted.cu: not found in ");
+    let missing = folder.file("missing");
+    failure_of(args([&"lines", &"--source", &missing, &file]), 1).says("could not read ");
 }
 
 #[test]
@@ -1859,7 +1861,51 @@ fn sampled_lines_are_in_stacks_findings_and_explanations() {
         .says("no kernel matches absent; the longest are: ");
 }
 
-/// A recording of one kernel with this share of waits for memory, of 1,000 samples.
+#[test]
+fn kept_cubins_show_machine_code() {
+    let folder = Folder::new();
+    let file = with_stalls(&folder, "run.gpuprof", 700);
+    // A stand-in for the disassembler: it reads the cubin, and knows two instructions.
+    let tool = folder.file("nvdisasm");
+    let text = "#!/bin/sh\n[ \"$1\" = -c ] && head -c 4 \"$2\" | grep -q ELF || exit 7\n\
+                printf '.text.gather:\\n  /*0000*/  S2R R0, SR_X ;\\n  /*0010*/  LDG.E R2,  [R2] ;\\n  /*0020*/  IADD3 R0, R2 ;\\n'\n";
+    std::fs::write(&tool, text).unwrap();
+    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let lines = |tool: &Path, file: &Path| {
+        ran(gpuprof().env("NVDISASM", tool).args(args([&"lines", &"--sass", &file])))
+    };
+    let shown = lines(&tool, &file);
+    shown.shows("\ngather\n").shows("                                 0  S2R R0, SR_X\n");
+    shown
+        .shows("70.0 % ████████████████████    10  LDG.E R2, [R2]  gather.cu:12: waits for global");
+    shown.shows("30.0 % █████████               20  IADD3 R0, R2  gather.cu:13: ");
+    lines(&folder.file("absent"), &file).says("which is no file");
+    std::fs::write(&tool, "#!/bin/sh\necho broken >&2\nexit 7\n").unwrap();
+    lines(&tool, &file).says("broken");
+    lines(&tool, &self::lines()).says("gpuprof run --lines --keep-cubins");
+}
+
+#[test]
+fn explanation_has_the_counted_roofline_point() {
+    let folder = Folder::new();
+    let file = with_stalls(&folder, "run.gpuprof", 700);
+    let counted = folder.file("counted.json");
+    let metrics = ["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"];
+    let values = |ranges: usize| {
+        let range = serde_json::json!({"name": "0", "parent": null, "level": 0, "values": [1000.0, 4000.0, 800.0]});
+        serde_json::json!({"chip": "GH100", "passes": 1, "runs": 1, "dropped": 0, "too_deep": 0,
+                           "metrics": metrics, "ranges": vec![range; ranges]})
+    };
+    std::fs::write(&counted, values(1).to_string()).unwrap();
+    let explained =
+        result_of(args([&"explain", &"--kernel", &"gather", &"--counted", &counted, &file]));
+    explained.shows("\n  roofline   ");
+    std::fs::write(&counted, values(2).to_string()).unwrap();
+    failure_of(args([&"explain", &"--kernel", &"gather", &"--counted", &counted, &file]), 1)
+        .says("they cannot be matched");
+}
+
+/// A recording of one kernel with this share of waits for memory, of 1,000 samples, and its cubin.
 fn with_stalls(folder: &Folder, name: &str, memory: u32) -> PathBuf {
     let path = folder.file(name);
     let fake = Fake::new();
@@ -1867,7 +1913,8 @@ fn with_stalls(folder: &Folder, name: &str, memory: u32) -> PathBuf {
     fake.source_line(c"gather", 0x20, ("/src", "gather.cu", 13));
     fake.pc_samples(c"gather", &[(0x10, 9, memory), (0x20, 3, 1_000 - memory)]);
     let builder = Profiler::builder().library(fake.library().unwrap());
-    let profiler = builder.sample(profiler_core::Sampling::instructions()).build().unwrap();
+    let profiler =
+        builder.sample(profiler_core::Sampling::instructions().keep_cubins()).build().unwrap();
     let work = || {
         fake.load_module(1, &fake_cupti::cubin(1, true));
         fake.launch(Work::kernel(c"gather"));

@@ -28,6 +28,7 @@ pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
 /// | `stacks` | the age in seconds of a thread's last launch from which the next one gets its stack |
 /// | `host-samples` | [`HostSamples`] |
 /// | `lines` | [`Lines`] |
+/// | `cubins` | `keep`: recordings hold the cubins with line tables |
 /// | `log` | `stderr`: messages of the library go to standard error |
 ///
 /// In a value `%2C` is a comma, and `%` with two hexadecimal digits is any byte.
@@ -83,6 +84,8 @@ pub struct Options {
     pub host_samples: Option<HostSamples>,
     /// Samples the instructions of kernels.
     pub lines: Option<Lines>,
+    /// Keeps cubins with line tables.
+    pub keep_cubins: bool,
     /// True if the library writes messages to standard error.
     pub log_to_stderr: bool,
 }
@@ -127,6 +130,7 @@ impl Options {
             stacks: None,
             host_samples: None,
             lines: None,
+            keep_cubins: false,
             log_to_stderr: false,
         }
     }
@@ -185,6 +189,7 @@ impl Options {
                 }
                 "host-samples" => self.host_samples = Some(parsed(key, &value)?),
                 "lines" => self.lines = Some(parsed(key, &value)?),
+                "cubins" => self.keep_cubins = is_the_one(key, &value, "keep")?,
                 "log" => self.log_to_stderr = is_the_one(key, &value, "stderr")?,
                 _ if ALWAYS_ON_KEYS.contains(&key) => settings.push(format!(",{key}={value}")),
                 _ => return Err(option(key, &value, KEYS)),
@@ -229,6 +234,7 @@ impl Options {
         add("stacks", self.stacks.map(|age| age.as_secs_f64().to_string()));
         add("host-samples", self.host_samples.map(|source| source.to_string()));
         add("lines", self.lines.map(|lines| lines.to_string()));
+        add("cubins", self.keep_cubins.then(|| "keep".to_owned()));
         add("log", self.log_to_stderr.then(|| "stderr".to_owned()));
         let entries: Vec<String> =
             entries.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -256,6 +262,11 @@ impl Options {
         if let Some(lines) = self.lines.filter(|_| self.always_on.is_some()) {
             let why = "instruction samples cannot begin and end with windows: leave out always-on";
             return Err(option("lines", &lines.to_string(), why));
+        }
+        if self.keep_cubins && (self.lines.is_none() || self.keep_last.is_some()) {
+            let why = "cubins belong to instruction samples of a whole run: add lines, and leave out \
+                       keep-last";
+            return Err(option("cubins", "keep", why));
         }
         if let Some(source) = self.host_samples.filter(|_| self.stacks.is_none()) {
             let why = "host samples need stacks: add stacks";
@@ -315,7 +326,7 @@ impl Options {
 }
 
 const KEYS: &str = "give KEY=VALUE, with commas between; keys are start, stop, always-on, rate, slow, \
-                    keep-last, trigger, graphs, stacks, host-samples, lines and log";
+                    keep-last, trigger, graphs, stacks, host-samples, lines, cubins and log";
 
 fn parsed<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, Error> {
     value.parse().map_err(|why: String| option(key, value, &why))
@@ -460,6 +471,11 @@ mod tests {
         let variables = kept.variables().unwrap();
         let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
         assert_eq!(Options::from_variables(get).unwrap(), Some(kept));
+        let mut cubins = Options { keep_cubins: true, ..Options::new("/r") };
+        cubins.lines = Some(Lines::Serialized);
+        let variables = cubins.variables().unwrap();
+        let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
+        assert_eq!(Options::from_variables(get).unwrap(), Some(cubins));
     }
 
     #[test]
@@ -494,6 +510,8 @@ mod tests {
             ("host-samples=perf", "add stacks"),
             ("lines=16", "from 32 to"),
             ("lines=often", "or serialized"),
+            ("cubins=all", "the one known value is keep"),
+            ("cubins=keep", "add lines"),
             ("log=stdout", "the one known value is stderr"),
             ("keep-last=10s", "give seconds=SECONDS"),
             ("trigger=slow=1:a", "add keep-last"),
@@ -552,6 +570,7 @@ mod tests {
             ("always-on=3%,slow=1", "slow units are ranges"),
             ("always-on=calls-only,rate=0.1", "no unit is drawn"),
             ("always-on=3%,lines=serialized", "leave out always-on"),
+            ("lines=65536,cubins=keep,keep-last=seconds=1", "leave out keep-last"),
             ("always-on=3%,baseline=1", "keys are start"),
             ("keep-last=seconds=1,always-on=3%", "the last part"),
             ("keep-last=seconds=1,start=range=a", "the last part"),

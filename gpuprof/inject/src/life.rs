@@ -283,13 +283,14 @@ impl Life {
             Some(_) => builder = builder.sample(Sampling::host()),
             None => {}
         }
-        builder = match self.options.lines {
-            Some(Lines::Every(cycles)) => {
-                builder.sample(Sampling::instructions().period_cycles(cycles))
-            }
-            Some(_) => builder.sample(Sampling::instructions().serialized()),
-            None => builder,
-        };
+        if let Some(lines) = self.options.lines {
+            let sampling = match lines {
+                Lines::Every(cycles) => Sampling::instructions().period_cycles(cycles),
+                _ => Sampling::instructions().serialized(),
+            };
+            let keeps_cubins = self.options.keep_cubins;
+            builder = builder.sample(if keeps_cubins { sampling.keep_cubins() } else { sampling });
+        }
         if let Some(part) = self.options.keep_last {
             let builder = match part {
                 KeepLast::Operations(count) => builder.keep_last_operations(count),

@@ -78,6 +78,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "CYCLES", num_args = 0..=1, require_equals = true, default_missing_value = "65536",
           conflicts_with_all = ["always_on"])]
     pub(crate) lines: Option<gpuprof_control::Lines>,
+    /// Store cubins with line tables, at most 256 MiB, so that `gpuprof lines --sass` can show machine code
+    #[arg(long, requires = "lines", conflicts_with = "keep_last")]
+    pub(crate) keep_cubins: bool,
     /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]
     #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) output: Option<PathBuf>,

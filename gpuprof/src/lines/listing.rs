@@ -1,6 +1,6 @@
 //! The source beside sampled lines.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,10 @@ use profiler_core::Profile;
 use profiler_core::query::SampledPlace;
 
 use super::bar;
+use crate::failure::Failure;
 
 /// Lines shown before and after a sampled one.
-const AROUND: u32 = 2;
+const AROUND: usize = 2;
 /// The most folders and files that are looked through, and the largest file that is read.
 const MOST_ENTRIES: usize = 100_000;
 const MOST_BYTES: u64 = 16 << 20;
@@ -30,7 +31,10 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    pub(super) fn new(folder: &Path, profile: &Profile) -> Self {
+    pub(super) fn new(folder: &Path, profile: &Profile) -> Result<Self, Failure> {
+        if let Err(error) = fs::read_dir(folder) {
+            return Err(Failure::Error(format!("could not read {}: {error}", folder.display())));
+        }
         let mut files: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
         let mut folders = vec![folder.to_owned()];
         let mut entries = 0;
@@ -54,7 +58,7 @@ impl Sources {
         let seconds = profile.recording_info().recorded_at_s;
         let recorded_at =
             seconds.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
-        Self { folder: folder.to_owned(), files, recorded_at }
+        Ok(Self { folder: folder.to_owned(), files, recorded_at })
     }
 
     /// Writes the lines around sampled ones, file by file.
@@ -111,28 +115,54 @@ impl Sources {
             _ => "",
         };
         writeln!(f, "\n{}{changed}", layout.paint(Tone::Heading, &path.display().to_string()))?;
-        let sampled = shares.iter().filter(|(_, share)| **share >= LEAST).map(|(line, _)| *line);
-        let shown: BTreeSet<u32> = sampled
-            .flat_map(|line| line.saturating_sub(AROUND)..=line.saturating_add(AROUND))
-            .collect();
-        let mut last = 0;
-        for (number, line) in (1..).zip(text.lines()) {
-            if !shown.contains(&number) {
-                continue;
-            }
-            if last != 0 && number != last + 1 {
-                writeln!(f, "   …")?;
-            }
-            last = number;
-            let share = shares.get(&number).copied().unwrap_or(0.0);
-            let (share, bar) = match share >= LEAST {
-                true => (percent(share), bar(share, largest)),
-                false => Default::default(),
-            };
-            let line = line.replace('\t', "    ");
-            let text = format!("{share:>7} {bar:<20} {number:>5}  {}", printable(&line));
-            writeln!(f, "{}", text.trim_end())?;
-        }
-        Ok(())
+        let rows = (1..).zip(text.lines()).map(|(number, line): (u32, _)| Row {
+            share: shares.get(&number).copied().unwrap_or(0.0),
+            text: format!("{number:>5}  {}", printable(&line.replace('\t', "    "))),
+        });
+        write_rows(f, rows, largest)
     }
+}
+
+/// A line of a source, or an instruction.
+pub(super) struct Row {
+    /// Its share of the samples.
+    pub(super) share: f64,
+    pub(super) text: String,
+}
+
+/// Writes rows with samples, and those around them. `largest` is the share with the longest bar.
+pub(super) fn write_rows(
+    f: &mut fmt::Formatter<'_>,
+    rows: impl Iterator<Item = Row>,
+    largest: f64,
+) -> fmt::Result {
+    let mut write = |Row { share, text }: Row| {
+        let (share, bar) = match share >= LEAST {
+            true => (percent(share), bar(share, largest)),
+            false => Default::default(),
+        };
+        writeln!(f, "{}", format!("{share:>7} {bar:<20} {text}").trim_end())
+    };
+    let mut before: VecDeque<Row> = VecDeque::new();
+    let (mut left_after, mut has_left_out, mut has_written) = (0, false, false);
+    for row in rows {
+        if row.share >= LEAST {
+            if has_left_out && has_written {
+                write(Row { share: 0.0, text: "…".to_owned() })?;
+            }
+            before.drain(..).try_for_each(&mut write)?;
+            write(row)?;
+            (left_after, has_left_out, has_written) = (AROUND, false, true);
+        } else if left_after > 0 {
+            left_after -= 1;
+            write(row)?;
+        } else {
+            before.push_back(row);
+            if before.len() > AROUND {
+                before.pop_front();
+                has_left_out = true;
+            }
+        }
+    }
+    Ok(())
 }

@@ -153,6 +153,7 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
     options.whole_graphs = args.whole_graphs;
     options.host_samples = args.host_samples;
     options.lines = args.lines;
+    options.keep_cubins = args.keep_cubins;
     options.stacks = args.stacks.or(args.host_samples.map(|_| SHORTEST_GAP));
     options.log_to_stderr = Options::environment_logs_to_stderr();
     let slow = std::mem::take(&mut args.slow);

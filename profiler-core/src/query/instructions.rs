@@ -268,6 +268,13 @@ impl Profile {
         sums.finish()
     }
 
+    /// A cubin of sampled instructions, by [`SampledInstruction::cubin`]. `None` unless the session
+    /// [kept it](crate::Sampling::keep_cubins).
+    pub fn cubin(&self, crc: u64) -> Option<&[u8]> {
+        let mut cubins = self.store.instructions.iter().flat_map(|(_, log)| &log.cubins);
+        cubins.find(|(other, _)| *other == crc).map(|(_, elf)| &**elf)
+    }
+
     /// The account of instruction samples; `None` if the session did not sample them.
     pub fn instruction_counts(&self) -> Option<InstructionCounts<'_>> {
         let logs = &self.store.instructions;

@@ -1,9 +1,11 @@
 //! Instruction samples of a recording: slices of time, with samples by instruction and stall.
 //!
-//! A frame of a recording has a JSON head, and varints (LEB128) for instructions and rows.
+//! A frame of a recording has a JSON head, varints (LEB128) for instructions and rows, and cubins.
+
+use std::sync::Arc;
 
 use cupti::pc_sampling::{PcContext, PcFunction, PcRecord, PcSamples, PcSlice};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::record::json::json_object;
 use crate::record::series::Failure;
@@ -16,6 +18,8 @@ pub(crate) struct InstructionLog {
     pub(crate) instructions: Vec<Instruction>,
     /// Slice by slice.
     pub(crate) rows: Vec<Row>,
+    /// The cubins that were kept, each once, by their CRC.
+    pub(crate) cubins: Vec<(u64, Arc<[u8]>)>,
 }
 
 json_object! {
@@ -34,6 +38,7 @@ json_object! {
         pub(crate) failure: Option<Failure> = optional,
         /// The number of instructions.
         instructions: u64 = required,
+        cubins: Vec<CubinHead> = optional,
     }
 }
 
@@ -45,6 +50,15 @@ json_object! {
         pub(crate) symbol: String = required,
         /// The CRC of its cubin.
         pub(crate) cubin: u64 = required,
+    }
+}
+
+json_object! {
+    /// A cubin in a frame.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct CubinHead {
+        crc: u64 = required,
+        bytes: u64 = required,
     }
 }
 
@@ -184,6 +198,8 @@ impl InstructionLog {
             cubins: samples.losses.cubins_left_out,
         };
         head.failure = samples.failure.as_ref().map(Failure::of_cupti);
+        let cubins = samples.cubins.iter();
+        log.cubins = cubins.map(|cubin| (cubin.crc(), cubin.bytes().into())).collect();
         log
     }
 
@@ -236,6 +252,7 @@ impl InstructionLog {
         let Head { contexts, slices, losses, failure, .. } = &self.head;
         contexts.is_empty()
             && slices.is_empty()
+            && self.cubins.is_empty()
             && failure.is_none()
             && *losses == InstructionLosses::default()
     }
@@ -258,7 +275,7 @@ impl InstructionLog {
         head.losses.over_limit = head.losses.over_limit.saturating_add(samples);
         head.slices.iter_mut().for_each(|slice| slice.rows = 0);
         (head.functions, head.files) = Default::default();
-        Self { head, ..Self::default() }
+        Self { head, cubins: self.cubins.clone(), ..Self::default() }
     }
 
     /// Changes the times to another clock.
@@ -276,7 +293,13 @@ impl InstructionLog {
 
     /// Returns the head of a frame, and its other content.
     pub(crate) fn to_frame(&self) -> (Head, Vec<u8>) {
-        let head = Head { instructions: self.instructions.len() as u64, ..self.head.clone() };
+        let of_cubin =
+            |(crc, elf): &(u64, Arc<[u8]>)| CubinHead { crc: *crc, bytes: elf.len() as u64 };
+        let head = Head {
+            instructions: self.instructions.len() as u64,
+            cubins: self.cubins.iter().map(of_cubin).collect(),
+            ..self.head.clone()
+        };
         let mut bytes = Vec::new();
         let mut put = |number: u32| put_varint(&mut bytes, number);
         for one in &self.instructions {
@@ -293,6 +316,7 @@ impl InstructionLog {
                     .for_each(&mut put);
             }
         }
+        self.cubins.iter().for_each(|(_, elf)| bytes.extend_from_slice(elf));
         (head, bytes)
     }
 
@@ -318,6 +342,11 @@ impl InstructionLog {
                 is_known.then_some(())?;
                 log.rows.push(Row { instruction, stall, samples, not_issued, correlation_id });
             }
+        }
+        for CubinHead { crc, bytes: length } in std::mem::take(&mut log.head.cubins) {
+            let elf;
+            (elf, bytes) = bytes.split_at_checked(usize::try_from(length).ok()?)?;
+            log.cubins.push((crc, elf.into()));
         }
         bytes.is_empty().then_some(log)
     }
@@ -360,6 +389,7 @@ pub(crate) struct Merger {
     files: FxHashMap<String, u32>,
     instructions: FxHashMap<(u32, u32), u32>,
     contexts: FxHashMap<(u32, u64), usize>,
+    cubins: FxHashSet<u64>,
 }
 
 impl Merger {
@@ -424,6 +454,11 @@ impl Merger {
                 stall: stalls[row.stall as usize],
                 ..*row
             }));
+        }
+        for cubin in &part.cubins {
+            if self.cubins.insert(cubin.0) {
+                self.log.cubins.push(cubin.clone());
+            }
         }
         for context in contexts {
             let all = &mut self.log.head.contexts;

@@ -4,17 +4,19 @@
 use std::fmt;
 use std::time::Duration;
 
+use cupti::counters::MemoryLevel;
 use profiler_base::display::{DisplayOptions, Layout, Tone};
 use profiler_base::display_by_default_layout;
 use profiler_base::statistics::as_ns;
 use profiler_base::text::printable;
-use profiler_base::units::{NAME_WIDTH, percent, shortened, time};
+use profiler_base::units::{NAME_WIDTH, number, percent, shortened, si, time};
 use profiler_core::query::{Query, SampledPlace, Stalls};
 use serde::Serialize;
 
 use super::stalls::StallReason;
 use super::{KernelShape, launches};
 use crate::analyze::kernels::Classifier;
+use crate::analyze::roofline::{CountedPoint, CountedRoofline};
 
 /// The ranges, shapes and lines of an explanation.
 const SHOWN: usize = 5;
@@ -26,6 +28,8 @@ const SHOWN: usize = 5;
 pub struct KernelExplanation {
     /// The name of the kernel with the longest time.
     pub name: String,
+    #[serde(skip)]
+    demangled: String,
     /// The number of launches.
     pub launches: u64,
     /// The sum of their GPU times.
@@ -44,6 +48,8 @@ pub struct KernelExplanation {
     pub stalls: Option<Stalls>,
     /// The lines with most samples: place, share of the samples, and the states in words.
     pub lines: Vec<(String, f64, String)>,
+    /// Its counted work under the roofs, if [given](Self::with_counted).
+    pub roofline: Option<CountedPoint>,
     /// The remedies with their evidence, most promising first.
     pub advice: Vec<String>,
 }
@@ -52,7 +58,9 @@ pub struct KernelExplanation {
 pub(crate) fn explanation(query: &Query<'_>) -> Option<KernelExplanation> {
     let query = query.clone().kernels();
     let (groups, statistics) = (query.by_kernel(), query.statistics());
-    let name = groups.as_slice().first()?.key().to_string();
+    let name = *groups.as_slice().first()?.key();
+    let mut kernels = query.iter().filter_map(|operation| operation.as_kernel());
+    let demangled = kernels.find(|kernel| kernel.name() == name.as_str())?.demangled_name();
     let all = query.profile().totals().kernel_time().as_secs_f64();
     let total = query.gpu_time();
     let range = |group: &profiler_core::query::Group<profiler_core::query::RangePath<'_>>| {
@@ -73,7 +81,8 @@ pub(crate) fn explanation(query: &Query<'_>) -> Option<KernelExplanation> {
         advice.push(format!("{finding}: {}", finding.kind.advice()));
     }
     Some(KernelExplanation {
-        name,
+        name: name.to_string(),
+        demangled,
         launches: query.count(),
         time: total,
         share: if all > 0.0 { total.as_secs_f64() / all } else { 0.0 },
@@ -82,8 +91,38 @@ pub(crate) fn explanation(query: &Query<'_>) -> Option<KernelExplanation> {
         shapes,
         stalls: (!samples.is_empty()).then(|| samples.stalls()),
         lines: samples.by_line().iter().take(SHOWN).map(line).collect(),
+        roofline: None,
         advice,
     })
+}
+
+impl KernelExplanation {
+    /// Adds the counted work of the kernel, if it is among these points
+    /// ([`CountedKernels::roofline`](crate::counters::CountedKernels::roofline)).
+    #[must_use]
+    pub fn with_counted(mut self, counted: &CountedRoofline) -> Self {
+        let mut points = counted.points.iter();
+        let is_it = |point: &&CountedPoint| point.is_kernel && point.name == self.demangled;
+        self.roofline = points.find(is_it).cloned();
+        self
+    }
+}
+
+/// `2.1 TFLOP/s, mostly f32 fma; 0.25 FLOP/B of dram; 83.0 % of the roof of dram`.
+fn roofline_text(point: &CountedPoint) -> String {
+    let mut parts = Vec::new();
+    if let Some(achieved) = point.achieved().filter(|achieved| *achieved > 0.0) {
+        let mostly = point.main_type().map(|(dtype, pipe)| format!(", mostly {dtype} {pipe}"));
+        parts.push(si(achieved, "FLOP/s") + &mostly.unwrap_or_default());
+    }
+    if let Some(intensity) = point.intensity_at(MemoryLevel::Dram) {
+        parts.push(format!("{} FLOP/B of {}", number(intensity), MemoryLevel::Dram.name()));
+    }
+    match point.of_roof() {
+        Some((limit, share)) => parts.push(format!("{} of the roof of {limit}", percent(share))),
+        None => parts.push("the roofs are not known".to_owned()),
+    }
+    parts.join("; ")
 }
 
 impl DisplayOptions for KernelExplanation {
@@ -129,6 +168,9 @@ impl DisplayOptions for KernelExplanation {
         }
         for (at, (place, share, stalls)) in self.lines.iter().enumerate() {
             row(f, at, "lines", &format!("{:>7} {place}: {stalls}", percent(*share)))?;
+        }
+        if let Some(point) = &self.roofline {
+            row(f, 0, "roofline", &roofline_text(point))?;
         }
         for (at, advice) in self.advice.iter().enumerate() {
             row(f, at, "try", advice)?;

@@ -149,6 +149,16 @@ impl Sampling {
         self
     }
 
+    /// Keeps cubins that have a line table ([`Profile::cubin`](crate::Profile::cubin)), from which
+    /// `gpuprof lines --sass` shows machine code; at most 256 MiB of different ones. Other samplers
+    /// than [`instructions`](Self::instructions) ignore it.
+    pub fn keep_cubins(mut self) -> Self {
+        if let What::Instructions(settings) = self.what {
+            self.what = What::Instructions(settings.keep_cubins(true));
+        }
+        self
+    }
+
     /// The activity of submitting threads between their launches, sampled every millisecond: their
     /// functions, and the system calls in which they wait. The samples cover the gaps for which a
     /// session with [`stacks_after`](crate::ProfilerBuilder::stacks_after) takes stacks; without it
