@@ -1834,6 +1834,11 @@ fn sampled_lines_are_in_stacks_findings_and_explanations() {
     let json = result_of(args([&"lines", &"--json", &file])).json();
     assert_eq!(Some(total("")), json["account"]["recorded"].as_u64());
     assert!(total("spill;spill;planted.cu:39 ") * 10 > total("spill;") * 9, "{}", folded.text());
+    let firefox = args([&"export", &"--format", &"firefox", &"--lines", &file]);
+    let firefox = result_of(firefox).json().to_string();
+    assert!(firefox.contains("planted.cu"), "{firefox}");
+    failure_of(args([&"export", &"--format", &"chrome", &"--lines", &file]), 2)
+        .says("--lines: only for --format folded, pprof, otlp, firefox");
     let picture = result_of(args([&"flamegraph", &"--lines", &file]));
     picture.shows("Instruction samples of planted-h200.gpuprof").shows("planted.cu:9 (");
     failure_of(args([&"flamegraph", &"--lines", &recording()]), 1).says("no instruction samples");

@@ -34,11 +34,12 @@ type Test = fn(&Path) -> Result<(), Failed>;
 fn main() {
     let arguments = Arguments::from_args();
     let referees = env::var_os("PROFILE_REFEREES").map(PathBuf::from);
-    let tests: [(&str, &str, Test); 6] = [
+    let tests: [(&str, &str, Test); 7] = [
         ("pprof", "pprof_reads_each_stack", pprof_agrees),
         ("pprof", "pprof_lists_the_lines_of_a_kernel", pprof_lists_lines),
         ("otlp", "opentelemetry_reads_each_stack", otlp_agrees),
         ("firefox", "firefox_reads_samples_and_markers", firefox_agrees),
+        ("firefox", "firefox_reads_the_lines_of_kernels", firefox_reads_lines),
         ("speedscope", "speedscope_reads_pprof", |referee| {
             speedscope_agrees(referee, Format::Pprof)
         }),
@@ -196,16 +197,19 @@ fn pprof_agrees(referee: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Kernels of which instructions were sampled, beside their source.
+const LINES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/lines/planted-h200.gpuprof");
+
 /// The samples of lines beside the source, as `pprof -list` shows them.
 fn pprof_lists_lines(referee: &Path) -> Result<(), Failed> {
-    let lines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/lines");
-    let profile = Profile::load(lines.join("planted-h200.gpuprof"))?;
+    let profile = Profile::load(LINES)?;
     let folder = Folder::new();
     let path = folder.0.join("lines.pb.gz");
     profile.export(Export::new(Format::Pprof).lines(), File::create(&path)?)?;
     let mut pprof = Command::new(referee.join("pprof"));
     pprof.env("PPROF_TMPDIR", &folder.0).arg("-list").arg("^gather$").arg("-source_path");
-    let text = output(pprof.arg(&lines).arg(&path))?;
+    let text = output(pprof.arg(Path::new(LINES).parent().unwrap()).arg(&path))?;
     let line = text.lines().find(|line| line.ends_with("at = next[at]; // gather"));
     let line = line.ok_or_else(|| format!("no line of gather in {text}"))?;
     let samples = profile.query().named("gather").instructions();
@@ -257,15 +261,20 @@ struct FirefoxThread {
     kernel_ns: BTreeMap<String, u64>,
 }
 
-fn firefox_agrees(referee: &Path) -> Result<(), Failed> {
+/// What the Firefox Profiler finds in a file, by thread.
+fn firefox_threads(referee: &Path, file: &Path, folder: &Folder) -> Result<Vec<Value>, Failed> {
     let cli = referee.join("node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js");
+    let mut node = Command::new("node");
+    node.arg(script("ask_firefox.mjs")).arg(&cli).arg(file).arg(&folder.0);
+    Ok(lines(&output(&mut node)?))
+}
+
+fn firefox_agrees(referee: &Path) -> Result<(), Failed> {
     for (name, profile) in profiles() {
         let folder = Folder::new();
         let file = export(&folder, &profile, Format::Firefox, name);
-        let mut node = Command::new("node");
-        node.arg(script("ask_firefox.mjs")).arg(&cli).arg(&file).arg(&folder.0);
         let (mut of_threads, mut of_streams) = (FirefoxThread::default(), FirefoxThread::default());
-        for thread in lines(&output(&mut node)?) {
+        for thread in firefox_threads(referee, &file, &folder)? {
             let is_stream = thread["name"].as_str().unwrap().starts_with("stream ");
             let all = if is_stream { &mut of_streams } else { &mut of_threads };
             for function in thread["functions"].as_array().unwrap() {
@@ -291,6 +300,28 @@ fn firefox_agrees(referee: &Path) -> Result<(), Failed> {
         same(&format!("{name}, streams"), of_streams, streams)?;
     }
     Ok(())
+}
+
+/// The samples of each line in themselves.
+fn firefox_reads_lines(referee: &Path) -> Result<(), Failed> {
+    let profile = Profile::load(LINES)?;
+    let folder = Folder::new();
+    let path = folder.0.join("lines.firefox.json");
+    profile.export(Export::new(Format::Firefox).lines(), File::create(&path)?)?;
+    let mut found: BTreeMap<String, f64> = BTreeMap::new();
+    for thread in firefox_threads(referee, &path, &folder)? {
+        for function in thread["functions"].as_array().unwrap() {
+            let (name, own) = (function[0].as_str().unwrap(), function[1].as_f64().unwrap());
+            if own != 0.0 {
+                *found.entry(name.to_owned()).or_default() += own;
+            }
+        }
+    }
+    let mut expected: BTreeMap<String, f64> = BTreeMap::new();
+    for line in profile.instructions().by_line() {
+        *expected.entry(line.place()).or_default() += line.stalls.total();
+    }
+    same("samples by line", found, expected)
 }
 
 fn expected_firefox(profile: &Profile) -> (FirefoxThread, FirefoxThread) {

@@ -21,12 +21,12 @@ pub(crate) struct GapsArgs {
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct StackArgs {
     /// The time in which the GPU did nothing, by range, host function and cause, in place of its work: gaps of at least this
-    /// length; for flamegraph, folded, pprof and otlp. Functions are those of a run with --stacks [default: 20us]
+    /// length; for flamegraph, folded, pprof, otlp and firefox. Functions are those of a run with --stacks [default: 20us]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20us",
           value_parser = humantime::parse_duration)]
     pub(crate) idle: Option<Duration>,
     /// Instruction samples by range, kernel and source line in place of GPU time, of a run with --lines; for flamegraph,
-    /// folded, pprof and otlp
+    /// folded, pprof, otlp and firefox
     #[arg(long, conflicts_with = "idle")]
     pub(crate) lines: bool,
 }

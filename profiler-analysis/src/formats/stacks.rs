@@ -173,6 +173,11 @@ impl<'a> Frame<'a> {
             false => printable(&self.name),
         }
     }
+
+    /// The file and line for display: `gather.cu:12`.
+    pub(super) fn place(&self) -> Option<String> {
+        self.line.map(|(file, line)| format!("{}:{line}", printable(file)))
+    }
 }
 
 /// A stack with the sums of its operations.
@@ -371,10 +376,10 @@ impl Stacks<'_> {
     /// Stacks of weight 0 are included; some programs reject a file in which all are 0.
     pub fn folded(&self, weight: StackWeight) -> impl Iterator<Item = String> {
         self.iter().map(move |stack| {
-            let texts = stack.frames.iter().flat_map(|frame| {
-                let line = frame.line.map(|(file, line)| format!("{}:{line}", printable(file)));
-                [Some(frame.label().into_owned()), line]
-            });
+            let texts = stack
+                .frames
+                .iter()
+                .flat_map(|frame| [Some(frame.label().into_owned()), frame.place()]);
             let frames: Vec<_> = texts.flatten().map(|text| text.replace(';', ":")).collect();
             format!("{} {}", frames.join(";"), stack.weights.get(weight))
         })

@@ -15,6 +15,7 @@ use serde_json::Value;
 const SERIAL: &[u8] =
     include_bytes!("../../../tests/recordings/diseases/serial-streams-ill.gpuprof");
 const ROOFLINE: &[u8] = include_bytes!("../../../tests/recordings/roofline-h200.gpuprof");
+const LINES: &[u8] = include_bytes!("../../../tests/recordings/lines/planted-h200.gpuprof");
 const SAMPLES: &[u8] = include_bytes!("../../../tests/recordings/samples-h200.gpuprof");
 
 /// What stands in the page's element of data.
@@ -231,6 +232,30 @@ fn sampled_totals_are_on_the_page() {
     assert!(energy["total"].as_f64().unwrap() > 10.0, "{}", energy["total"]);
     let clock = tracks.iter().find(|track| track["unit"] == "hertz").unwrap();
     assert!(clock["total"].is_null());
+}
+
+/// Lines are on the page by the range and the kernel that the operations have.
+#[test]
+fn sampled_lines_are_those_of_the_kernels_in_their_ranges() {
+    let profile = Profile::from_bytes(LINES).unwrap();
+    let data = data_of(&profile);
+    let samples_of = |row: &Value| {
+        let stalls = row["stalls"].as_array().unwrap().iter();
+        stalls.map(|stall| stall[1].as_f64().unwrap()).sum::<f64>()
+    };
+    let lines = data["lines"].as_array().unwrap();
+    let kernels: Vec<_> = data["kernels"].as_array().unwrap().iter().collect();
+    for row in lines {
+        assert!(kernels.iter().any(|kernel| kernel["name"] == row["kernel"]), "{row}");
+        let node = &data["nodes"][row["node"].as_u64().unwrap() as usize - 1];
+        assert_eq!(node["name"], row["kernel"], "each kernel has a range of its name");
+    }
+    let recorded = profile.instruction_counts().unwrap().recorded;
+    assert_eq!(lines.iter().map(samples_of).sum::<f64>(), recorded as f64);
+    let of_gather = lines.iter().filter(|row| name(&data, &row["kernel"]) == "gather");
+    let hottest = of_gather.max_by(|a, b| samples_of(a).total_cmp(&samples_of(b))).unwrap();
+    assert_eq!(name(&data, &hottest["name"]), "planted.cu:4");
+    assert_eq!(data_of(&quickstart())["lines"].as_array().unwrap().len(), 0);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! pprof, OTLP and Firefox profiles add up to the profile. `profile_referees.rs` has their readers.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use crate::formats::{export, json};
 use crate::quickstart;
 use fake_cupti::Work;
@@ -101,5 +104,73 @@ fn firefox_samples_are_as_many_as_operations() {
         let sum = weights.iter().sum::<u64>() * unit_ns;
         assert!((longest + 1_234 - sum) < unit_ns, "{longest}: {sum} of {unit_ns} each");
         assert_eq!(unit_ns == 1, i32::try_from(longest).is_ok());
+    }
+}
+
+/// Instruction samples by range, kernel, file and line.
+#[test]
+fn firefox_samples_have_files_and_lines() {
+    let bytes = include_bytes!("../../../tests/recordings/lines/planted-h200.gpuprof");
+    let profile = Profile::from_bytes(bytes).unwrap();
+    let read = json(&profile, Export::new(Format::Firefox).lines());
+    let [thread] = &read["threads"].as_array().unwrap()[..] else { panic!("one thread") };
+    assert!(thread["name"].as_str().unwrap().starts_with("thread "), "{}", thread["name"]);
+    assert!(thread["processName"].as_str().unwrap().starts_with("process "));
+    let cell = |table: &str, column: &str, row: &Value| {
+        &thread[table][column][row.as_u64().unwrap() as usize]
+    };
+    let text = |row: &Value| {
+        thread["stringArray"][row.as_u64().unwrap() as usize].as_str().unwrap().to_owned()
+    };
+    let mut found: BTreeMap<(String, String, u64), u64> = BTreeMap::new();
+    let samples = &thread["samples"];
+    let weights = samples["weight"].as_array().unwrap().iter();
+    for (stack, weight) in samples["stack"].as_array().unwrap().iter().zip(weights) {
+        let weight = weight.as_u64().unwrap();
+        if stack.is_null() {
+            assert_eq!(weight, 0, "an edge of the recording");
+            continue;
+        }
+        let frame_of = |stack: &Value| cell("stackTable", "frame", stack);
+        let function_of = |stack: &Value| cell("frameTable", "func", frame_of(stack));
+        let name_of = |stack: &Value| text(cell("funcTable", "name", function_of(stack)));
+        let kernel = cell("stackTable", "prefix", stack);
+        let range = cell("stackTable", "prefix", kernel);
+        assert_eq!(name_of(range), name_of(kernel), "each kernel has a range of its name");
+        assert!(cell("stackTable", "prefix", range).is_null());
+        let line = cell("frameTable", "line", frame_of(stack));
+        assert_eq!(line, cell("funcTable", "lineNumber", function_of(stack)));
+        assert!(cell("frameTable", "line", frame_of(kernel)).is_null());
+        let file = text(cell("funcTable", "fileName", function_of(stack)));
+        assert_eq!(name_of(stack), format!("{file}:{line}"));
+        *found.entry((name_of(kernel), file, line.as_u64().unwrap())).or_default() += weight;
+    }
+    let recorded = profile.instruction_counts().unwrap().recorded;
+    assert_eq!(found.values().sum::<u64>(), recorded);
+    let all = profile.instructions();
+    let lines = all.by_line();
+    assert_eq!(found.len(), lines.len());
+    for line in lines {
+        let (file, number) = line.line.unwrap();
+        let key = (line.kernel.to_string(), file.to_owned(), number.into());
+        assert_eq!(found[&key] as f64, line.stalls.total(), "{key:?}");
+    }
+    let of_gather = found.iter().filter(|((kernel, ..), _)| kernel == "gather");
+    let ((_, file, line), _) = of_gather.max_by_key(|(_, samples)| **samples).unwrap();
+    assert_eq!((&**file, *line), ("planted.cu", 4));
+}
+
+#[test]
+fn firefox_samples_of_idle_time_add_up_to_it() {
+    for profile in profiles() {
+        for root in StackRoot::ALL {
+            let idle = Export::new(Format::Firefox).idle(Duration::ZERO).stacks(root);
+            let read = json(&profile, idle);
+            let threads = read["threads"].as_array().unwrap().iter();
+            let weights = threads.flat_map(|of| of["samples"]["weight"].as_array().unwrap());
+            let sum: u64 = weights.map(|weight| weight.as_u64().unwrap()).sum();
+            let total = profile.idle_stacks(root, Duration::ZERO).total().idle_time;
+            assert_eq!(u128::from(sum), total.as_nanos(), "{root}");
+        }
     }
 }

@@ -691,6 +691,33 @@ export const shows_lines_of_a_range = async () => {
     await openTab(page, "lines");
     assert.deepEqual([...new Set((await rows()).map((row) => row[1]))], ["gather"]);
     assert.match(await page.locator("#scope").innerText(), /gather/);
+    await press(page, "Escape");
+    await openTab(page, "flame");
+    const said = () => page.locator("#frame").innerText();
+    assert.match(await said(), /lines as wide as their share of the kernel's instruction samples/);
+    const place = await page.evaluate(() => {
+      const { frames } = profile.flame().flame;
+      const named = (name, isLine) => frames.findIndex((frame) => profile.state.model.names[frame.name] === name && (frame.kernel !== undefined) === isLine);
+      const line = frames[named("planted.cu:4", true)];
+      const { frame, left, right } = profile.flame().visible.find(({ frame }) => frame === line);
+      return { share: line.samples / line.all, width: line.width / frames[line.parent].width, at: [(left + right) / 2, frame.depth * 20 + 10] };
+    });
+    assert.ok(place.share > 0.99 && Math.abs(place.width - place.share) < 1e-9, JSON.stringify(place));
+    await page.locator("#flame").scrollIntoViewIfNeeded();
+    const box = await page.locator("#flame").boundingBox();
+    await page.mouse.move(box.x + place.at[0] * box.width, box.y + place.at[1]);
+    const text = await said();
+    assert.match(text, /^planted\.cu:4: 99\.\d % of [\d,]+ samples of gather: waits for global or local memory 99\.\d %/);
+    await picture(page, `flame-lines-${size.width}-${size.scheme}`);
+    const scroller = page.locator("#flame-scroller");
+    await scroller.focus();
+    await page.keyboard.press("ArrowUp");
+    assert.match(await said(), /^gather: .* 40 kernels/);
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await said(), text);
+    await page.keyboard.press("Enter");
+    await settled(page);
+    assert.equal(await page.getByLabel("Search names").inputValue(), "gather", "a line shows its kernel");
   });
 };
 

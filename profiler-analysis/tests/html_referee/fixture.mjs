@@ -33,7 +33,7 @@ export const dataOf = ({ ranges = [], calls = [], operations = [], pieces = [], 
     clock: pieces.length === 0 ? [] : [{ device: 0, start_delta: pieces.map(({ start }, i) => start - (i ? pieces[i - 1].start + pieces[i - 1].ns : 0)), ns: pieces.map(({ ns }) => ns), part: pieces.map(({ part, isIdle }) => 2 * part + (isIdle ? 1 : 0)) }],
     totals: {}, outside: {}, findings: [], scorecard: { verdict: "none", first: null, scores: [] },
     devices: devices.map((id) => ({ id, name: "GPU", busy: { busy_ns: 0, communication_ns: 0, operations: 1 } })),
-    nodes, processes: [], kernels: [], memory: [], api: [], works, call_kinds: kinds, streams,
+    nodes, processes: [], kernels: [], lines: [], memory: [], api: [], works, call_kinds: kinds, streams,
     threads: [...new Set([0, ...ranges.map(({ thread = 0 }) => thread), ...calls.map(({ thread = 0 }) => thread)])].map((id) => ({ id, process: 0, name: null })),
     ranges: {
       node: ranges.map(({ path }) => paths.indexOf(path)), thread: ranges.map(({ thread = 0 }) => thread), start_delta: deltas(ranges.map(({ start }) => start)), ns: ranges.map(({ ns }) => ns),

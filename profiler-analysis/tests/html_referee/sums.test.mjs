@@ -191,9 +191,30 @@ test("frames are as wide as their GPU time and lie within their parents", () => 
   assert.equal(go(step, "left"), step);
 });
 
+test("lines share the width of their kernel by samples", () => {
+  const data = steps();
+  const [gemm, relu] = ["gemm", "relu"].map((name) => data.names.indexOf(name));
+  const [run, first, second] = [data.nodes.findIndex(({ name }) => data.names[name] === "run"), data.names.push("a.cu:4") - 1, data.names.push("a.cu:7") - 1];
+  const row = (node, kernel, name, ...stalls) => ({ node: node + 1, kernel, name, stalls });
+  // One line in two symbols of a name, instructions without a line, and a line of another path.
+  data.lines = [row(run, gemm, second, [0, 2]), row(run, gemm, first, [0, 5], [1, 10]), row(run, gemm, first, [0, 5]), row(run, gemm, gemm, [0, 3]), row(run, relu, relu, [0, 9]), row(-1, gemm, second, [0, 9])];
+  const { model, lanes } = opened(data);
+  const content = contentOf(model, lanes, everything);
+  const { frames, depth } = framesOf(model.data, completed(pathsOf(model, content)), completed(workByPath(model, content)), gpuTime);
+  const lines = frames.filter(({ kernel }) => kernel !== undefined);
+  const of = frames.findIndex(({ name, kernel }) => name === gemm && kernel === undefined);
+  assert.deepEqual(lines.map(({ name, kernel, kind, samples, all, left, width, parent }) => [name, kernel, kind, samples, all, left, width, parent]),
+    [[first, gemm, 0, 20, 25, 0, 176, of], [second, gemm, 0, 2, 25, 176, 17.6, of]]);
+  assert.deepEqual([lines[0].stalls, frames[of].width, depth], [[[0, 10], [1, 10]], 220, 4]);
+  const visible = visibleFrames({ frames, total: 330 }, null);
+  assert.equal(neighbourFrame({ frames }, visible, of, "down"), frames.indexOf(lines[0]));
+  assert.equal(neighbourFrame({ frames }, visible, frames.indexOf(lines[0]), "right"), frames.indexOf(lines[1]));
+  assert.equal(neighbourFrame({ frames }, visible, frames.indexOf(lines[1]), "up"), of);
+});
+
 test("paths as deep as a stack is not are frames", () => {
   const depth = 20_000;
-  const data = { nodes: Array.from({ length: depth }, (_, row) => ({ name: row, parent: row })) };
+  const data = { lines: [], nodes: Array.from({ length: depth }, (_, row) => ({ name: row, parent: row })) };
   const sums = { kernel_ns: 5, copy_ns: 0, memset_ns: 0, graph_ns: 0 };
   const flame = framesOf(data, { nodes: data.nodes.map(() => ({ instances: 1, inclusive: sums })), outside: { ...sums, kernel_ns: 0 } }, new Map(), gpuTime);
   assert.equal(flame.depth, depth);

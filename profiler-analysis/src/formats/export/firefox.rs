@@ -1,5 +1,5 @@
 //! The Firefox Profiler's processed profile: markers for ranges, calls and operations, samples for
-//! the call tree.
+//! the call tree. Idle time and instruction samples are samples alone.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use fxprof_processed_profile as fx;
 use rustc_hash::FxHashMap;
+use profiler_base::distinct::Texts;
 use profiler_base::text::write_json;
+use serde_json::{Value, json};
 
 use crate::formats::epoch_ns;
 use super::HOST;
@@ -15,17 +17,19 @@ use super::args::{self, Args};
 use super::format::Export;
 use super::timeline::{Host, OperationRow, Span, Timeline, ns};
 use crate::formats::places::thread_title;
-use crate::formats::stacks;
+use crate::formats::stacks::{self, Frame, FrameKind, Stack, StackRoot};
 use profiler_core::profile::RangeNode;
 
-pub(super) fn write(timeline: &Timeline<'_>, _: &Export, out: &mut dyn Write) -> io::Result<()> {
-    let start = Duration::from_nanos(epoch_ns(timeline.profile));
-    let start = fx::ReferenceTimestamp::from_duration_since_unix_epoch(start);
+pub(super) fn write(
+    timeline: &Timeline<'_>,
+    export: &Export,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if !export.has_work() {
+        return write_stacks(timeline, export, out);
+    }
     let spans = timeline.operations.iter().filter_map(|operation| operation.span);
-    let unit_ns = unit_ns(spans.map(Span::ns).max().unwrap_or(0));
-    let interval = fx::SamplingInterval::from_nanos(unit_ns);
-    let profile = fx::Profile::new("GPU profile", start, interval);
-    let mut to = Target::new(profile, timestamp(timeline.end()), unit_ns);
+    let mut to = Target::new(timeline, spans.map(Span::ns).max().unwrap_or(0));
     for host in &timeline.hosts {
         add_host(&mut to, timeline, host);
     }
@@ -46,6 +50,79 @@ pub(super) fn write(timeline: &Timeline<'_>, _: &Export, out: &mut dyn Write) ->
         }
     }
     write_json(out, &to.profile).map_err(io::Error::from)
+}
+
+/// Writes stacks of idle time or of instruction samples, which have no time: all are at the start.
+fn write_stacks(timeline: &Timeline<'_>, export: &Export, out: &mut dyn Write) -> io::Result<()> {
+    let stacks = export.stacks_of(timeline.profile, StackRoot::Threads);
+    let weight = |stack: &Stack<'_>| stack.weights.get(stacks.weights()[0]);
+    let mut to = Target::new(timeline, stacks.iter().map(|stack| weight(&stack)).max().unwrap_or(0));
+    let mut processes = FxHashMap::default();
+    let mut rest = 0;
+    let mut rows = stacks.iter().peekable();
+    for id in 0.. {
+        let Some(first) = rows.peek() else { break };
+        let root = root_of(first).to_vec();
+        let labels: Vec<_> = root.iter().map(Frame::label).collect();
+        let (process, name) = match &labels[..] {
+            [] => ("all processes", "all threads".to_owned()),
+            [process, names @ ..] => (&**process, names.join(", ")),
+        };
+        let new = || to.process(process, id.into());
+        let process = *processes.entry(process.to_owned()).or_insert_with(new);
+        let thread = to.thread(process, id, &name);
+        to.edge(&thread, timestamp(0));
+        while let Some(row) = rows.next_if(|row| root_of(row) == root) {
+            let stack = row.frames[root.len()..].iter().fold(None, |stack, frame| {
+                let kind = frame.kind.key();
+                let stack = to.frame(&thread, stack, kind, &frame.label());
+                Some(frame.place().map_or(stack, |place| {
+                    to.frame(&thread, Some(stack), kind, &format!("{PLACE}{place}"))
+                }))
+            });
+            let weight = to.weight(&mut rest, weight(&row));
+            let at = timestamp(0);
+            to.profile.add_sample(thread.handle, at, stack, fx::CpuDelta::ZERO, weight);
+        }
+        to.edge(&thread, to.end);
+    }
+    let mut profile = serde_json::to_value(&to.profile)?;
+    let threads = profile.get_mut("threads").and_then(Value::as_array_mut);
+    threads.into_iter().flatten().for_each(add_places);
+    write_json(out, &profile).map_err(io::Error::from)
+}
+
+/// The frames before the path of ranges.
+fn root_of<'s, 'a>(stack: &'s Stack<'a>) -> &'s [Frame<'a>] {
+    &stack.frames[..stack.frames.partition_point(|frame| frame.kind < FrameKind::Range)]
+}
+
+/// Precedes a file and line as the name of a frame. No other name has it.
+const PLACE: char = '\0';
+
+/// Gives frames of lines their file and line, whose columns the crate leaves empty.
+fn add_places(thread: &mut Value) {
+    let column = |column: &Value| -> Vec<usize> {
+        let rows = column.as_array().into_iter().flatten().filter_map(Value::as_u64);
+        rows.map(|row| row as usize).collect()
+    };
+    let mut texts = Texts::default();
+    let (mut names, mut files, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    for row in column(&thread["funcTable"]["name"]) {
+        let name = thread["stringArray"][row].as_str().unwrap_or_default();
+        let place = name.strip_prefix(PLACE);
+        let parts = place.and_then(|place| place.rsplit_once(':'));
+        names.push(texts.text(place.unwrap_or(name)));
+        files.push(parts.map(|(file, _)| texts.text(file)));
+        lines.push(parts.and_then(|(_, line)| line.parse::<u32>().ok()));
+    }
+    let functions = column(&thread["frameTable"]["func"]).into_iter();
+    let of_frames: Vec<_> = functions.map(|row| lines.get(row).copied().flatten()).collect();
+    thread["frameTable"]["line"] = json!(of_frames);
+    thread["funcTable"]["name"] = json!(names);
+    thread["funcTable"]["fileName"] = json!(files);
+    thread["funcTable"]["lineNumber"] = json!(lines);
+    thread["stringArray"] = texts.values().iter().map(|text| &**text).collect();
 }
 
 fn add_host(to: &mut Target, timeline: &Timeline<'_>, host: &Host) {
@@ -88,11 +165,11 @@ fn add_host(to: &mut Target, timeline: &Timeline<'_>, host: &Host) {
     }
 }
 
-/// The GPU time of one unit of a sample's weight: a nanosecond, or a power of 1,000 nanoseconds if
-/// the longest operation needs it. Weights have 31 bits.
-fn unit_ns(longest_ns: u64) -> u64 {
+/// The nanoseconds or instruction samples in one unit of a sample's weight: 1, or a power of 1,000 if
+/// the largest weight needs it. Weights have 31 bits.
+fn unit_of(longest: u64) -> u64 {
     let mut unit = 1;
-    while longest_ns / unit > i32::MAX as u64 {
+    while longest / unit > i32::MAX as u64 {
         unit *= 1_000;
     }
     unit
@@ -142,8 +219,8 @@ struct Kind {
 struct Target {
     profile: fx::Profile,
     end: fx::Timestamp,
-    /// The nanoseconds in one unit of a sample's weight.
-    unit_ns: u64,
+    /// See [`unit_of`].
+    unit: u64,
     unshortened: usize,
     kinds: FxHashMap<&'static str, Kind>,
 }
@@ -155,7 +232,14 @@ struct Thread {
 }
 
 impl Target {
-    fn new(mut profile: fx::Profile, end: fx::Timestamp, unit_ns: u64) -> Self {
+    /// `longest` is the largest weight of a sample.
+    fn new(timeline: &Timeline<'_>, longest: u64) -> Self {
+        let start = Duration::from_nanos(epoch_ns(timeline.profile));
+        let start = fx::ReferenceTimestamp::from_duration_since_unix_epoch(start);
+        let unit = unit_of(longest);
+        let interval = fx::SamplingInterval::from_nanos(unit);
+        let mut profile = fx::Profile::new("GPU profile", start, interval);
+        let end = timestamp(timeline.end());
         let mut kinds_by_name = FxHashMap::default();
         for (name, color, fields) in kinds() {
             let category = profile.add_category(name, color);
@@ -179,7 +263,7 @@ impl Target {
             kinds_by_name.insert(name, Kind { marker, category, fields });
         }
         profile.set_symbolicated(true); // the names are whole
-        Self { profile, end, unit_ns, unshortened: stacks::UNSHORTENED, kinds: kinds_by_name }
+        Self { profile, end, unit, unshortened: stacks::UNSHORTENED, kinds: kinds_by_name }
     }
 
     fn process(&mut self, name: &str, pid: u64) -> fx::ProcessHandle {
@@ -248,13 +332,10 @@ impl Target {
         is_busy: bool,
     ) {
         operations.sort_by_key(|(at, _)| *at);
-        // Viewers show the time from the first to the last sample.
-        let idle = fx::CpuDelta::ZERO;
-        self.profile.add_sample(thread.handle, timestamp(0), None, idle, 0);
+        self.edge(thread, timestamp(0));
         // CPU times are in whole microseconds; the remainder counts for the next sample.
         let mut busy_ns = 0;
-        // The remainder below a unit also counts for the next sample.
-        let mut weight_ns = 0;
+        let mut rest_ns = 0;
         for (at, operation) in operations {
             let range = operation.range.map(|row| timeline.ranges[row].range.node());
             let parent = match operation.operation.late_chain() {
@@ -273,12 +354,23 @@ impl Target {
             busy_ns += if is_busy { ns } else { 0 };
             let busy = fx::CpuDelta::from_nanos(busy_ns);
             busy_ns %= 1_000;
-            weight_ns += ns;
-            let weight = i32::try_from(weight_ns / self.unit_ns).unwrap_or(i32::MAX);
-            weight_ns %= self.unit_ns;
+            let weight = self.weight(&mut rest_ns, ns);
             self.profile.add_sample(thread.handle, timestamp(at), Some(stack), busy, weight);
         }
-        self.profile.add_sample(thread.handle, self.end, None, idle, 0);
+        self.edge(thread, self.end);
+    }
+
+    /// Viewers show the time from the first to the last sample.
+    fn edge(&mut self, thread: &Thread, at: fx::Timestamp) {
+        self.profile.add_sample(thread.handle, at, None, fx::CpuDelta::ZERO, 0);
+    }
+
+    /// A weight in units. The remainder below a unit counts for the next sample.
+    fn weight(&self, rest: &mut u64, weight: u64) -> i32 {
+        *rest = rest.saturating_add(weight);
+        let units = *rest / self.unit;
+        *rest %= self.unit;
+        i32::try_from(units).unwrap_or(i32::MAX)
     }
 
     /// The stack of a range's path, shortened like in

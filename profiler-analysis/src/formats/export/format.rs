@@ -125,7 +125,7 @@ impl Format {
         self.about().has.contains(&Has::Rank)
     }
 
-    /// True if it consists of weighted stacks: see [`Export::stacks`], [`Export::idle`] and
+    /// True if it has weighted stacks: see [`Export::stacks`], [`Export::idle`] and
     /// [`Export::lines`].
     pub fn has_stacks(self) -> bool {
         self.about().has.contains(&Has::Stacks)
@@ -184,6 +184,12 @@ impl Export {
         Self { format, rank: None, stacks: None, content, typed_events: true, samples }
     }
 
+    /// True if it exports work, and not idle time or instruction samples.
+    #[cfg(feature = "firefox")]
+    pub(super) fn has_work(&self) -> bool {
+        self.content == StackContent::Work
+    }
+
     /// The stacks for a stack format.
     pub(super) fn stacks_of<'a>(&self, profile: &'a Profile, default: StackRoot) -> Stacks<'a> {
         let root = self.stacks.unwrap_or(default);
@@ -199,14 +205,15 @@ impl Export {
         /// (`distributedInfo`). Only for [`Format::Kineto`].
         rank(rank: u32, world_size: u32) rank = Some(Rank { rank, world_size });
         /// Sets the outer frames of stacks, for [`Format::Folded`], `Format::Pprof` and
-        /// `Format::Otlp`. By default, folded stacks have none; the others have process and thread.
+        /// `Format::Otlp`, and for idle time and lines in `Format::Firefox`. By default, folded stacks
+        /// have none; the others have process and thread.
         stacks(root: StackRoot) stacks = Some(root);
         /// Exports idle time of devices by host function and cause instead of work, for
-        /// [`Format::Folded`], `Format::Pprof` and `Format::Otlp`. Gaps shorter than `shortest` are
-        /// left out. See [`Profile::idle_stacks`](crate::prelude::ProfileExt::idle_stacks).
+        /// [`Format::Folded`], `Format::Pprof`, `Format::Otlp` and `Format::Firefox`. Gaps shorter
+        /// than `shortest` are left out. See [`Profile::idle_stacks`](crate::prelude::ProfileExt::idle_stacks).
         idle(shortest: Duration) content = StackContent::Idle(shortest);
         /// Exports instruction samples by kernel and source line instead of work, for
-        /// [`Format::Folded`], `Format::Pprof` and `Format::Otlp`. See
+        /// [`Format::Folded`], `Format::Pprof`, `Format::Otlp` and `Format::Firefox`. See
         /// [`Profile::sample_stacks`](crate::prelude::ProfileExt::sample_stacks).
         lines() content = StackContent::Lines;
         /// Sets if [`Format::Perfetto`] also writes each operation as a typed GPU event

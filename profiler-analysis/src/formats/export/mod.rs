@@ -61,8 +61,9 @@ formats! {
     /// markers of their host threads. Devices are processes, and streams are threads with the
     /// operations as markers. Each operation is a sample of its stream and of the thread that
     /// submitted it, with the range path as stack. The weight of a sample counts nanoseconds of GPU
-    /// time, or a larger unit if an operation needs it. Needs the feature `firefox`.
-    firefox => Firefox if "firefox", "a Firefox profile", "firefox.json", [Text],
+    /// time, or a larger unit if an operation needs it. Idle time and instruction samples are the
+    /// samples of the threads that submitted the work, without times. Needs the feature `firefox`.
+    firefox => Firefox if "firefox", "a Firefox profile", "firefox.json", [Stacks, Text],
         "The Firefox Profiler's JSON, for profiler.firefox.com";
 }
 

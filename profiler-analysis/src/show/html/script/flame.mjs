@@ -1,12 +1,25 @@
-// The flame graph: paths of ranges from the top, below them the kernels they caused, as wide as their GPU time.
+// The flame graph: paths of ranges from the top, below them the kernels they caused, as wide as their GPU time, and their sampled lines.
+import { summedLines } from "./sums.mjs";
 
 /** The least share of the width that a frame takes; what is less is drawn in no frame. */
 const LEAST_FRAME = 1 / 2000;
 
+/** The sampled lines of each kernel in a path, most samples first, by node and name. Samples have no time: they are of the whole session. */
+const sampledLines = ({ lines }) => {
+  const kernels = new Map();
+  for (const row of lines) {
+    const key = `${row.node - 1} ${row.kernel}`;
+    if (!kernels.has(key)) kernels.set(key, []);
+    kernels.get(key).push(row);
+  }
+  return (node, kernel) => summedLines(kernels.get(`${node} ${kernel}`) ?? []).sort((a, b) => b.samples - a.samples);
+};
+
 /**
  * Frames of all paths and of the operations in them, widest first. `paths` has the sums of `pathsOf`, `work` those of
- * `workByPath`. A frame has its depth, its left end and its width in nanoseconds, and either a `node` or the `name` of operations. A range
- * that ended before one within it is as wide as that one needs; `ns` is what it counts itself.
+ * `workByPath`. A frame has its depth, its left end and its width in nanoseconds, and either a `node` or the `name` of operations or of
+ * a line. A line also has its `kernel`, and of its width the share that `samples` are of `all`. A range that ended before one within it is
+ * as wide as that one needs; `ns` is what it counts itself.
  */
 export const framesOf = (data, { nodes, outside }, work, valueOf) => {
   const children = data.nodes.map(() => []);
@@ -21,12 +34,23 @@ export const framesOf = (data, { nodes, outside }, work, valueOf) => {
   const byValue = (rows) => rows.filter((row) => widths[row] > 0).sort((a, b) => widths[b] - widths[a]);
   const total = roots.reduce((sum, row) => sum + widths[row], 0) + valueOf(outside);
   const frames = [];
+  const linesIn = sampledLines(data);
   const leaves = (node, depth, left, parent) => {
     for (const { name, kind, ns, count } of own(node)) {
-      if (ns >= total * LEAST_FRAME) frames.push({ depth, left, width: ns, name, kind, count, node: -1, parent });
+      if (ns >= total * LEAST_FRAME) addLines(linesIn(node, name), frames.push({ depth, left, width: ns, name, kind, count, node: -1, parent }) - 1);
       left += ns;
     }
-    return left;
+  };
+  const addLines = (lines, parent) => {
+    let { depth, left, width: ns, name: kernel, kind } = frames[parent];
+    const all = lines.reduce((sum, { samples }) => sum + samples, 0);
+    for (const { name, samples, stalls } of lines) {
+      const width = ns * samples / all;
+      // Instructions without a line have the name of the kernel.
+      if (name === kernel || !(width >= total * LEAST_FRAME)) continue;
+      frames.push({ depth: depth + 1, left, width, name, kind, kernel, samples, all, stalls, node: -1, parent });
+      left += width;
+    }
   };
   // A list instead of recursion: paths may be deeper than the stack.
   const todo = [];

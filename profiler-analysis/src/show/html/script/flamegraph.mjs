@@ -4,20 +4,24 @@ import { framesOf, neighbourFrame, visibleFrames } from "./flame.mjs";
 import { highlight, select } from "./selection.mjs";
 import { state } from "./state.mjs";
 import { gpuTime } from "./sums.mjs";
+import { statesOf } from "./tables.mjs";
 import { SMALL, drawing, plotting } from "./timeline.mjs";
 import { count, percent, plural, shortened, time } from "./units.mjs";
 
 const ROW = 20;
 const graph = { flame: null, focus: null, current: -1, visible: [], width: 0 };
 
-const textOf = ({ node, name, width, ns = width, count: number, kind }) => {
+const textOf = (frame) => {
   const { names } = state.model;
+  const { node, name, width, ns = width, count: number, kind, kernel, samples, all } = frame;
+  if (kernel !== undefined) return `${names[name]}: ${percent(samples, all)} of ${plural(all, "sample")} of ${names[kernel]}: ${statesOf(frame)}`;
   const of = percent(ns, graph.flame.total);
   return node >= 0 ? `${names[name]}: ${time(ns)} of GPU time, ${of}, ${plural(number, "instance")}` : `${names[name]}: ${time(width)}, ${of}, ${count(number)} ${kind === 0 ? "kernels" : "operations"}`;
 };
 const reportFrame = () => {
   const frame = graph.flame.frames[graph.current];
-  byId("frame").textContent = frame === undefined ? `${time(graph.flame.total)} of GPU time: ranges by path, below them what they launched` : textOf(frame);
+  const lines = state.model.data.lines.length ? ", and lines as wide as their share of the kernel's instruction samples in the whole session" : "";
+  byId("frame").textContent = frame === undefined ? `${time(graph.flame.total)} of GPU time: ranges by path, below them what they launched${lines}` : textOf(frame);
   byId("flame-all").disabled = graph.focus === null;
 };
 
@@ -38,7 +42,7 @@ export const drawFlame = () => {
   for (const { index, frame, left, right } of graph.visible) {
     const y = frame.depth * ROW - top;
     if (y + ROW < 0 || y > height) continue;
-    const { fill, ink } = frame.node >= 0 ? paints.ofNode(frame.node) : frame.kind === 0 ? paints.kernel(frame.name) : paints.operationKind(frame.kind);
+    const { fill, ink } = frame.node >= 0 ? paints.ofNode(frame.node) : frame.kind === 0 ? paints.kernel(frame.kernel ?? frame.name) : paints.operationKind(frame.kind);
     const [x, wide] = [left * width, (right - left) * width];
     context.fillStyle = fill;
     context.fillRect(x, y, Math.max(1, wide - 1), ROW - 1);
@@ -78,7 +82,7 @@ const choose = (index) => {
   if (frame.node >= 0) {
     setFocus(index);
     select({ type: "node", row: frame.node });
-  } else highlight(frame.name);
+  } else highlight(frame.kernel ?? frame.name);
 };
 
 /** Builds the flame graph's elements. */

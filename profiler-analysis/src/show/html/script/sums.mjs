@@ -253,16 +253,10 @@ export const completed = (generator) => {
   return step.value;
 };
 
-/** The instruction samples by line and kernel in the launches of a node and those within, or of all with `null`. */
-export const linesOf = (model, node) => {
-  const { lines, nodes } = model.data;
-  const isIn = (at) => {
-    for (let row = at; row; row = nodes[row - 1].parent) if (row - 1 === node) return true;
-    return node === null;
-  };
+/** Rows of instruction samples, those of a line of a kernel as one. */
+export const summedLines = (rows) => {
   const known = new Map();
-  for (const { node: at, name, kernel, stalls } of lines) {
-    if (!isIn(at)) continue;
+  for (const { name, kernel, stalls } of rows) {
     const key = `${name} ${kernel}`;
     if (!known.has(key)) known.set(key, { name, kernel, samples: 0, stalls: new Map() });
     const row = known.get(key);
@@ -272,4 +266,13 @@ export const linesOf = (model, node) => {
     }
   }
   return [...known.values()].map((row) => ({ ...row, stalls: [...row.stalls].sort((a, b) => b[1] - a[1]) }));
+};
+/** The instruction samples by line and kernel in the launches of a node and those within, or of all with `null`. */
+export const linesOf = (model, node) => {
+  const { lines, nodes } = model.data;
+  const isIn = (at) => {
+    for (let row = at; row; row = nodes[row - 1].parent) if (row - 1 === node) return true;
+    return node === null;
+  };
+  return summedLines(lines.filter(({ node: at }) => isIn(at)));
 };

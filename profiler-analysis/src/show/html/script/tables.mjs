@@ -229,11 +229,11 @@ const rangeTable = () => {
   };
 };
 
-/** Lines with what their warps did, the most frequent states first. */
+/** What the warps of a line did, the most frequent states first. */
+export const statesOf = ({ samples, stalls }) => stalls.slice(0, 3).filter(([, number], at) => at === 0 || number >= samples / 100).map(([stall, number]) => `${state.model.names[stall]} ${percent(number, samples)}`).join(", ");
 const lineTable = () => {
   let whole = 0;
   const samples = numbers("Samples", (row) => Math.round(row.samples), "Samples of the instructions of the line");
-  const states = (row) => row.stalls.slice(0, 3).filter(([, number], at) => at === 0 || number >= row.samples / 100).map(([stall, number]) => `${state.model.names[stall]} ${percent(number, row.samples)}`).join(", ");
   const fill = sheetOf("panel-lines", {
     caption: "Instruction samples by line", sortedBy: samples, none: "No instructions were sampled in the session.",
     noteOf: (rows) => `${plural(Math.round(whole), "sample")}, ${plural(rows.length, "line")}`,
@@ -241,7 +241,7 @@ const lineTable = () => {
       { label: "Line", class: "wide", value: (row) => state.model.names[row.name], show: (_, row) => nameLine(swatch(state.paints.kernel(row.kernel).fill), row.name, () => highlight(row.kernel)) },
       { label: "Kernel", class: "text", value: (row) => state.model.names[row.kernel], show: (name) => shortened(name, 60) },
       shareColumn("Share", (row) => row.samples, () => whole, "Share of the samples shown"), samples,
-      { label: "Warps", class: "text", value: states, show: (text) => text },
+      { label: "Warps", class: "text", value: statesOf, show: (text) => text },
     ],
   });
   return (rows, isEmpty) => {
