@@ -209,7 +209,7 @@ impl Config {
     pub fn attaches_later(&self) -> bool {
         let logs = self.calls_in_pauses && !self.attach_on_request;
         let is_idle = self.start_paused && !logs && !self.watches_switch();
-        is_idle && !self.latency_timestamps
+        is_idle && !self.latency_timestamps && self.pc_sampling.is_none()
     }
 
     /// True if the collection starts paused.

@@ -432,11 +432,11 @@ fn cubins_with_lines_are_kept_once_and_bounded() {
     fake.load_module(1, &lines[0]);
     fake.load_module(1, &lines[0]);
     fake.load_module(1, &lines[1]);
-    // Of a context that is not sampled.
+    // Of a context that may be found, and sampled, later.
     fake.load_module(9, &lines[1]);
     let samples = collector.drain().unwrap().pc_sampling.unwrap();
     assert_eq!(samples.cubins.len(), 1);
-    assert_eq!((samples.cubins[0].bytes(), samples.losses.cubins_left_out), (&*lines[0], 1));
+    assert_eq!((samples.cubins[0].bytes(), samples.losses.cubins_left_out), (&*lines[0], 2));
     fake.load_module(1, &lines[0]);
     assert!(stop(collector).cubins.is_empty(), "it was in an earlier drain");
 }
@@ -487,6 +487,24 @@ fn snapshot_copies_what_the_stop_returns() {
     assert!(collector.held_bytes() > 0);
     let samples = stop(collector);
     assert_eq!((snapshot.recorded_samples(), sums(&snapshot)), (3, sums(&samples)));
+}
+
+/// A program loads its modules before the part that is recorded.
+#[test]
+fn modules_that_a_first_pause_loads_have_lines() {
+    let fake = Fake::new();
+    fake.pc_samples(KERNEL, &[(0x10, 9, 3)]);
+    fake.source_line(KERNEL, 0x10, ("/src", "gather.cu", 12));
+    let config = Config::new().pc_sampling(on_request()).start_paused(true);
+    let mut collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
+    fake.create_context(2);
+    fake.load_module(2, &cubin(1, true));
+    collector.resume().unwrap();
+    fake.launch(Work::kernel(KERNEL).in_context(2));
+    let samples = stop(collector);
+    assert_eq!(samples.recorded_samples(), 3);
+    let lines: Vec<String> = samples.lines.iter().map(ToString::to_string).collect();
+    assert_eq!(lines, ["/src/gather.cu:12"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ import glob
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -205,33 +206,37 @@ def blocks(scene, seconds):
     print(json.dumps(times))
 
 
-# Student's t of 97.5 % by degrees of freedom; the last one is for more.
-T = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09]
+def interval(values):
+    """The Hodges-Lehmann estimate of the middle, with its 95 % interval by the signed-rank test's normal approximation."""
+    count = len(values)
+    means = sorted((values[a] + values[b]) / 2 for a in range(count) for b in range(a, count))
+    middle, spread = count * (count + 1) / 4, math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    cut = max(0, math.floor(middle - 1.96 * spread))
+    return statistics.median(means), means[cut], means[-1 - cut]
 
 
 def cost(arguments):
-    """The cost of a recording by quartets of blocks: the geometric mean of ratios, with its 95 % interval."""
+    """The cost of a recording by quartets of blocks, without and with lines, and the difference."""
     for scene in arguments.scenes or COSTS:
+        costs = []
         for name, options in [("lines", ["--lines"]), ("records", [])]:
-            if arguments.only not in (None, name):
-                continue
             options = ["--start", "cuda-profiler-api", *options]
             command = [os.path.abspath(__file__), "--blocks", scene, "--seconds", str(arguments.seconds)]
             file, text = record(arguments, options, command)
             times = json.loads(next(line for line in text.splitlines() if line[:2] == "[["))
-            ratios = [math.log(on + more) - math.log(off + last) for off, on, more, last in times]
-            mean = sum(ratios) / len(ratios)
-            error = math.sqrt(sum((one - mean) ** 2 for one in ratios) / (len(ratios) - 1) / len(ratios))
-            half = T[min(len(ratios) - 2, len(T) - 1)] * error
-            low, middle, high = (100 * (math.exp(one) - 1) for one in (mean - half, mean, mean + half))
-            plain = sorted(one for quartet in times for one in (quartet[0], quartet[3]))
+            costs.append(interval([100 * (math.log(on + more) - math.log(off + last)) for off, on, more, last in times]))
+            plain = statistics.median(one for quartet in times for one in (quartet[0], quartet[3]))
+            middle, low, high = costs[-1]
             print(
-                f"{scene} {name}: {middle:+.2f} % ({low:+.2f} to {high:+.2f}) of {plain[len(plain) // 2]:.2f} ms,"
+                f"{scene} {name}: {middle:+.2f} % ({low:+.2f} to {high:+.2f}) of {plain:.2f} ms,"
                 f" {len(times)} quartets of blocks of {STEPS} steps; {os.path.getsize(file) >> 20} MiB",
                 flush=True,
             )
             if name == "lines":
                 print(f"  {lines(arguments, file)['account']}", flush=True)
+        (one, low, high), (other, other_low, other_high) = costs
+        below, above = math.hypot(one - low, other_high - other), math.hypot(high - one, other - other_low)
+        print(f"{scene} lines beside records: {one - other:+.2f} % ({one - other - below:+.2f} to {one - other + above:+.2f})", flush=True)
 
 
 def main():
@@ -239,7 +244,6 @@ def main():
     parser.add_argument("--gpuprof", type=os.path.abspath)
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--only", choices=["lines", "records"])
     parser.add_argument("--blocks", choices=COSTS, help=argparse.SUPPRESS)
     parser.add_argument("scenes", nargs="*")
     arguments = parser.parse_args()

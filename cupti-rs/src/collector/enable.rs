@@ -121,6 +121,12 @@ impl Collector {
                 | flag(!self.config.profiler_switch, collection_state::SWITCHED_ON)
                 | flag(self.samples(), collection_state::SAMPLES),
         );
+        if self.samples() {
+            // Enabled in pauses too: without the modules that they load there are no lines.
+            for id in SAMPLED_EVENTS {
+                self.enable_callback(id)?;
+            }
+        }
         profiler_switch::set_handler(self.config.switch_handler());
         if self.config.watches_switch() {
             // Enabled in pauses too: a switch that the program uses during a pause takes effect
@@ -189,9 +195,6 @@ impl Collector {
         if self.config.runtime_calls {
             let runtime = RUNTIME_CALLS.iter().map(|call| (DOMAIN_RUNTIME_API, call.id));
             self.callbacks.extend(runtime);
-        }
-        if self.samples() {
-            self.callbacks.extend(SAMPLED_EVENTS);
         }
         if self.config.graph_events {
             let is_chosen = |kind: GraphEventKind| match kind {

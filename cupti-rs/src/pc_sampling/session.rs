@@ -233,6 +233,13 @@ impl Session {
         contexts.iter().find(is_it).cloned()
     }
 
+    /// True if the context is known and not sampled.
+    fn is_refused(&self, context: Context) -> bool {
+        let contexts = self.contexts.lock();
+        let mut known = contexts.iter().rev().filter(|sampled| sampled.context == context);
+        known.next().is_some_and(|sampled| sampled.is_over.load(Ordering::Acquire))
+    }
+
     /// Reads a context and, at a pause or its end, ends its sampling.
     fn read_context(&self, sampled: &Sampled, cause: Cause) {
         let is_last = cause == Cause::ContextEnds;
@@ -400,7 +407,7 @@ pub(crate) fn context_ends(context: Context) {
 /// A module was loaded, with this cubin.
 pub(crate) fn module_loaded(context: Context, cubin: &[u8]) {
     if let Some(session) = current()
-        && session.find(context).is_some()
+        && !session.is_refused(context)
     {
         session.keep_cubin(cubin);
         // CUPTI requires a reading after a module was replaced.

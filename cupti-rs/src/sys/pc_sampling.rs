@@ -14,7 +14,7 @@ use crate::pc_sampling::settings::PcSampling;
 
 /// PCs of one reading, and of the memory for the samples that remain at the end.
 const READ_PCS: usize = 4096;
-const REST_PCS: usize = 16384;
+const REST_PCS: usize = 65536;
 
 /// Bytes between two PCs in memory. CUPTI does not use the size that each of them states.
 const STRIDE: usize = size_of::<PcSamplingPcData>();

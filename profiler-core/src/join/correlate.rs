@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::join::account::{CountedOperation, ExpectedRecords, OperationClass};
 use crate::join::attribute::Unmatched;
 use crate::join::health::Health;
+use crate::join::sampled_slices::SampledSlices;
 use crate::join::tables::{
     Api, Call, CallId, Interval, Operation, RangesBy, Tables, ThreadId, What, Work,
 };
@@ -110,7 +111,11 @@ pub(crate) fn join(store: &mut Tables, health: &mut Health) {
     let by_id = ByProcess::new(store, |_| false);
     let repeated = Repeated::new(store);
     let mut found = vec![0u8; store.calls.len()];
+    let sampled = (!store.instructions.is_empty()).then(|| SampledSlices::new(store));
     join_operations(store, health, (&by_id, &repeated), &mut found, within);
+    if let Some(all) = sampled {
+        all.leave_outside_out(store, &windows);
+    }
     join_side_rows(store, health, &by_id, &mut found, within);
     count_at_start(store, health);
     let are_outside = count_calls(store, health, &found, within);

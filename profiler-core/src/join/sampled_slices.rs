@@ -4,7 +4,9 @@
 //! not decoded them, before the first of these ([`Slice`]). A kernel that ran in this time may have
 //! them. Its share is its GPU time within, of that of all kernels with its name.
 
-use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::join::tables::{NameId, Operation, Tables, What};
 use crate::record::instructions::Slice;
@@ -24,6 +26,8 @@ struct LogSlices {
     /// The kernel of each function.
     kernels: Vec<Option<NameId>>,
     times_ns: FxHashMap<(u32, NameId), u64>,
+    /// The part of it that is outside the windows.
+    outside_ns: FxHashMap<(u32, NameId), u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +74,7 @@ impl SampledSlices {
         if all.logs.is_empty() {
             return all;
         }
+        all.add_outside(store);
         let mut parts = Vec::new();
         for operation in &store.operations {
             all.slices_of(store, operation, &mut parts);
@@ -78,6 +83,65 @@ impl SampledSlices {
             }
         }
         all
+    }
+
+    /// Adds the times of launches outside the windows.
+    fn add_outside(&mut self, store: &Tables) {
+        for (slices, (_, log)) in self.logs.iter_mut().zip(&store.instructions) {
+            for (slice, function, ns) in &log.outside_ns {
+                if let Some(Some(kernel)) = slices.kernels.get(*function as usize) {
+                    *slices.times_ns.entry((*slice, *kernel)).or_default() += ns;
+                    *slices.outside_ns.entry((*slice, *kernel)).or_default() += ns;
+                }
+            }
+        }
+    }
+
+    /// Leaves the slices outside the windows out of the logs, and sets the times of launches outside
+    /// them. `self` is from before their operations were removed.
+    pub(crate) fn leave_outside_out(&self, store: &mut Tables, windows_ns: &[(u64, u64)]) {
+        let within = Self::new(store);
+        for (at, (_, log)) in store.instructions.iter_mut().enumerate() {
+            let (all, within) = (&self.logs[at], &within.logs[at]);
+            let has_work: FxHashSet<u32> =
+                within.times_ns.keys().map(|(slice, _)| *slice).collect();
+            let is_within = |row: u32, slice: &Slice| {
+                let first = windows_ns.partition_point(|(_, end_ns)| *end_ns <= slice.begin_ns);
+                has_work.contains(&row)
+                    || windows_ns.get(first).is_some_and(|(begin_ns, _)| *begin_ns < slice.end_ns)
+            };
+            // The new positions of slices.
+            let mut rows: FxHashMap<u32, u32> = FxHashMap::default();
+            for (row, slice) in (0..).zip(&log.head.slices) {
+                if is_within(row, slice) {
+                    rows.insert(row, rows.len() as u32);
+                }
+            }
+            let mut outside = Vec::new();
+            for ((slice, kernel), all_ns) in &all.times_ns {
+                let within_ns = within.times_ns.get(&(*slice, *kernel)).copied().unwrap_or(0);
+                let function = all.kernels.iter().position(|known| *known == Some(*kernel));
+                if let (Some(row), Some(function)) = (rows.get(slice), function)
+                    && *all_ns > within_ns
+                {
+                    outside.push((*row, function as u32, all_ns - within_ns));
+                }
+            }
+            if rows.len() == log.head.slices.len() && outside.is_empty() {
+                continue;
+            }
+            outside.sort_unstable();
+            let log = Arc::make_mut(log);
+            log.retain_slices(|row, _| rows.contains_key(&row));
+            log.outside_ns = outside;
+        }
+    }
+
+    /// The share of a kernel's samples in a slice that launches within the windows have, 0 to 1.
+    pub(crate) fn share_within(&self, of: SliceOfKernel) -> f64 {
+        let outside =
+            self.logs.get(of.log).and_then(|log| log.outside_ns.get(&(of.slice, of.kernel)));
+        outside.map_or(1.0, |outside| 1.0 - *outside as f64 / self.time_ns(of).max(1) as f64)
     }
 
     /// Replaces `parts` with the slices that may have samples of an operation, each with its GPU

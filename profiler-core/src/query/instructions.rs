@@ -212,6 +212,9 @@ pub struct InstructionCounts<'a> {
     pub non_user: u64,
     /// Samples beyond a limit of memory, or of the speed of the disk.
     pub over_limit: u64,
+    /// Recorded samples of launches outside the session's windows, apportioned and rounded. They are
+    /// in no result; slices outside the windows are in no count.
+    pub outside_windows: u64,
     /// Recorded samples for which no launch is known: no kernel of the function's name ran at the
     /// time. They are in no range.
     pub without_launch: u64,
@@ -243,6 +246,7 @@ impl fmt::Display for InstructionCounts<'_> {
         write!(f, "{} of {} instruction samples", self.recorded, self.total)?;
         for (count, what) in [
             (self.non_user, "of kernels without instructions"),
+            (self.outside_windows, "of launches outside the session's windows"),
             (self.without_launch, "without a known launch"),
             (self.dropped, "dropped by the hardware"),
             (self.over_limit, "over a limit"),
@@ -260,11 +264,11 @@ impl fmt::Display for InstructionCounts<'_> {
 }
 
 impl Profile {
-    /// All instruction samples, exact. Empty if the session did not sample them.
+    /// All instruction samples, except those of launches outside the session's windows. Empty if the session did not sample them.
     pub fn instructions(&self) -> Instructions<'_> {
         let names = kernel_names(self);
         let mut sums = Sums::new(self);
-        for_each_row(self, |of, row| sums.add(&of, row, 1.0, &names));
+        for_each_row(self, |of, row| sums.add(&of, row, of.share_within, &names));
         sums.finish()
     }
 
@@ -288,6 +292,7 @@ fn counts<'a>(
     slices: &SampledSlices,
 ) -> InstructionCounts<'a> {
     let mut counts = InstructionCounts::default();
+    let mut outside = 0.0;
     for (at, log) in logs.enumerate() {
         let add = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
         for slice in &log.head.slices {
@@ -303,6 +308,9 @@ fn counts<'a>(
                 add(&mut counts.recorded, samples);
                 let launched = slices.kernel(at, instruction.function).is_some_and(|kernel| {
                     let of = SliceOfKernel { log: at, slice, kernel };
+                    if row.correlation_id == 0 {
+                        outside += f64::from(row.samples) * (1.0 - slices.share_within(of));
+                    }
                     row.correlation_id != 0 || slices.time_ns(of) != 0
                 });
                 add(&mut counts.without_launch, if launched { 0 } else { samples });
@@ -317,6 +325,7 @@ fn counts<'a>(
         let of_contexts = log.head.contexts.iter().filter_map(|context| context.failure.as_ref());
         counts.failures.extend(log.head.failure.iter().chain(of_contexts));
     }
+    counts.outside_windows = outside.round() as u64;
     counts
 }
 
@@ -418,6 +427,8 @@ struct RowPlace<'a> {
     instruction: Instruction,
     /// `None` if no kernel has the function's name.
     kernel: Option<NameId>,
+    /// The share of launches within the session's windows; 1 without a known launch.
+    share_within: f64,
 }
 
 fn for_each_row<'a>(profile: &'a Profile, mut with: impl FnMut(RowPlace<'a>, &Row)) {
@@ -427,7 +438,13 @@ fn for_each_row<'a>(profile: &'a Profile, mut with: impl FnMut(RowPlace<'a>, &Ro
             for row in rows {
                 let instruction = of.instructions[row.instruction as usize];
                 let kernel = slices.kernel(log, instruction.function);
-                with(RowPlace { log, slice, of, instruction, kernel }, row);
+                let share_within = match kernel {
+                    Some(kernel) if row.correlation_id == 0 => {
+                        slices.share_within(SliceOfKernel { log, slice, kernel })
+                    }
+                    _ => 1.0,
+                };
+                with(RowPlace { log, slice, of, instruction, kernel, share_within }, row);
             }
         }
     }

@@ -20,6 +20,9 @@ pub(crate) struct InstructionLog {
     pub(crate) rows: Vec<Row>,
     /// The cubins that were kept, each once, by their CRC.
     pub(crate) cubins: Vec<(u64, Arc<[u8]>)>,
+    /// The GPU time of launches outside the session's windows, by slice and function; of one function
+    /// of each kernel. Not in recordings: the join finds them.
+    pub(crate) outside_ns: Vec<(u32, u32, u64)>,
 }
 
 json_object! {
@@ -276,6 +279,18 @@ impl InstructionLog {
         head.slices.iter_mut().for_each(|slice| slice.rows = 0);
         (head.functions, head.files) = Default::default();
         Self { head, cubins: self.cubins.clone(), ..Self::default() }
+    }
+
+    /// Removes slices; `keep` gets their positions.
+    pub(crate) fn retain_slices(&mut self, keep: impl Fn(u32, &Slice) -> bool) {
+        let kept = self.slices().zip(0..).filter(|((slice, _), at)| keep(*at, slice));
+        let kept: Vec<(Slice, Vec<Row>)> =
+            kept.map(|((slice, rows), _)| (*slice, rows.to_vec())).collect();
+        (self.head.slices, self.rows) = (Vec::new(), Vec::new());
+        for (slice, rows) in kept {
+            self.head.slices.push(slice);
+            self.rows.extend(rows);
+        }
     }
 
     /// Changes the times to another clock.

@@ -205,6 +205,31 @@ fn losses_are_in_the_account() {
     assert!(profile.instruction_counts().is_none());
 }
 
+/// CUPTI stays on for some time after a window.
+#[test]
+fn samples_outside_of_windows_are_left_out() {
+    let fake = fake();
+    let settings = PcSampling::continuous().drain_period(Duration::MAX);
+    let config = Config::new().pc_sampling(settings).profiler_switch(true);
+    let profiler = Profiler::builder().library(fake.library().unwrap()).config(config);
+    let profiler = profiler.period(Duration::from_secs(3600)).build().unwrap();
+    profiler.start().unwrap();
+    fake.profiler_start();
+    gather(&fake, "within", 1_000);
+    fake.profiler_stop();
+    gather(&fake, "after", 3_000);
+    profiler.pause().unwrap();
+    profiler.resume().unwrap();
+    gather(&fake, "later", 1_000);
+    let profile = profiler.stop().unwrap();
+    let counts = profile.instruction_counts().unwrap();
+    assert_eq!((counts.total, counts.recorded, counts.without_launch), (200, 200, 0));
+    assert_eq!(counts.outside_windows, 150);
+    let within = of(&profile, "within");
+    assert_eq!((within.samples(), within.exact_share()), (50.0, 0.0));
+    assert_eq!(profile.instructions().samples(), 50.0);
+}
+
 #[test]
 fn samples_of_an_unknown_function_are_in_no_range() {
     let fake = Fake::new();
