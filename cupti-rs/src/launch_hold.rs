@@ -45,9 +45,9 @@ pub(crate) fn wait() {
     WAITING.fetch_add(1, Ordering::AcqRel);
     let is_over = |_| Some(!State::load().has(HELD));
     let is_for_sole_call = || HOLDS.lock().sole_calls != 0;
-    if !wait_until(LAUNCH_WAITS, is_over)
-        && !(is_for_sole_call() && wait_until(LAUNCH_WAITS_FOR_SOLE_CALL, is_over))
-    {
+    let is_released = wait_until(LAUNCH_WAITS, is_over)
+        || is_for_sole_call() && wait_until(LAUNCH_WAITS_FOR_SOLE_CALL, is_over);
+    if !is_released {
         let mut holds = HOLDS.lock();
         *holds = Holds { generation: holds.generation.wrapping_add(1), ..Holds::NONE };
         collection_state::release();
