@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use profiler_analysis::counters::CountedKernels;
-use profiler_analysis::kernels::KernelExplanation;
+use profiler_analysis::explanation::KernelExplanation;
 use profiler_analysis::prelude::*;
 use profiler_analysis::roofline::{CountedRoofline, Peaks};
 use profiler_base::text::printable;

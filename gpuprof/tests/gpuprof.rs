@@ -1870,22 +1870,28 @@ fn sampled_lines_are_in_stacks_findings_and_explanations() {
 fn kept_cubins_show_machine_code() {
     let folder = Folder::new();
     let file = with_stalls(&folder, "run.gpuprof", 700);
-    // A stand-in for the disassembler: it reads the cubin, and knows two instructions.
+    // A script in place of the disassembler, unless NVDISASM names the real one.
     let tool = folder.file("nvdisasm");
     let text = "#!/bin/sh\n[ \"$1\" = -c ] && head -c 4 \"$2\" | grep -q ELF || exit 7\n\
-                printf '.text.gather:\\n  /*0000*/  S2R R0, SR_X ;\\n  /*0010*/  LDG.E R2,  [R2] ;\\n  /*0020*/  IADD3 R0, R2 ;\\n'\n";
-    std::fs::write(&tool, text).unwrap();
-    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+                printf '.text.gather:\\n  /*0000*/  LDC R1, c[0x0][0x28] ;\\n  /*0010*/  LDC R2,  c[0x0][0x220] ;\\n'\n\
+                printf '  /*0020*/  S2R R0, SR_CTAID.X ;\\n'\n";
+    let write = |text: &str| {
+        fs::write(&tool, text).unwrap();
+        fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write(text);
     let lines = |tool: &Path, file: &Path| {
         ran(gpuprof().env("NVDISASM", tool).args(args([&"lines", &"--sass", &file])))
     };
-    let shown = lines(&tool, &file);
-    shown.shows("\ngather\n").shows("                                 0  S2R R0, SR_X\n");
-    shown
-        .shows("70.0 % ████████████████████    10  LDG.E R2, [R2]  gather.cu:12: waits for global");
-    shown.shows("30.0 % █████████               20  IADD3 R0, R2  gather.cu:13: ");
+    let real = std::env::var_os("NVDISASM").map(PathBuf::from);
+    let shown = lines(real.as_ref().unwrap_or(&tool), &file);
+    shown.shows("\ngather\n").shows("                                 0  LDC R1, c[0x0][0x28]\n");
+    shown.shows(
+        "70.0 % ████████████████████    10  LDC R2, c[0x0][0x220]  gather.cu:12: waits for global",
+    );
+    shown.shows("30.0 % █████████               20  S2R R0, SR_CTAID.X  gather.cu:13: ");
     lines(&folder.file("absent"), &file).says("which is no file");
-    std::fs::write(&tool, "#!/bin/sh\necho broken >&2\nexit 7\n").unwrap();
+    write("#!/bin/sh\necho broken >&2\nexit 7\n");
     lines(&tool, &file).says("broken");
     lines(&tool, &self::lines()).says("gpuprof run --lines --keep-cubins");
 }
@@ -1921,7 +1927,7 @@ fn with_stalls(folder: &Folder, name: &str, memory: u32) -> PathBuf {
     let profiler =
         builder.sample(profiler_core::Sampling::instructions().keep_cubins()).build().unwrap();
     let work = || {
-        fake.load_module(1, &fake_cupti::cubin(1, true));
+        fake.load_module(1, include_bytes!("../../tests/recordings/lines/gather.cubin"));
         fake.launch(Work::kernel(c"gather"));
     };
     let ((), profile) = profiler.record(work).unwrap();

@@ -36,7 +36,7 @@
 //! | --- | --- |
 //! | what limits a run, and what helps? | [`diagnosis`], [`scorecard`] |
 //! | how much faster would a change make it? | [`critical_path`] |
-//! | how well do kernels use the device? | [`kernels`], [`mod@roofline`], [`counters`] |
+//! | how well do kernels use the device? | [`kernels`], [`explanation`], [`mod@roofline`], [`counters`] |
 //! | what changed between two runs; did a test become slower? | [`mod@compare`], [`gate`] |
 //! | how long does one piece of work take? | [`mod@measure`] |
 //! | which rank is slow? | [`mod@ranks`] |
@@ -68,7 +68,9 @@ use profiler_core::session::{FromEnv, Guard};
 
 #[doc(no_inline)]
 pub use analyze::compare::compare;
-pub use analyze::{compare, critical_path, diagnosis, kernels, ranks, roofline, scorecard};
+pub use analyze::{
+    compare, critical_path, diagnosis, explanation, kernels, ranks, roofline, scorecard,
+};
 pub use check::{gate, measure};
 pub use error::Error;
 pub use formats::export::Format;

@@ -11,7 +11,8 @@ use profiler_core::profile::Kernel;
 use profiler_core::query::{Groups, Query};
 use profiler_core::{Profile, Profiler, TextReport};
 
-use crate::analyze::kernels::{explanation, launches, shape, shares, tensor_core, tensor_cores};
+use crate::analyze::explanation::{self, KernelExplanation};
+use crate::analyze::kernels::{launches, shape, shares, tensor_core, tensor_cores};
 use crate::analyze::{critical_path, ranks, roofline, scorecard};
 use crate::check::gpu_test::{self, GatedTest};
 use crate::critical_path::Dependencies;
@@ -23,8 +24,7 @@ use crate::formats::stacks::{self, StackRoot, Stacks};
 use crate::formats::{FleetPart, ParquetOptions};
 use crate::gate::Gate;
 use crate::kernels::{
-    Classifier, KernelClass, KernelExplanation, LaunchShape, LaunchShapes, SmLimits, TensorCoreUse,
-    TensorCores,
+    Classifier, KernelClass, LaunchShape, LaunchShapes, SmLimits, TensorCoreUse, TensorCores,
 };
 use crate::measure::{Measure, Measurement, PairMeasurement};
 use crate::ranks::Ranks;

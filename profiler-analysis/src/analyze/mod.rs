@@ -3,6 +3,7 @@
 pub mod compare;
 pub mod critical_path;
 pub mod diagnosis;
+pub mod explanation;
 pub(crate) mod kernel_counters;
 pub mod kernels;
 pub(crate) mod matches;

@@ -148,7 +148,7 @@ impl LaunchShape {
     }
 
     /// The occupancy with the driver's setting, if recorded.
-    pub(super) fn achievable(&self) -> Occupancy {
+    pub(crate) fn achievable(&self) -> Occupancy {
         self.configured.unwrap_or(self.occupancy)
     }
 

@@ -13,9 +13,8 @@ use profiler_base::units::{NAME_WIDTH, number, percent, shortened, si, time};
 use profiler_core::query::{Query, SampledPlace, Stalls};
 use serde::Serialize;
 
-use super::stalls::StallReason;
-use super::{KernelShape, launches};
-use crate::analyze::kernels::Classifier;
+use crate::analyze::kernels::stalls::StallReason;
+use crate::analyze::kernels::{Classifier, KernelShape, launches};
 use crate::analyze::roofline::{CountedPoint, CountedRoofline};
 
 /// The ranges, shapes and lines of an explanation.
