@@ -5,6 +5,7 @@ mod carried;
 mod library;
 mod program;
 mod result;
+mod summary;
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,7 +1,7 @@
 //! The results of a run: notes on its processes, the report, and further outputs.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use gpuprof_control::RunFolder;
@@ -22,6 +22,8 @@ use crate::message::{note, process_label};
 use crate::output::Output;
 use crate::reports::{self, NamedReport};
 use crate::terminal::{self, Text};
+
+use super::summary::Summary;
 
 /// The outputs beside the report. Their files are checked before the program starts.
 pub(super) struct Outputs {
@@ -104,7 +106,8 @@ pub(super) fn print(folder: &RunFolder, outputs: &Outputs, quiet: bool) -> bool 
     if let Err(failure) = report(path, outputs, quiet) {
         note(failure.message());
     }
-    if !quiet {
+    // The summary on a terminal names the folder.
+    if !quiet && !io::stderr().is_terminal() {
         note(&format!(
             "the recordings are in {0}: `gpuprof report {0}` reads them again",
             shown(path)
@@ -183,7 +186,7 @@ fn report(path: &Path, outputs: &Outputs, quiet: bool) -> Result<(), Failure> {
     let profile = input::profile(path)?;
     if !quiet {
         // A closed standard error must not prevent writing the files.
-        let _: Result<(), Failure> = print_tables(&profile, outputs);
+        let _: Result<(), Failure> = print_tables(&profile, path, outputs);
     }
     if let Some(html) = &outputs.html {
         html.write(|out| Ok(profile.write_html(out)?))?;
@@ -194,11 +197,14 @@ fn report(path: &Path, outputs: &Outputs, quiet: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_tables(profile: &Profile, outputs: &Outputs) -> Result<(), Failure> {
+fn print_tables(profile: &Profile, path: &Path, outputs: &Outputs) -> Result<(), Failure> {
     let mut out = io::BufWriter::new(io::stderr().lock());
     let mut out = Text::new(&mut out, terminal::stderr());
     writeln!(out)?;
-    out.show(profile)?;
+    match io::stderr().is_terminal() {
+        true => out.show(&Summary { profile, path: Path::new(&shown(path)) })?,
+        false => out.show(profile)?,
+    }
     if !outputs.stats.is_empty() {
         writeln!(out)?;
         let reports = outputs.stats.iter();

@@ -197,6 +197,18 @@ fn the_report_of_a_run_fits_the_terminal() {
 }
 
 #[test]
+fn a_run_on_a_terminal_ends_with_a_summary() {
+    let folder = Folder::new();
+    let mut command = command(&folder, &["-o", "job"], &format!("{PLAN}='20 0' PROGRAM"));
+    let (shown, succeeds) = screen::on_terminal(&mut command, 80);
+    let shown = screen::stripped(&shown);
+    assert!(succeeds && shown.lines().count() <= 24, "{shown}");
+    for part in ["gemm ", "\ncomplete: ", "\ngpuprof diagnose job\n", "\ngpuprof report job\n"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
 fn the_processes_of_a_run_are_one_profile() {
     let folder = Folder::new();
     let script = format!("for r in 0 1 2; do RANK=$r {PLAN}=\"$((r + 5)) 0\" PROGRAM & done; wait");

@@ -233,7 +233,7 @@ impl Verdict {
     }
 
     /// The cause in one line, or the reason for its absence.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let subject = self.subject();
         match (self.cause(), self.inconclusive) {
             (Some(cause), _) => format!("{subject} is {cause}"),
