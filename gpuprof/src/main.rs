@@ -37,6 +37,7 @@ mod reports;
 mod roofline;
 mod run;
 mod scorecard;
+mod steps;
 mod suggest;
 mod terminal;
 mod top;
@@ -145,6 +146,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Gaps(args) => gaps::gaps(&args),
+        Command::Steps(args) => steps::steps(&args),
+        Command::Requests(args) => steps::requests(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Lines(args) => lines::lines(&args),
         Command::CriticalPath(args) => critical_path::critical_path(args),

@@ -1867,6 +1867,43 @@ fn sampled_lines_are_in_stacks_findings_and_explanations() {
 }
 
 #[test]
+fn steps_and_requests_have_percentiles() {
+    let file = recording();
+    let profile = Profile::load(&file).unwrap();
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).ok();
+    let found = result_of(args([&"steps", &"--json", &file])).json();
+    let steps = profile.steps("batch");
+    let (warm, count) = (steps.warm(), |name: &str| found[name].as_u64().unwrap() as usize);
+    assert_eq!(
+        (&found["range"], count("steps"), count("warm_up")),
+        (&json!("batch"), 20, steps.warm_up())
+    );
+    let host = &found["times"][1];
+    let times = warm.statistics(|step| step.host_time());
+    for (name, percent) in [("p50_ns", 50.0), ("p90_ns", 90.0), ("p99_ns", 99.0), ("max_ns", 100.0)]
+    {
+        assert_eq!(host[name].as_u64(), ns(times.percentile(percent)), "{name}");
+    }
+    // The last step has no next one.
+    assert_eq!(found["times"][0]["count"].as_u64(), Some(warm.len() as u64 - 1));
+    let longest = found["longest"].as_array().unwrap();
+    assert_eq!((longest.len(), longest[0]["host_ns"].as_u64()), (5, ns(times.max())));
+    let whole = result_of(args([&"steps", &"--warm-up", &"--range", &"batch/forward", &file]));
+    whole.shows("20 instances of batch/forward, 0 of them warm-up\n").shows("\nGPU busy ");
+    failure_of(args([&"steps", &"--range", &"batsh", &file]), 1).says("no range \"batsh\"");
+
+    let found = result_of(args([&"requests", &"--range", &"batch", &"--json", &file])).json();
+    let endpoint = &found["endpoints"][0];
+    let requests = profile.requests("batch").find();
+    assert_eq!((&endpoint["endpoint"], endpoint["open"].as_u64()), (&json!("batch"), Some(0)));
+    let total = requests.statistics(|request| request.total_time());
+    assert_eq!(endpoint["times"][0]["p99_ns"].as_u64(), ns(total.percentile(99.0)));
+    let text = result_of(args([&"requests", &"--range", &"batch", &file]));
+    text.shows("batch ").shows("\nexecuting ").shows("A request is pending until");
+    failure_of(args([&"requests", &"--range", &"none", &file]), 1).says("no range \"none\"");
+}
+
+#[test]
 fn kept_cubins_show_machine_code() {
     let folder = Folder::new();
     let file = with_stalls(&folder, "run.gpuprof", 700);

@@ -27,7 +27,7 @@ use test_support::screen::{fits, stripped};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Commands for people; the file comes last.
-const COMMANDS: [&[&str]; 26] = [
+const COMMANDS: [&[&str]; 28] = [
     &["report"],
     &["top", "--limit=0"],
     &["stats", "all"],
@@ -46,6 +46,8 @@ const COMMANDS: [&[&str]; 26] = [
     &["gaps"],
     &["explain", "--kernel=."],
     &["lines"],
+    &["steps", "--range=*"],
+    &["requests", "--range=*"],
     &["critical-path"],
     &["critical-path", "--range=*", "--what-if=one-wait:*"],
     &["critical-path", "--steps=*", "--what-if=pinned", "--what-if=host:*=inf"],

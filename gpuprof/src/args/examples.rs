@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-const EXAMPLES: [(&str, &str); 22] = [
+const EXAMPLES: [(&str, &str); 24] = [
     (
         "report",
         "gpuprof run.gpuprof\ngpuprof report --json run.gpuprof | jq .path\nssh host cat run.gpuprof | gpuprof report -",
@@ -32,6 +32,11 @@ const EXAMPLES: [(&str, &str); 22] = [
         "kernels",
         "gpuprof kernels run.gpuprof\ngpuprof kernels --by-range --class 'my_mlp*=gemm' run.gpuprof",
     ),
+    (
+        "steps",
+        "gpuprof steps run.gpuprof\ngpuprof steps --range 'epoch/step' --limit 20 run.gpuprof",
+    ),
+    ("requests", "gpuprof requests --range request --endpoint route run.gpuprof"),
     ("explain", "gpuprof explain --kernel gather run.gpuprof"),
     (
         "lines",

@@ -9,6 +9,7 @@ mod lines;
 mod roofline;
 mod run;
 mod scorecard;
+mod steps;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ pub(crate) use lines::{ExplainArgs, LinesArgs};
 pub(crate) use roofline::{Peak, RooflineArgs};
 pub(crate) use run::{DEFAULT_STATS, RunArgs};
 pub(crate) use scorecard::{FailOn, ScorecardArgs};
+pub(crate) use steps::{RequestsArgs, StepsArgs};
 
 use crate::export_format::ExportFormat;
 use crate::failure::Failure;
@@ -97,6 +99,10 @@ pub(crate) enum Command {
     CriticalPath(CriticalPathArgs),
     /// Idle times of the GPU by cause and range, and the system calls that the host waited in
     Gaps(GapsArgs),
+    /// Percentiles of the steps of a run, and its longest steps
+    Steps(StepsArgs),
+    /// Percentiles of the requests of a service, by stage and endpoint
+    Requests(RequestsArgs),
     /// Instruction samples: what the warps of kernels wait for, by kernel and source line
     Lines(LinesArgs),
     /// All that is known of a kernel: time by range, launch shape, occupancy, stalls, lines, and what to try first
