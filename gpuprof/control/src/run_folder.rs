@@ -79,8 +79,27 @@ impl RunFolder {
             _ => {}
         }
         let folder = Self::open(path)?;
-        remove_files(&folder.path, &folder.path, is_of_run)?;
-        let incidents = folder.incidents();
+        folder.remove_run()?;
+        folder.write_run(run)?;
+        Ok(folder)
+    }
+
+    /// Removes the files of the run, and the folder unless it has files of other programs.
+    ///
+    /// # Errors
+    /// A file or the folder cannot be removed.
+    pub fn remove(self) -> Result<(), Error> {
+        self.remove_run()?;
+        match fs::remove_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            removed => removed.map_err(|error| Error::io("remove", &self.path, error)),
+        }
+    }
+
+    /// Removes the files of the run and leaves all others.
+    fn remove_run(&self) -> Result<(), Error> {
+        remove_files(&self.path, &self.path, is_of_run)?;
+        let incidents = self.incidents();
         // A link must not lead to another folder, even if it is created concurrently. The
         // descriptor ensures that.
         let options = O_DIRECTORY | O_NOFOLLOW;
@@ -90,8 +109,7 @@ impl RunFolder {
             // The folder stays if it has files of other programs.
             let _: io::Result<()> = fs::remove_dir(&incidents);
         }
-        folder.write_run(run)?;
-        Ok(folder)
+        Ok(())
     }
 
     /// The folder of the files written by [`Triggers`](crate::Triggers). File names begin with the
@@ -452,6 +470,25 @@ mod tests {
             names,
             ["notes", "process-1-2.txt", "process-of-mine.json", "run.gpuprof", "run.json"]
         );
+    }
+
+    #[test]
+    fn a_removed_run_leaves_other_files_and_else_no_folder() {
+        let temporary = Temporary::new("removed");
+        let path = temporary.0.join("run");
+        let folder = RunFolder::create(&path, &new_run()).unwrap();
+        let mut process = Process::current().unwrap();
+        folder.claim(&mut process).unwrap();
+        fs::write(folder.recording(&process), "").unwrap();
+        fs::write(path.join("notes"), "").unwrap();
+        folder.clone().remove().unwrap();
+        let names: Vec<_> =
+            fs::read_dir(&path).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(names, ["notes"]);
+        fs::remove_file(path.join("notes")).unwrap();
+        folder.create_incidents().unwrap();
+        folder.remove().unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod calibrate;
+mod cargo;
 mod critical_path;
 mod examples;
 mod formats;
@@ -12,6 +13,7 @@ mod scorecard;
 mod steps;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
@@ -21,6 +23,7 @@ use profiler_core::Profile;
 use regex::Regex;
 
 pub(crate) use calibrate::CalibrateArgs;
+pub(crate) use cargo::{CargoArgs, KEPT_RUNS};
 pub(crate) use critical_path::CriticalPathArgs;
 pub(crate) use formats::{
     DiffFormat, FormatArgs, GateFormat, OutputFormat, PageFormat, RanksFormat, ReportFormat,
@@ -37,7 +40,7 @@ use crate::export_format::ExportFormat;
 use crate::failure::Failure;
 use crate::global::GlobalArgs;
 use crate::input;
-use crate::output::Output;
+use crate::output::{Output, standard};
 
 /// Reports, pages and comparisons of GPU profiles: recordings (.gpuprof), folders of them, and
 /// captures of Nsight Systems (SQLite).
@@ -66,6 +69,19 @@ impl Args {
     pub(crate) fn command_with_examples() -> clap::Command {
         examples::add(<Self as clap::CommandFactory>::command())
     }
+}
+
+/// Prints `--help` and `--version` as results. Other clap messages end the program with clap's
+/// status.
+pub(crate) fn parsed(error: clap::Error) -> Failure {
+    if error.use_stderr() {
+        error.exit();
+    }
+    let printed = standard().and_then(|mut out| {
+        error.print()?;
+        Ok(out.flush()?)
+    });
+    printed.err().unwrap_or(Failure::Closed)
 }
 
 #[derive(Debug, Subcommand)]

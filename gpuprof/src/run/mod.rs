@@ -20,7 +20,7 @@ use crate::args::{DEFAULT_STATS, RunArgs};
 use crate::failure::Failure;
 use crate::message::note;
 use crate::reports;
-use program::Program;
+use program::{Outcome, Program};
 use result::Outputs;
 
 pub(crate) use calibrate::calibrate;
@@ -36,12 +36,22 @@ const NOT_STARTED: u8 = 125;
 const MAX_NAMES: u32 = 1000;
 
 pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
-    let prepared = Prepared::new(args).map_err(not_started)?;
-    prepared.run()
+    record(args, Path::new(""), &[])?.end()
+}
+
+/// Runs a program with further variables, and prints the report. A run folder that gpuprof names is
+/// created in `parent`.
+pub(crate) fn record(
+    args: RunArgs,
+    parent: &Path,
+    variables: &[(String, OsString)],
+) -> Result<Outcome, Failure> {
+    let prepared = Prepared::new(args, parent).map_err(not_started)?;
+    prepared.run(variables)
 }
 
 /// The failure of a step before the program starts.
-fn not_started(failure: Failure) -> Failure {
+pub(crate) fn not_started(failure: Failure) -> Failure {
     match failure {
         Failure::Error(message) => Failure::Run(NOT_STARTED, message),
         failure => failure,
@@ -63,7 +73,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(mut args: RunArgs) -> Result<Self, Failure> {
+    fn new(mut args: RunArgs, parent: &Path) -> Result<Self, Failure> {
         check_stats(args.stats.as_deref(), &args.program)?;
         let mut options = options(&mut args)?;
         let outputs = Outputs::new(args.stats, args.diagnose, args.html, args.perfetto)?;
@@ -79,7 +89,7 @@ impl Prepared {
                     if RunFolder::is_at(&path) { ", or remove its run with --force" } else { "" };
                 Failure::Error(format!("{error}{hint}"))
             })?,
-            None => named_folder(&manifest)?,
+            None => named_folder(parent, &manifest)?,
         };
         options.run = folder.path().to_owned();
         let wait_children = args.wait_children;
@@ -103,15 +113,15 @@ impl Prepared {
         }
     }
 
-    fn run(mut self) -> Result<(), Failure> {
+    fn run(mut self, further: &[(String, OsString)]) -> Result<Outcome, Failure> {
         if self.options.start == Start::Wait && !self.quiet {
             let folder = self.folder.path().display();
             note(&format!("recording starts with `gpuprof on {folder}`"));
         }
-        let variables = self.options.variables()?;
-        let injected = library::variables(&self.library, self.quiet);
-        let variables = variables.into_iter().chain(injected);
-        let ended = match self.program.run(variables, self.wait_children) {
+        let mut variables: Vec<(&str, _)> = self.options.variables()?;
+        variables.extend(library::variables(&self.library, self.quiet).collect::<Vec<_>>());
+        variables.extend(further.iter().map(|(name, value)| (&**name, Some(value.clone()))));
+        let ended = match self.program.run(&variables, self.wait_children) {
             Ok(ended) => ended,
             Err(failure) => {
                 self.remove_folder();
@@ -126,7 +136,7 @@ impl Prepared {
         if self.is_named && !has_recordings {
             self.remove_folder();
         }
-        ended.end()
+        Ok(ended)
     }
 
     /// Removes the run folder unless it contains other files. A folder named by the user is removed
@@ -213,23 +223,25 @@ fn check_stats(stats: Option<&str>, program: &[OsString]) -> Result<(), Failure>
     }
 }
 
-/// Creates a folder `PROGRAM-DATE-TIME.gpurun` in the current folder.
-fn named_folder(manifest: &Run) -> Result<RunFolder, Failure> {
+/// Creates a folder `PROGRAM-DATE-TIME.gpurun` in the parent folder, or in the current one if that
+/// is empty.
+fn named_folder(parent: &Path, manifest: &Run) -> Result<RunFolder, Failure> {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let now = now.replace(['-', ':', 'Z'], "").replace('T', "-");
     // A longer program name would exceed the file name limit.
     let program = &manifest.program[..manifest.program.floor_char_boundary(200)];
     for number in 1..MAX_NAMES {
         let again = if number == 1 { String::new() } else { format!("-{number}") };
-        let name = format!("{program}-{now}{again}.gpurun");
-        match fs::create_dir(&name) {
+        let path = parent.join(format!("{program}-{now}{again}.gpurun"));
+        match fs::create_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
                 return Err(Failure::Error(format!(
-                    "could not create the run folder {name} in the current folder: {error}; name one with -o"
+                    "could not create the run folder {}: {error}; name one with -o",
+                    path.display()
                 )));
             }
-            Ok(()) => return Ok(RunFolder::create(Path::new(&name), manifest)?),
+            Ok(()) => return Ok(RunFolder::create(&path, manifest)?),
         }
     }
     Err(Failure::Error(format!("{MAX_NAMES} run folders of this second exist: name one with -o")))

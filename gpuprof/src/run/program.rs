@@ -99,15 +99,14 @@ impl Program {
     /// Runs the program to its end with these variables. A variable without a value is removed.
     pub(super) fn run(
         &self,
-        variables: impl Iterator<Item = (&'static str, Option<OsString>)>,
+        variables: &[(&str, Option<OsString>)],
         wait_children: bool,
     ) -> Result<Outcome, Failure> {
         if wait_children && let Err(errno) = set_child_subreaper(true) {
             note(&format!("--wait-children waits for the program alone: {errno}"));
         }
         let signals = Signals::catch()?;
-        let variables: Vec<_> = variables.collect();
-        let outcome = self.run_once(&variables, &signals, wait_children, Stdio::inherit)?;
+        let outcome = self.run_once(variables, &signals, wait_children, Stdio::inherit)?;
         if wait_children {
             wait_for_children(&signals);
         }
@@ -196,7 +195,7 @@ fn failed(what: &str, error: &dyn Display) -> Failure {
 }
 
 /// The outcome of the program.
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     pub(super) status: ExitStatus,
     pub(super) times: Times,
 }
@@ -229,7 +228,7 @@ impl Outcome {
     }
 
     /// Ends this process like the program: with its exit status, or by the same signal.
-    pub(super) fn end(self) -> Result<(), Failure> {
+    pub(crate) fn end(self) -> Result<(), Failure> {
         if self.status.success() {
             return Ok(());
         }

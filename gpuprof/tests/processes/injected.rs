@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use crate::support::{Folder, Ran, ran, wait_until};
 
-const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fake_cuda/programs");
+pub(crate) const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fake_cuda/programs");
 pub(crate) const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes");
 
 /// The injection library that cargo built for this test.
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let own = env::current_exe().unwrap();
     let library = own.parent().unwrap().join("libgpuprof_inject.so");
     assert!(library.exists(), "{} is missing", library.display());
@@ -75,7 +75,7 @@ pub(crate) fn gpuprof_with_library(
 }
 
 /// How often each kernel was launched, by the report.
-fn counted(report: &str, kernel: &str) -> Option<u64> {
+pub(crate) fn counted(report: &str, kernel: &str) -> Option<u64> {
     let row = report.lines().find(|line| line.starts_with(&format!("{kernel} ")))?;
     row.split_whitespace().nth(1)?.parse().ok()
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
 mod calibrated;
+mod cargo;
 mod embedded;
 mod injected;
 mod inside;

@@ -35,8 +35,17 @@ impl Folder {
     /// gpuprof with this folder as the current one, and with the default action of all signals: a shell ignores
     /// some of them for what it starts in the background, these tests among it.
     pub(crate) fn gpuprof<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+        self.program(env!("CARGO_BIN_EXE_gpuprof"), args)
+    }
+
+    /// The same for another program.
+    pub(crate) fn program<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        args: impl IntoIterator<Item = A>,
+    ) -> Command {
         let mut command = Command::new("env");
-        command.args(["--default-signal", env!("CARGO_BIN_EXE_gpuprof")]);
+        command.args(["--default-signal", program]);
         command.args(args).current_dir(&self.0).env("XDG_RUNTIME_DIR", self.path("runtime"));
         let library = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NCCL_PROFILER_PLUGIN"];
         for variable in library.into_iter().chain([RUN_VARIABLE]) {
@@ -48,10 +57,15 @@ impl Folder {
 
     /// The names of the run folders that were named by gpuprof.
     pub(crate) fn runs(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.0).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.ends_with(".gpurun")).collect()
+        runs_in(&self.0)
     }
+}
+
+/// The names of the run folders in a folder.
+pub(crate) fn runs_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".gpurun")).collect()
 }
 
 impl Drop for Folder {
