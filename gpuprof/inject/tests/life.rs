@@ -303,6 +303,19 @@ fn calls_of_the_profiler_start_and_stop_the_recording() {
 }
 
 #[test]
+fn program_is_recorded_where_cupti_cannot_sample() {
+    let steps = "launch=out start-profiler launch=in*3 stop-profiler launch=out sleep=1300 ";
+    for start in ["now", "cuda-profiler-api"] {
+        let run = Run::new().option("start", start).option("lines", "65536");
+        let outcome = run.option("cubins", "keep").play(&format!("init {} sync", steps.repeat(2)));
+        let profile = outcome.profile(outcome.one(State::Finished));
+        assert!(profile.kernels().any(|kernel| kernel.name() == "in"));
+        let counts = profile.instruction_counts().unwrap().to_string();
+        assert!(counts.ends_with("has no instruction samples"), "{start}: {counts}");
+    }
+}
+
+#[test]
 fn recording_that_never_starts_is_no_recording() {
     for start in ["wait", "after=3600", "range=never", "cuda-profiler-api"] {
         let outcome = Run::new().option("start", start).play("init push=a launch=axpy pop sync");

@@ -138,6 +138,8 @@ fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
         (&["--host-samples"], "start=now,stacks=0.00002,host-samples=perf"),
         (&["--host-samples=timers", "--stacks=1ms"], "start=now,stacks=0.001,host-samples=timers"),
         (&["--stacks=1ms"], "start=now,stacks=0.001"),
+        (&["--lines"], "start=now,lines=65536"),
+        (&["--lines=serialized", "--keep-cubins"], "start=now,lines=serialized,cubins=keep"),
         (&["--start=cuda-profiler-api"], "start=cuda-profiler-api"),
     ] {
         assert_eq!(variables(options), format!("GPUPROF_OPTIONS={expected}\n"));
@@ -179,6 +181,10 @@ fn options_that_make_no_sense_start_nothing() {
         &["--ranges", "0", "--range", "a"],
         &["--ranges", "2"],
         &["--ranges", "2", "--start", "wait"],
+        &["--lines=16"],
+        &["--lines", "--always-on"],
+        &["--keep-cubins"],
+        &["--keep-cubins", "--lines", "--keep-last", "1s"],
         &["--stats=nonsense"],
         &["--force"],
         &["--quiet", "--diagnose"],
