@@ -1,6 +1,8 @@
 //! Exports for other programs, and captures of Nsight Systems.
 //! [`Profile::export`](crate::prelude::ProfileExt::export) has an example.
 
+#[cfg(any(feature = "kineto", feature = "nsys"))]
+pub(crate) mod capture;
 pub(crate) mod export;
 #[cfg(feature = "parquet")]
 pub(crate) mod fleet;
