@@ -4,6 +4,7 @@
 mod nesting;
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use cupti::{CallClass, DriverFunction, Place, RuntimeFunction};
 use rustc_hash::FxHashSet;
@@ -14,8 +15,8 @@ use profiler_core::Health;
 use profiler_core::profile::RecordingInfo;
 use profiler_core::tables::GraphNodes;
 use profiler_core::tables::{
-    Api, Builder, Call, CallKind, CallKindId, Interval, Joined, Maybe, NameId, Operation, RangeId,
-    RangesBy, Session, Tables, ThreadId, What, Work,
+    Api, Builder, Call, CallKind, CallKindId, Interval, Joined, Maybe, NameId, Operation, Overhead,
+    RangeId, RangesBy, Session, Tables, ThreadId, What, Work,
 };
 
 /// The name of what has none in the capture.
@@ -35,6 +36,8 @@ pub(crate) struct Capture {
     /// The latest start or end of all ranges, and of all annotations.
     pub(crate) last_range_ns: u64,
     pub(crate) last_annotation_ns: u64,
+    /// The largest error of times: a call may end this much after its range.
+    pub(crate) rounding_ns: u64,
 }
 
 impl Default for Capture {
@@ -48,6 +51,7 @@ impl Default for Capture {
             end_ns: 0,
             last_range_ns: 0,
             last_annotation_ns: 0,
+            rounding_ns: 0,
         }
     }
 }
@@ -126,6 +130,13 @@ impl Capture {
         self.store.operations.push(operation);
     }
 
+    pub(crate) fn push_overhead(&mut self, time: Interval, process: u32, holds_gpu: bool) {
+        self.end_ns = self.end_ns.max(time.end_ns);
+        let overhead = &mut self.health.facts.overhead;
+        *overhead = overhead.saturating_add(Duration::from_nanos(time.ns()));
+        self.store.overheads.push(Overhead { time, process, holds_gpu });
+    }
+
     pub(crate) fn push_operation(&mut self, row: &OperationRow, what: What, copy_kind: u8) {
         self.push_work(row, Work { copy_kind, ..Work::new(what, row.place) });
     }
@@ -133,10 +144,13 @@ impl Capture {
     /// Sets the range around each range, process range, mark and call: of the open ranges of all
     /// domains, the one that began last. A call is within a range that is open until it returns.
     ///
+    /// [`rounding_ns`](Self::rounding_ns) is added to the ends of ranges.
+    ///
     /// A range without an end contains a call after the last end of all ranges only if all ranges
     /// around it have no end either.
     pub(crate) fn nest(&mut self) {
-        let last_ns = self.last_range_ns;
+        let (last_ns, rounding_ns) =
+            (self.last_range_ns.saturating_add(self.rounding_ns), self.rounding_ns);
         let Tables { ranges, process_ranges, marks, calls, threads, .. } = &mut self.store;
         let mut sweep = Sweep::default();
         // Ranges without an end whose outer ranges have none either.
@@ -156,7 +170,11 @@ impl Capture {
                 {
                     let is_around =
                         |range: &u32| call.time.end_ns <= last_ns || is_open[*range as usize];
-                    let around = sweep.innermost(call.time.end_ns).filter(is_around);
+                    let Interval { start_ns, end_ns } = call.time;
+                    // Not in a range that ended before the call.
+                    let open_ns =
+                        end_ns.saturating_sub(rounding_ns).max(start_ns.saturating_add(1));
+                    let around = sweep.innermost(open_ns.min(end_ns)).filter(is_around);
                     call.range = around.map(RangeId).into();
                     next_call += 1;
                 }

@@ -9,7 +9,6 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use cupti::record::Peers;
 use cupti::{CallClass, CopyKind, GraphNode, Memcpy, Memset, Place, SynchronizationKind};
@@ -21,8 +20,8 @@ use super::{metrics, schema};
 use crate::error::Error;
 use crate::formats::capture::{Capture, Function, OperationRow, Sweep, UNKNOWN_NAME};
 use profiler_core::tables::{
-    CallKind, Interval, Joined, Managed, ManagedMemory, Maybe, MemoryEvent, NameId, Overhead,
-    Process, RangeId, Synchronization, Tables, Thread, ThreadId, What, WholeGraph,
+    CallKind, Interval, Joined, Managed, ManagedMemory, Maybe, MemoryEvent, NameId, Process,
+    RangeId, Synchronization, Tables, Thread, ThreadId, What, WholeGraph,
 };
 
 /// Reads all data of a capture that fits into a store, and counts unreadable data.
@@ -462,10 +461,7 @@ impl Reader<'_> {
                 let process = self.process_or_only(row.bits(2));
                 let name = row.number(3).and_then(|id| self.strings.text(id));
                 let holds_gpu = name.is_some_and(|name| HOLDS_GPU.contains(&name));
-                self.capture.end_ns = self.capture.end_ns.max(time.end_ns);
-                let overhead = &mut self.capture.health.facts.overhead;
-                *overhead = overhead.saturating_add(Duration::from_nanos(time.ns()));
-                self.capture.store.overheads.push(Overhead { time, process, holds_gpu });
+                self.capture.push_overhead(time, process, holds_gpu);
             })?;
         }
         Ok(())
