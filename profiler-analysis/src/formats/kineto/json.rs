@@ -391,17 +391,13 @@ impl Trace {
     fn add(&mut self, event: Option<&[Object]>) {
         let Some([event, args]) = event else { return self.unreadable += 1 };
         let Value::Phase(phase) = event.value(Key::Phase) else { return self.unreadable += 1 };
-        let category = match event.value(Key::Category) {
-            Value::Category(category) => category,
-            _ => Category::Other,
-        };
-        match phase {
-            b'X' => {}
-            b'M' => return self.add_title(event, args),
-            // Arrows repeat correlation ids.
-            b's' | b't' | b'f' => return,
+        let category = match (phase, event.value(Key::Category)) {
+            (b'M', _) => return self.add_title(event, args),
+            // Arrows repeat correlation ids. Without a category: the profiler's own notes.
+            (b's' | b't' | b'f', _) | (_, Value::Other) => return,
+            (b'X', Value::Category(category)) => category,
             _ => return self.unused += 1,
-        }
+        };
         match category {
             Category::Other => return self.unused += 1,
             // Repeats an annotation.
