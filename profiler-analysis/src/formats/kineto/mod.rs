@@ -82,7 +82,8 @@ fn read_text(mut source: impl Read, max_bytes: u64) -> Result<Profile, Failure> 
     rows::joined(trace).map(Profile::from).map_err(Failure::Rows)
 }
 
-const GIVE: &str = "give the JSON that torch.profiler's export_chrome_trace wrote";
+const GIVE: &str =
+    "give the JSON that torch.profiler's export_chrome_trace wrote, and unpack other files";
 
 fn parse(text: impl Read, max_bytes: u64) -> Result<json::Trace, Failure> {
     let mut text = BufReader::new(text).take(max_bytes);
