@@ -7,6 +7,7 @@ use std::io::Read;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::formats::capture::UNKNOWN_NAME;
 use profiler_core::tables::{NameId, Names};
 
 /// The contents of a file.
@@ -412,7 +413,10 @@ impl Trace {
         if category == Category::Window {
             return self.windows.push((start_ns, end_ns));
         }
-        let Some(name) = event.name() else { return self.unreadable += 1 };
+        let name = event.name().unwrap_or_else(|| {
+            self.unreadable += 1;
+            UNKNOWN_NAME
+        });
         self.events.push(Event {
             category,
             name: self.names.intern(name),
