@@ -1037,7 +1037,10 @@ fn traces_of_torch_are_reported_compared_and_converted() {
     let folder = Folder::new();
     let trace = Path::new(FIXTURES).join("captures/torch.json");
     let profile = profiler_analysis::kineto::read(&trace).unwrap();
-    result_of(args([&"report", &trace])).shows("aten::_foreach_add_").shows("health: complete");
+    result_of(args([&"report", &trace]))
+        .shows("torch.profiler (Kineto), rank 1 of 2")
+        .shows("aten::_foreach_add_")
+        .shows("health: complete");
     let top = result_of(args([&"top", &"--of", &"kernels", &"--json", &trace]));
     top.shows("cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x64_64x4_tn_align8");
     result_of(args([&"diagnose", &trace])).shows("ProfilerStep");

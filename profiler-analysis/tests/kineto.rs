@@ -135,7 +135,7 @@ fn a_trace_of_torch_has_ranges_calls_and_work() {
     let step = of("ProfilerStep#3");
     assert_eq!((step.1, step.2), (Duration::from_micros(900), [2, 1, 1 << 20, 1, 4096, 2]));
     let info = profile.recording_info();
-    assert_eq!((info.cupti_version, info.cuda_driver_version), (24, 12080));
+    assert_eq!(info.cuda_driver_version, 12080);
     assert_eq!(info.recorder_version, "torch.profiler (Kineto), rank 1 of 2");
     let [device] = &info.devices[..] else { panic!("{:?}", info.devices) };
     assert_eq!((device.multiprocessors, device.compute_capability), (132, (9, 0)));
@@ -220,6 +220,10 @@ fn any_value_of_any_member_is_read_or_counted() {
         "-1e308",
         "9223372036854775.5",
         "1e-300",
+        "7.0",
+        "4611686018427387.9",
+        "-4611686018427387",
+        "4611686018427387",
         "\"\"",
         "\"7\"",
         "\"\\u0000\\ud83d\\ude00\"",

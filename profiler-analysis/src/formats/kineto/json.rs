@@ -137,7 +137,7 @@ macro_rules! keys {
 }
 keys! {
     TraceEvents "traceEvents", DeviceProperties "deviceProperties", Distributed "distributedInfo",
-    SchemaVersion "schemaVersion", BaseTime "baseTimeNanoseconds", CuptiVersion "cupti_version",
+    SchemaVersion "schemaVersion", BaseTime "baseTimeNanoseconds",
     DriverVersion "cuda_driver_version", Rank "rank", WorldSize "world_size",
     Phase "ph", Category "cat", Name "name", Pid "pid", Tid "tid", Time "ts", Duration "dur",
     Args "args",
@@ -196,6 +196,8 @@ impl Object {
     pub(super) fn number<T: TryFrom<i64>>(&self, key: Key) -> Option<T> {
         match self.value(key) {
             Value::Integer(number) => T::try_from(number).ok(),
+            // CAST: a number beyond 64 bits becomes one that no column has.
+            Value::Real(number) if number.fract() == 0.0 => T::try_from(number as i64).ok(),
             _ => None,
         }
     }
@@ -211,7 +213,7 @@ impl Object {
     fn ns(&self, key: Key) -> Option<i64> {
         let ns = match self.value(key) {
             Value::Integer(micros) => micros.checked_mul(1000)?,
-            // CAST: checked below.
+            // CAST: saturates, and is checked below.
             Value::Real(micros) if micros.is_finite() => (micros * 1000.0).round() as i64,
             _ => return None,
         };
@@ -219,7 +221,7 @@ impl Object {
     }
 }
 
-/// 146 years: sums of times do not overflow.
+/// 146 years.
 const MOST_NS: i64 = 1 << 62;
 /// Names are cut to this; those of kernels have some thousand bytes.
 const NAME_BYTES: usize = 1 << 16;
@@ -409,7 +411,7 @@ impl Trace {
         let Some((start_ns, ns)) = times.filter(|(_, ns)| *ns >= 0) else {
             return self.unreadable += 1;
         };
-        let end_ns = start_ns + ns;
+        let end_ns = start_ns.saturating_add(ns);
         if category == Category::Window {
             return self.windows.push((start_ns, end_ns));
         }

@@ -32,9 +32,9 @@ pub(super) fn joined(mut trace: Trace) -> Result<Joined, Error> {
     capture.store.names = std::mem::take(&mut trace.names);
     capture.health.losses.unknown_records = trace.unreadable;
     capture.health.facts.unused_records = trace.unused;
-    capture.begin_ns = (earliest + zero_ns).unsigned_abs();
+    capture.begin_ns = earliest.saturating_add(zero_ns).unsigned_abs();
     let window_end = trace.windows.iter().map(|window| window.1).max().unwrap_or(earliest);
-    capture.end_ns = (window_end + zero_ns).unsigned_abs();
+    capture.end_ns = window_end.saturating_add(zero_ns).unsigned_abs();
     let mut rows = Rows {
         capture,
         zero_ns,
@@ -224,7 +224,6 @@ impl Rows {
         info.utc_offset_ns = base.and_then(|base| base.checked_sub(self.zero_ns));
         let started = base.and_then(|base| u64::try_from(base.checked_add(earliest)?).ok());
         info.recorded_at_s = started.map(|ns| ns / 1_000_000_000);
-        info.cupti_version = trace.file.number(Key::CuptiVersion).unwrap_or(0);
         info.cuda_driver_version = trace.file.number(Key::DriverVersion).unwrap_or(0);
         let of_rank = |of: &Object| {
             let (rank, all): (u32, Option<u32>) =
