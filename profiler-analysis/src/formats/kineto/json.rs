@@ -96,7 +96,7 @@ pub(super) enum Category {
 }
 
 impl Category {
-    /// By Kineto's name; names with a capital are those of PyTorch before 1.13.
+    /// By Kineto's name; names with a capital are those of older versions.
     fn new(name: &str) -> Self {
         match name {
             "kernel" | "Kernel" => Self::Kernel,

@@ -18,7 +18,7 @@ use profiler_core::tables::{
     Range, Synchronization, Thread, ThreadId, What, WholeGraph,
 };
 
-/// PyTorch before 2.3 cuts times to microseconds: a call may end after its range.
+/// Older versions of PyTorch cut times to microseconds: a call may end after its range.
 const ROUNDING_NS: u64 = 1000;
 
 pub(super) fn joined(mut trace: Trace) -> Result<Joined, Error> {
