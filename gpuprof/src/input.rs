@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use gpuprof_control::RunFolder;
 use gpuprof_control::manifest::{Process, State};
 use indicatif::ProgressBar;
+use profiler_analysis::kineto;
 use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
 
@@ -25,8 +26,8 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// The list of accepted files, for messages.
-const GIVE: &str = "give a recording (.gpuprof), a folder of recordings, or a capture converted by `nsys export \
-                    --type sqlite`";
+const GIVE: &str = "give a recording (.gpuprof), a folder of recordings, a capture converted by `nsys export \
+                    --type sqlite`, or a trace of torch.profiler (JSON, also with gzip)";
 
 /// Reads a profile and drops the logs of its recording, which use more memory than the profile.
 pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
@@ -85,7 +86,20 @@ fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, 
         spinner.finish_and_clear();
         return profile;
     }
+    if is_json(&bytes) || bytes.starts_with(GZIP) {
+        let max_bytes = GlobalArgs::get().map_or(Recording::MAX_BYTES, |args| args.max_bytes);
+        let spinner = progress::spinner("reading the trace", is_large);
+        let profile = kineto::read_from((&bytes[..]).chain(file), max_bytes);
+        spinner.finish_and_clear();
+        let of_file = |error| Failure::Error(format!("{}: {error}", path.display()));
+        return profile.map_err(of_file);
+    }
     Err(Failure::Error(format!("{} is {}: {GIVE}", path.display(), unknown(path, &bytes))))
+}
+
+/// True for the start of a JSON object.
+fn is_json(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().starts_with(b"{")
 }
 
 fn standard_input() -> Result<io::Result<File>, Failure> {
@@ -306,7 +320,7 @@ fn unknown(path: &Path, bytes: &[u8]) -> &'static str {
     let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
     if bytes.is_empty() {
         "empty"
-    } else if bytes.starts_with(GZIP) || bytes.starts_with(ZSTD) {
+    } else if bytes.starts_with(ZSTD) {
         "compressed; unpack it first"
     } else if extension.is_some_and(|extension| extension == "nsys-rep" || extension == "qdrep") {
         "a report of Nsight Systems in its own format; export it first"

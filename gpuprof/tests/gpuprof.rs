@@ -1030,6 +1030,42 @@ fn a_scorecard_is_text_json_or_markdown_and_can_be_a_gate() {
     failure_of(args([&"scorecard", &"missing.gpuprof"]), 1);
 }
 
+// --- traces of torch.profiler ---
+
+#[test]
+fn traces_of_torch_are_reported_compared_and_converted() {
+    let folder = Folder::new();
+    let trace = Path::new(FIXTURES).join("captures/torch.json");
+    let profile = profiler_analysis::kineto::read(&trace).unwrap();
+    result_of(args([&"report", &trace]))
+        .shows("torch.profiler (Kineto), rank 1 of 2")
+        .shows("aten::_foreach_add_")
+        .shows("health: complete");
+    let top = result_of(args([&"top", &"--of", &"kernels", &"--json", &trace]));
+    top.shows("cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x64_64x4_tn_align8");
+    result_of(args([&"diagnose", &trace])).shows("ProfilerStep");
+    let kernels = result_of(args([&"stats", &"cuda_gpu_kern_sum", &"--format", &"csv", &trace]));
+    assert_eq!(kernels.text(), profile.stats(StatsReport::CudaGpuKernSum).csv());
+    // One kernel of each step takes longer.
+    let text = fs::read_to_string(&trace).unwrap();
+    let slower = written(&folder, "slower.json", text.replace("240.5", "2400.5").as_bytes());
+    result_of(args([&"diff", &"--json", &trace, &slower])).shows("aten::mm");
+    for format in ["run.pftrace", "run.html", "run.sqlite", "run.kineto.json"] {
+        let to = folder.file(format);
+        result_of(args([&"convert", &trace, &to]));
+        assert!(fs::metadata(&to).unwrap().len() > 0, "{format}");
+    }
+    // What was written is read again.
+    let again = folder.file("run.kineto.json");
+    let totals = profiler_analysis::kineto::read(&again).unwrap().totals().kernel_time();
+    assert_eq!(totals, profile.totals().kernel_time());
+    let mut piped = gpuprof();
+    piped.args(["report", "-"]).stdin(File::open(&trace).unwrap());
+    let output = piped.output().unwrap();
+    assert_eq!(output.stdout, result_of(args([&"report", &trace])).out);
+    failure_of(args([&"--max-bytes", &"1000", &"report", &trace]), 1).says("more than 1000 bytes");
+}
+
 // --- hostile files ---
 
 #[test]
@@ -1041,8 +1077,11 @@ fn file_that_is_no_profile_is_identified() {
         message.says(part).says(path.file_name().unwrap().to_str().unwrap());
     };
     said(&written(&folder, "empty.gpuprof", b""), "is empty");
-    said(&written(&folder, "text", b"{\"traceEvents\": []}"), "is not a known profile format");
-    said(&written(&folder, "a.gz", b"\x1f\x8b\x08rest"), "unpack it first");
+    said(&written(&folder, "text", b"traceEvents: []"), "is not a known profile format");
+    said(&written(&folder, "a.json", b"{\"traceEvents\": []}"), "no category of torch.profiler");
+    said(&written(&folder, "cut.json", b"{\"traceEvents\": [{\"ph\""), "the file is cut off");
+    said(&written(&folder, "a.gz", b"\x1f\x8b\x08rest"), "is damaged or cut off");
+    said(&written(&folder, "a.zst", b"\x28\xb5\x2f\xfdrest"), "unpack it first");
     said(&written(&folder, "run.nsys-rep", b"whatever it is"), "export it first");
     said(&Folder::new().0, "is a folder without recordings");
     said(&folder.file("missing"), "there is no file");

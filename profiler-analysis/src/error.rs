@@ -25,8 +25,8 @@ pub(crate) enum Kind {
     Push { why: String },
     /// A profile could not be written in another format.
     Export { format: &'static str, source: Arc<io::Error> },
-    /// An invalid capture of Nsight Systems, or one that cannot be read or written.
-    #[cfg(feature = "nsys")]
+    /// An invalid capture of another tool, or one that cannot be read or written.
+    #[cfg(any(feature = "kineto", feature = "nsys"))]
     Capture { what: String },
     /// A missing baseline, or runs that cannot be compared with it.
     Baseline(String),
@@ -80,7 +80,7 @@ impl Error {
         match &*self.0 {
             Kind::Core(error) => error.is_format(),
             Kind::Peaks { .. } => true,
-            #[cfg(feature = "nsys")]
+            #[cfg(any(feature = "kineto", feature = "nsys"))]
             Kind::Capture { .. } => true,
             _ => false,
         }
@@ -106,7 +106,7 @@ impl fmt::Display for Error {
             Kind::Export { format, source } => {
                 format!("could not write the profile as {format}: {source}")
             }
-            #[cfg(feature = "nsys")]
+            #[cfg(any(feature = "kineto", feature = "nsys"))]
             Kind::Capture { what } => what.clone(),
             Kind::Baseline(what) | Kind::Counts(what) | Kind::Measure(what) => what.clone(),
             Kind::Peaks { why } => {

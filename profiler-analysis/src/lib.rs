@@ -47,7 +47,7 @@
 //! - Cost: microseconds for each operation, and no GPU; each method states its own.
 //!
 //! No feature is on by default. `nsys` reads and writes captures (it builds SQLite's C code),
-//! `parquet` writes tables, and `pprof`, `otlp` and `firefox` are further formats. `push` pushes
+//! `kineto` reads traces of `torch.profiler`, `parquet` writes tables, and `pprof`, `otlp` and `firefox` are further formats. `push` pushes
 //! profiles over HTTP, and `nvml` lets gates discard runs in which the GPU was throttled.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -74,6 +74,8 @@ pub use analyze::{
 pub use check::{gate, measure};
 pub use error::Error;
 pub use formats::export::Format;
+#[cfg(feature = "kineto")]
+pub use formats::kineto;
 #[cfg(feature = "nsys")]
 pub use formats::nsys;
 pub use speed::Speed;

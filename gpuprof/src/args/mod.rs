@@ -42,8 +42,8 @@ use crate::global::GlobalArgs;
 use crate::input;
 use crate::output::{Output, standard};
 
-/// Reports, pages and comparisons of GPU profiles: recordings (.gpuprof), folders of them, and
-/// captures of Nsight Systems (SQLite).
+/// Reports, pages and comparisons of GPU profiles: recordings (.gpuprof), folders of them,
+/// captures of Nsight Systems (SQLite), and traces of torch.profiler.
 ///
 /// `gpuprof FILE` prints the report. The file type is detected from the content, not the extension;
 /// `-` is standard input. Results go to standard output or the file of -o, messages to standard

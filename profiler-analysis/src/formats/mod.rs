@@ -1,9 +1,13 @@
-//! Exports for other programs, and captures of Nsight Systems.
+//! Exports for other programs, captures of Nsight Systems and traces of `torch.profiler`.
 //! [`Profile::export`](crate::prelude::ProfileExt::export) has an example.
 
+#[cfg(any(feature = "kineto", feature = "nsys"))]
+pub(crate) mod capture;
 pub(crate) mod export;
 #[cfg(feature = "parquet")]
 pub(crate) mod fleet;
+#[cfg(feature = "kineto")]
+pub mod kineto;
 #[cfg(any(feature = "nsys", feature = "parquet"))]
 pub mod nsys;
 #[cfg(feature = "parquet")]

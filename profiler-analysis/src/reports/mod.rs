@@ -53,6 +53,8 @@ pub use rules::{Rule, Rules};
 use sums::TimeSummary;
 pub(crate) use table::{Cells, Row, Unit, row};
 use texts::KernelNaming;
+#[cfg(feature = "kineto")]
+pub(crate) use texts::memory_kind;
 pub(crate) use texts::memory_text;
 pub(crate) use tracks::{NodeTimes, TrackSum};
 

@@ -127,6 +127,13 @@ pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
     known.map_or("Unknown", |(_, text)| text)
 }
 
+/// The kind of memory with a label.
+#[cfg(feature = "kineto")]
+pub(crate) fn memory_kind(text: &str) -> MemoryKind {
+    let known = MEMORY_KINDS.iter().find(|(_, known)| *known == text);
+    known.map_or(MemoryKind::UNKNOWN, |(kind, _)| *kind)
+}
+
 /// A function's name without a version of four digits, like in nsys: `cudaMemcpyAsync_v3020`.
 pub(super) fn function(name: &str) -> &str {
     let is_version = |at: &usize| name.as_bytes().get(*at..*at + 2) == Some(b"_v");

@@ -1,8 +1,6 @@
 //! Numbers of nsys's format and their meanings.
 
 use cupti::MemoryKind;
-#[cfg(feature = "nsys")]
-use cupti::{CallClass, DriverFunction, RuntimeFunction};
 
 use crate::reports::texts::MEMORY_KINDS;
 use profiler_core::series::{Kind, Unit};
@@ -91,53 +89,19 @@ pub(super) fn global(process: u32, thread: u32) -> u64 {
     machine << 48 | u64::from(process & 0xff_ffff) << 24 | u64::from(thread & 0xff_ffff)
 }
 
-/// A function's name without nsys's version suffix: `cudaLaunchKernel` for
-/// `cudaLaunchKernel_v7000`.
+/// The API of an event class.
 #[cfg(feature = "nsys")]
-fn without_version(name: &str) -> &str {
-    match name.rsplit_once("_v") {
-        Some((short, version))
-            if version.len() >= 4 && version.bytes().all(|byte| byte.is_ascii_digit()) =>
-        {
-            short
-        }
-        _ => name,
+pub(super) fn api(event_class: Option<i64>) -> Option<Api> {
+    match event_class? {
+        RUNTIME => Some(Api::Runtime),
+        DRIVER => Some(Api::Driver),
+        _ => None,
     }
-}
-
-/// The API and class of a function; without an event class, the API follows from the name.
-#[cfg(feature = "nsys")]
-pub(super) fn call_class(name: &str, event_class: Option<i64>) -> (Api, CallClass) {
-    let api = match event_class {
-        Some(RUNTIME) => Api::Runtime,
-        Some(DRIVER) => Api::Driver,
-        _ if name.starts_with("cuda") => Api::Runtime,
-        _ => Api::Driver,
-    };
-    let name = without_version(name);
-    let plain = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds"));
-    let class = |name: &str| match api {
-        Api::Driver => DriverFunction::by_name(name).map(DriverFunction::class),
-        Api::Runtime => RuntimeFunction::by_name(name).map(RuntimeFunction::class),
-    };
-    let known = class(name).or_else(|| class(plain?));
-    (api, known.unwrap_or(CallClass::Unknown))
 }
 
 #[cfg(all(test, feature = "nsys"))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_function_is_known_with_its_version() {
-        let class = |name| call_class(name, None);
-        assert_eq!(class("cudaLaunchKernel_v7000"), (Api::Runtime, CallClass::KernelLaunch));
-        assert_eq!(class("cudaLaunchKernel_ptsz_v7000"), (Api::Runtime, CallClass::KernelLaunch));
-        assert_eq!(class("cudaMemcpyAsync"), (Api::Runtime, CallClass::Memcpy));
-        assert_eq!(class("cuMemcpyHtoD_v2"), (Api::Driver, CallClass::Memcpy));
-        assert_eq!(class("cuModuleGetLoadingMode"), (Api::Driver, CallClass::Unknown));
-        assert_eq!(call_class("x", Some(RUNTIME)), (Api::Runtime, CallClass::Unknown));
-    }
 
     #[test]
     fn a_global_number_is_a_process_and_a_thread() {

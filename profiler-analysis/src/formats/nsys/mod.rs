@@ -11,8 +11,6 @@ mod format;
 #[cfg(feature = "nsys")]
 mod metrics;
 #[cfg(feature = "nsys")]
-mod nesting;
-#[cfg(feature = "nsys")]
 mod read;
 pub(crate) mod schema;
 #[cfg(feature = "nsys")]

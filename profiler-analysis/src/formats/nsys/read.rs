@@ -9,7 +9,6 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use cupti::record::Peers;
 use cupti::{CallClass, CopyKind, GraphNode, Memcpy, Memset, Place, SynchronizationKind};
@@ -17,15 +16,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::file::{Cells, File};
 use super::format::{self, NO_STREAM, memory_kind, process_of, thread_of};
-use super::nesting::Sweep;
 use super::{metrics, schema};
 use crate::error::Error;
-use profiler_core::Health;
-use profiler_core::tables::GraphNodes;
+use crate::formats::capture::{Capture, Function, OperationRow, Sweep, UNKNOWN_NAME};
 use profiler_core::tables::{
-    Builder, Call, CallKind, CallKindId, Interval, Joined, Managed, ManagedMemory, Maybe,
-    MemoryEvent, NameId, Operation, Overhead, Process, RangeId, RangesBy, Session, Synchronization,
-    Tables, Thread, ThreadId, What, WholeGraph, Work,
+    CallKind, Interval, Joined, Managed, ManagedMemory, Maybe, MemoryEvent, NameId, Process,
+    RangeId, Synchronization, Tables, Thread, ThreadId, What, WholeGraph,
 };
 
 /// Reads all data of a capture that fits into a store, and counts unreadable data.
@@ -36,24 +32,17 @@ pub(super) fn read(file: &File) -> Result<Joined, Error> {
 fn read_with(file: &File, kernels: kernels::Reading<'_>) -> Result<Joined, Error> {
     let mut reader = Reader {
         file,
-        store: Tables::default(),
-        health: Health::default(),
+        capture: Capture::default(),
         strings: Strings::read(file)?,
         threads: FxHashMap::default(),
         processes: FxHashMap::default(),
         process_ids: FxHashSet::default(),
-        asynchronous: FxHashSet::default(),
-        nodes: GraphNodes::new(usize::MAX),
-        begin_ns: 0,
-        end_ns: 0,
-        last_range_ns: 0,
-        last_annotation_ns: 0,
     };
     reader.read_processes()?;
     reader.read_threads()?;
     reader.read_ranges()?;
     reader.read_calls()?;
-    reader.nest();
+    reader.capture.nest();
     reader.read_graph_nodes()?;
     reader.add_kernels(kernels)?;
     reader.read_copies()?;
@@ -65,13 +54,14 @@ fn read_with(file: &File, kernels: kernels::Reading<'_>) -> Result<Joined, Error
     reader.read_overheads()?;
     reader.read_diagnostics()?;
     let (series, unreadable) = metrics::read(file)?;
-    reader.store.series = series.into_iter().map(Arc::new).collect();
-    reader.health.losses.unknown_records += unreadable;
+    reader.capture.store.series = series.into_iter().map(Arc::new).collect();
+    reader.capture.health.losses.unknown_records += unreadable;
     let info = reader.read_info()?;
-    reader.finish();
-    let mut builder = Builder::new(info);
-    (*builder.tables(), *builder.health()) = (reader.store, reader.health);
-    Ok(builder.finish()?)
+    reader.keep_active_processes();
+    let losses = &mut reader.capture.health.losses;
+    losses.unknown_records += file.odd_cells.get();
+    losses.computed_tables = file.computed_tables;
+    reader.capture.finish(info, file.zero_ns)
 }
 
 /// The texts of a capture by id, shared by all tables; most are never used.
@@ -105,24 +95,13 @@ impl Strings {
 
 struct Reader<'a> {
     file: &'a File,
-    store: Tables,
-    health: Health,
+    capture: Capture,
     strings: Strings,
     /// By `globalTid`.
     threads: FxHashMap<u64, ThreadId>,
     /// Rows of the store by `globalPid` without its thread; and the ids in use.
     processes: FxHashMap<u64, usize>,
     process_ids: FxHashSet<u32>,
-    /// Copies and memsets submitted by asynchronous calls, by process and correlation id.
-    asynchronous: FxHashSet<(u32, u32)>,
-    /// By process and node.
-    nodes: GraphNodes<RangeId, (u32, u64)>,
-    /// The start of the capture, set by [`read_info`](Self::read_info); and the latest time.
-    begin_ns: u64,
-    end_ns: u64,
-    /// The latest start or end of all ranges, and of all annotations.
-    last_range_ns: u64,
-    last_annotation_ns: u64,
 }
 
 /// The time of a row; `None` if it ends before it starts.
@@ -140,8 +119,6 @@ fn place(row: Cells<'_>) -> Place {
     place
 }
 
-const UNKNOWN_NAME: &str = "(unknown name)";
-
 /// Overheads during which nsys's own rules treat the GPU as busy.
 const HOLDS_GPU: [&str; 3] = [
     "CUDA profiling overhead",
@@ -149,18 +126,10 @@ const HOLDS_GPU: [&str; 3] = [
     "CUDA profiling stop overhead",
 ];
 
-struct OperationRow {
-    time: Option<Interval>,
-    place: Place,
-    correlation_id: u32,
-    process: u32,
-    green_context: Option<u32>,
-}
-
 impl Reader<'_> {
     fn process(&mut self, global: u64) -> u32 {
         let row = self.process_row(global);
-        self.store.processes[row].id
+        self.capture.store.processes[row].id
     }
 
     fn process_row(&mut self, global: u64) -> usize {
@@ -175,15 +144,15 @@ impl Reader<'_> {
         {
             id = next;
         }
-        let row = self.store.processes.len();
+        let row = self.capture.store.processes.len();
         self.processes.insert(whole, row);
-        self.store.processes.push(Process { id, name: None, recorded: None });
+        self.capture.store.processes.push(Process { id, name: None, recorded: None });
         row
     }
 
     /// The process of work; if unknown, the only process.
     fn process_or_only(&mut self, global: Option<u64>) -> u32 {
-        match (global, &self.store.processes[..]) {
+        match (global, &self.capture.store.processes[..]) {
             (Some(global), _) => self.process(global),
             (None, [only]) => only.id,
             (None, _) => 0,
@@ -195,8 +164,8 @@ impl Reader<'_> {
             return thread;
         }
         let process = self.process(global);
-        let thread = ThreadId(self.store.threads.len() as u32);
-        self.store.threads.push(Thread {
+        let thread = ThreadId(self.capture.store.threads.len() as u32);
+        self.capture.store.threads.push(Thread {
             id: thread_of(global),
             process,
             name: None,
@@ -207,7 +176,7 @@ impl Reader<'_> {
     }
 
     fn unreadable(&mut self) {
-        self.health.losses.unknown_records += 1;
+        self.capture.unreadable();
     }
 
     fn read_processes(&mut self) -> Result<(), Error> {
@@ -225,7 +194,7 @@ impl Reader<'_> {
         for (global, name) in names {
             let row = self.process_row(global);
             if name.is_some() {
-                self.store.processes[row].name = name;
+                self.capture.store.processes[row].name = name;
             }
         }
         Ok(())
@@ -275,7 +244,7 @@ impl Reader<'_> {
         })?;
         for (global, (priority, name)) in best {
             if let Some(thread) = self.threads.get(&global) {
-                let thread = &mut self.store.threads[thread.at()];
+                let thread = &mut self.capture.store.threads[thread.at()];
                 thread.name = self.strings.text(name).map(Into::into);
                 thread.priority = priority;
             }
@@ -285,114 +254,30 @@ impl Reader<'_> {
 
     fn read_calls(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let mut kinds: FxHashMap<(i64, Option<i64>, u32), (CallKindId, bool)> =
-            FxHashMap::default();
+        let mut functions: FxHashMap<(i64, Option<i64>, u32), Function> = FxHashMap::default();
         file.rows(schema::CALLS, |row| {
             let fields = (interval(row, 0, 1), row.bits(3), row.number(5));
             let (Some(time), Some(thread), Some(name)) = fields else { return self.unreadable() };
             let thread = self.thread(thread);
             let correlation_id = row.number(4).unwrap_or(0);
             let (class, result) = (row.number(2), row.number(6).unwrap_or(0));
-            let (kind, is_asynchronous) = *kinds
-                .entry((name, class, result))
-                .or_insert_with(|| self.call_kind(name, class, result));
-            if is_asynchronous {
-                let process = self.store.threads[thread.at()].process;
-                self.asynchronous.insert((process, correlation_id));
-            }
-            self.end_ns = self.end_ns.max(time.end_ns);
-            let range = Maybe::NONE;
-            self.store.calls.push(Call { time, correlation_id, kind, thread, range });
+            let key = (name, class, result);
+            let function = *functions.entry(key).or_insert_with(|| {
+                let name = self.name_or_unknown(Some(name));
+                self.capture.function(name, format::api(class), result)
+            });
+            self.capture.push_call(function, time, correlation_id, thread);
         })?;
-        // Enclosing calls come first.
-        self.store.calls.sort_by_key(|call| {
-            let Call { thread, time, correlation_id, .. } = *call;
-            (thread, time.start_ns, Reverse(time.end_ns), correlation_id)
-        });
+        self.capture.sort_calls();
         self.name_threads()
     }
 
-    /// The kind of a call, and if its work is asynchronous.
-    fn call_kind(
-        &mut self,
-        name: i64,
-        event_class: Option<i64>,
-        result: u32,
-    ) -> (CallKindId, bool) {
-        let id = self.name_or_unknown(Some(name));
-        let text = self.store.names.get(id);
-        let (api, class) = format::call_class(text, event_class);
-        let is_transfer = matches!(class, CallClass::Memcpy | CallClass::Memset);
-        let is_asynchronous = is_transfer && text.contains("Async");
-        let kind = CallKind { result, ..CallKind::new(id, api, class) };
-        (self.store.intern_call_kind(kind), is_asynchronous)
-    }
-
     fn name_or_unknown(&mut self, id: Option<i64>) -> NameId {
-        let known = id.and_then(|id| self.strings.name(&mut self.store, id));
+        let known = id.and_then(|id| self.strings.name(&mut self.capture.store, id));
         known.unwrap_or_else(|| {
             self.unreadable();
-            self.store.names.intern(UNKNOWN_NAME)
+            self.capture.store.names.intern(UNKNOWN_NAME)
         })
-    }
-
-    /// Sets the range around each range, process range, mark and call: of the open ranges of all
-    /// domains, the one that began last. A call is within a range that is open until it returns.
-    ///
-    /// A range without an end contains a call after the last end of all ranges only if all ranges
-    /// around it have no end either.
-    fn nest(&mut self) {
-        let last_ns = self.last_range_ns;
-        let Tables { ranges, process_ranges, marks, calls, threads, .. } = &mut self.store;
-        let mut sweep = Sweep::default();
-        // Ranges without an end whose outer ranges have none either.
-        let mut is_open = vec![false; ranges.len()];
-        let (mut next, mut next_call, mut next_process, mut next_mark) = (0, 0, 0, 0);
-        for thread in (0..threads.len() as u32).map(ThreadId) {
-            sweep.clear();
-            loop {
-                let range = ranges.get(next).filter(|range| range.thread == thread);
-                let until_ns = range.map_or(u64::MAX, |range| range.time.start_ns);
-                let is_last = range.is_none();
-                // Events that start together with a range belong to it.
-                let is_due =
-                    |of: ThreadId, at_ns: u64| of == thread && (is_last || at_ns < until_ns);
-                while let Some(call) = calls.get_mut(next_call)
-                    && is_due(call.thread, call.time.start_ns)
-                {
-                    let is_around =
-                        |range: &u32| call.time.end_ns <= last_ns || is_open[*range as usize];
-                    let around = sweep.innermost(call.time.end_ns).filter(is_around);
-                    call.range = around.map(RangeId).into();
-                    next_call += 1;
-                }
-                while let Some(process) = process_ranges.get_mut(next_process)
-                    && is_due(process.thread, process.time.start_ns)
-                {
-                    process.parent = sweep.innermost(process.time.start_ns).map(RangeId);
-                    next_process += 1;
-                }
-                while let Some(mark) = marks.get_mut(next_mark)
-                    && is_due(mark.thread, mark.at_ns)
-                {
-                    mark.parent = sweep.innermost(mark.at_ns).map(RangeId);
-                    next_mark += 1;
-                }
-                if is_last {
-                    break;
-                }
-                let range = &mut ranges[next];
-                let Interval { start_ns, end_ns } = range.time;
-                // A range that ends when this one begins is no longer open.
-                let parent = sweep.innermost(end_ns.min(start_ns.saturating_add(1)));
-                range.parent = parent.map(RangeId).into();
-                let around = sweep.innermost(end_ns.min(last_ns));
-                is_open[next] =
-                    range.is_open && around.is_none_or(|around| is_open[around as usize]);
-                sweep.begin(next as u32, start_ns, end_ns);
-                next += 1;
-            }
-        }
     }
 
     /// Reads the columns of all GPU operations.
@@ -412,25 +297,9 @@ impl Reader<'_> {
 
     /// The time of an operation; `None` if both times of the row are 0, which means unknown.
     fn known_time(&mut self, time: Interval) -> Option<Interval> {
-        self.end_ns = self.end_ns.max(time.end_ns);
+        self.capture.end_ns = self.capture.end_ns.max(time.end_ns);
         let zero_ns = self.file.zero_ns;
         Some(time).filter(|time| (time.start_ns, time.end_ns) != (zero_ns, zero_ns))
-    }
-
-    fn push_operation(&mut self, row: &OperationRow, what: What, copy_kind: u8) {
-        self.push_work(row, Work { copy_kind, ..Work::new(what, row.place) });
-    }
-
-    fn push_work(&mut self, row: &OperationRow, work: Work) {
-        self.health.records += 1;
-        let node = work.what.graph_node();
-        let captured = node.and_then(|node| self.nodes.range((row.process, node.node)));
-        let (process, green_context) = (row.process, row.green_context);
-        let work = Work { process, green_context, ..work };
-        let work = self.store.intern_work(work);
-        let mut operation = Operation::new(work, row.time, row.correlation_id);
-        operation.captured = captured.into();
-        self.store.operations.push(operation);
     }
 
     fn read_copies(&mut self) -> Result<(), Error> {
@@ -451,15 +320,15 @@ impl Reader<'_> {
             }
             copy.graph_node = graph_node(row, 12, 13);
             copy.copies = row.bits(14);
-            copy.asynchronous = copy.graph_node.is_some()
-                || self.asynchronous.contains(&(operation.process, operation.correlation_id));
+            copy.asynchronous =
+                copy.graph_node.is_some() || self.capture.is_asynchronous(&operation);
             let what = match kind {
                 11 => Some(Managed::ToDevice { bytes }),
                 12 => Some(Managed::ToHost { bytes }),
                 _ => None,
             };
             if let Some(what) = what {
-                self.store.managed.push(ManagedMemory {
+                self.capture.store.managed.push(ManagedMemory {
                     what,
                     address: row.bits(19).unwrap_or(0),
                     time: operation.time.unwrap_or_default(),
@@ -467,7 +336,7 @@ impl Reader<'_> {
                     process: operation.process,
                 });
             }
-            self.push_operation(&operation, What::Copy(copy), kind);
+            self.capture.push_operation(&operation, What::Copy(copy), kind);
         })
     }
 
@@ -482,9 +351,9 @@ impl Reader<'_> {
             memset.memory = memory_kind(row.number(10));
             memset.place = operation.place;
             memset.graph_node = graph_node(row, 11, 12);
-            memset.asynchronous = memset.graph_node.is_some()
-                || self.asynchronous.contains(&(operation.process, operation.correlation_id));
-            self.push_operation(&operation, What::Memset(memset), 0);
+            memset.asynchronous =
+                memset.graph_node.is_some() || self.capture.is_asynchronous(&operation);
+            self.capture.push_operation(&operation, What::Memset(memset), 0);
         })
     }
 
@@ -496,7 +365,7 @@ impl Reader<'_> {
             let template = row.number(8);
             let executable = row.number(9).or(template).unwrap_or(0);
             let graph = What::Graph(WholeGraph { executable, template });
-            self.push_operation(&operation, graph, 0);
+            self.capture.push_operation(&operation, graph, 0);
         })
     }
 
@@ -505,8 +374,8 @@ impl Reader<'_> {
         let (table, columns) = schema::SYNCHRONIZATIONS;
         file.rows((table, &format!("{columns}, deprecatedSyncType")), |row| {
             let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
-            self.health.records += 1;
-            self.end_ns = self.end_ns.max(time.end_ns);
+            self.capture.health.records += 1;
+            self.capture.end_ns = self.capture.end_ns.max(time.end_ns);
             let id = |column: usize| row.number(column).filter(|id| *id != u32::MAX);
             let mut record = cupti::Synchronization::default();
             let kind = row.number(6).or_else(|| row.number(9)).unwrap_or(0);
@@ -519,7 +388,7 @@ impl Reader<'_> {
             record.correlation_id = row.number(4).unwrap_or(0);
             let process = self.process_or_only(row.bits(5));
             let call = Maybe::NONE;
-            self.store.synchronizations.push(Synchronization { record, call, process });
+            self.capture.store.synchronizations.push(Synchronization { record, call, process });
         })
     }
 
@@ -530,10 +399,10 @@ impl Reader<'_> {
             let (Some(at_ns), Some(bytes), Some(operation)) = fields else {
                 return self.unreadable();
             };
-            self.health.records += 1;
-            self.end_ns = self.end_ns.max(at_ns);
+            self.capture.health.records += 1;
+            self.capture.end_ns = self.capture.end_ns.max(at_ns);
             let process = self.process_or_only(row.bits(1));
-            self.store.memory.push(MemoryEvent {
+            self.capture.store.memory.push(MemoryEvent {
                 at_ns,
                 is_allocation: operation == 0,
                 kind: memory_kind(row.number(5)),
@@ -552,8 +421,9 @@ impl Reader<'_> {
         let file = self.file;
         file.rows(schema::HOST_FAULTS, |row| {
             let Some(at_ns) = row.time(0) else { return self.unreadable() };
-            let instruction = row.number(3).and_then(|id| self.strings.name(&mut self.store, id));
-            let file = row.number(4).and_then(|id| self.strings.name(&mut self.store, id));
+            let instruction =
+                row.number(3).and_then(|id| self.strings.name(&mut self.capture.store, id));
+            let file = row.number(4).and_then(|id| self.strings.name(&mut self.capture.store, id));
             let line = file.zip(row.number(5));
             let process = self.process_or_only(row.bits(1));
             self.push_fault(ManagedMemory {
@@ -578,9 +448,9 @@ impl Reader<'_> {
     }
 
     fn push_fault(&mut self, fault: ManagedMemory) {
-        self.health.records += 1;
-        self.end_ns = self.end_ns.max(fault.time.end_ns);
-        self.store.managed.push(fault);
+        self.capture.health.records += 1;
+        self.capture.end_ns = self.capture.end_ns.max(fault.time.end_ns);
+        self.capture.store.managed.push(fault);
     }
 
     fn read_overheads(&mut self) -> Result<(), Error> {
@@ -591,10 +461,7 @@ impl Reader<'_> {
                 let process = self.process_or_only(row.bits(2));
                 let name = row.number(3).and_then(|id| self.strings.text(id));
                 let holds_gpu = name.is_some_and(|name| HOLDS_GPU.contains(&name));
-                self.end_ns = self.end_ns.max(time.end_ns);
-                let overhead = &mut self.health.facts.overhead;
-                *overhead = overhead.saturating_add(Duration::from_nanos(time.ns()));
-                self.store.overheads.push(Overhead { time, process, holds_gpu });
+                self.capture.push_overhead(time, process, holds_gpu);
             })?;
         }
         Ok(())
@@ -613,7 +480,7 @@ impl Reader<'_> {
                     return self.unreadable();
                 };
                 let thread = self.thread(global);
-                let process = self.store.threads[thread.at()].process;
+                let process = self.capture.store.threads[thread.at()].process;
                 calls.push((thread, time));
                 // 0 is an unknown node.
                 if node == 0 {
@@ -634,9 +501,9 @@ impl Reader<'_> {
             if of != Some(thread) {
                 of = Some(thread);
                 sweep.clear();
-                next = self.store.ranges.partition_point(|range| range.thread < thread);
+                next = self.capture.store.ranges.partition_point(|range| range.thread < thread);
             }
-            while let Some(range) = self.store.ranges.get(next)
+            while let Some(range) = self.capture.store.ranges.get(next)
                 && range.thread == thread
                 && range.time.start_ns <= time.start_ns
             {
@@ -644,12 +511,12 @@ impl Reader<'_> {
                 next += 1;
             }
             if let Some(range) = sweep.innermost(time.end_ns) {
-                self.nodes.create((process, node), Some(RangeId(range)));
+                self.capture.nodes.create((process, node), Some(RangeId(range)));
             }
         }
         copies.sort_unstable();
         for (_, copy, original) in copies {
-            self.nodes.copy(copy, original);
+            self.capture.nodes.copy(copy, original);
         }
         for (thread, time) in calls {
             self.mark_captured(thread, time);
@@ -659,7 +526,7 @@ impl Reader<'_> {
 
     /// Marks the call that created a graph node as captured: the call did not run its work.
     fn mark_captured(&mut self, thread: ThreadId, time: Interval) {
-        let calls = &self.store.calls;
+        let calls = &self.capture.store.calls;
         let after = calls
             .partition_point(|call| (call.thread, call.time.start_ns) <= (thread, time.start_ns));
         // Calls may nest, and the next call of a thread may start at once.
@@ -670,7 +537,7 @@ impl Reader<'_> {
             .position(|call| call.thread == thread && call.time.end_ns >= time.end_ns);
         let Some(made) = made else { return };
         let row = after - 1 - made;
-        let kind = *self.store.call_kind(&self.store.calls[row]);
+        let kind = *self.capture.store.call_kind(&self.capture.store.calls[row]);
         let is_work = matches!(
             kind.class,
             CallClass::KernelLaunch
@@ -684,7 +551,7 @@ impl Reader<'_> {
         );
         if is_work {
             let kind = CallKind { captured: true, ..kind };
-            self.store.calls[row].kind = self.store.intern_call_kind(kind);
+            self.capture.store.calls[row].kind = self.capture.store.intern_call_kind(kind);
         }
     }
 
@@ -698,16 +565,16 @@ impl Reader<'_> {
             let text = row.text(1).unwrap_or_default().to_ascii_lowercase();
             let loss_words = ["dropped", "lost", "not all", "discarded"];
             if loss_words.iter().any(|words| text.contains(words)) {
-                self.health.losses.capture_losses += 1;
+                self.capture.health.losses.capture_losses += 1;
             } else {
-                self.health.facts.capture_warnings += 1;
+                self.capture.health.facts.capture_warnings += 1;
             }
         })
     }
 
     /// Retains only processes with events: nsys lists all processes of the machine.
     fn keep_active_processes(&mut self) {
-        let store = &self.store;
+        let store = &self.capture.store;
         let active: FxHashSet<u32> = (store.threads.iter().map(|thread| thread.process))
             .chain(store.works().iter().map(|work| work.process))
             .chain(store.synchronizations.iter().map(|row| row.process))
@@ -715,49 +582,13 @@ impl Reader<'_> {
             .chain(store.managed.iter().map(|event| event.process))
             .chain(store.overheads.iter().map(|overhead| overhead.process))
             .collect();
-        let listed = self.store.processes.len();
+        let listed = self.capture.store.processes.len();
         // A single listed process stays, also in an empty capture.
         if listed > 1 {
-            self.store.processes.retain(|process| active.contains(&process.id));
+            self.capture.store.processes.retain(|process| active.contains(&process.id));
         }
-        self.health.facts.silent_processes = (listed - self.store.processes.len()) as u64;
-    }
-
-    fn finish(&mut self) {
-        self.keep_active_processes();
-        let store = &mut self.store;
-        // Independent of the order of rows; simultaneous operations by id.
-        let mut operations = std::mem::take(&mut store.operations);
-        let rest = |operation: &Operation| {
-            let work = store.work(operation);
-            let place = (work.process, work.place.device, work.place.context, work.place.stream);
-            let node = work.what.graph_node().map(|node| node.node);
-            (operation.ns(), operation.correlation_id, place, node)
-        };
-        operations
-            .sort_by(|a, b| a.start_ns().cmp(&b.start_ns()).then_with(|| rest(a).cmp(&rest(b))));
-        store.operations = operations;
-        store.synchronizations.sort_by_key(|row| {
-            let cupti::Span { start_ns, end_ns, .. } = row.record.span;
-            (start_ns, end_ns, row.process, row.record.correlation_id)
-        });
-        store.memory.sort_by_key(|event| {
-            (event.at_ns, event.process, event.correlation_id, event.address, event.is_allocation)
-        });
-        store.managed.sort_by_key(|event| (event.time.start_ns, event.process, event.address));
-        store.overheads.sort_by_key(|overhead| {
-            (overhead.time.start_ns, overhead.time.end_ns, overhead.process, overhead.holds_gpu)
-        });
-        self.health.losses.unknown_records += self.file.odd_cells.get();
-        self.health.losses.computed_tables = self.file.computed_tables;
-        store.session = Session {
-            window_ns: (self.begin_ns, self.end_ns),
-            windows_ns: vec![(0, u64::MAX)],
-            ranges_by: RangesBy::Containment,
-            zero_ns: self.file.zero_ns,
-            last_annotation_ns: self.last_annotation_ns,
-            ..Session::default()
-        };
+        self.capture.health.facts.silent_processes =
+            (listed - self.capture.store.processes.len()) as u64;
     }
 }
 

@@ -55,14 +55,14 @@ impl Reader<'_> {
         let (table, columns) = schema::ANNOTATIONS;
         file.rows((table, &format!("{columns}, textId, jsonTextId, rowid")), |row| {
             let times = [row.time(0), row.time(1)].into_iter().flatten();
-            self.last_annotation_ns = times.fold(self.last_annotation_ns, u64::max);
+            self.capture.last_annotation_ns = times.fold(self.capture.last_annotation_ns, u64::max);
             let to = match row.number(2) {
                 Some(event::PUSH_POP | event::NVTXT_PUSH_POP) => &mut ranges,
                 Some(event::START_END | event::NVTXT_START_END) => &mut process_ranges,
                 Some(event::MARK) => &mut marks,
                 Some(event::CATEGORY | event::DOMAIN | event::THREAD) => return,
                 Some(_) => {
-                    self.health.facts.unused_records += 1;
+                    self.capture.health.facts.unused_records += 1;
                     return;
                 }
                 None => return self.unreadable(),
@@ -73,7 +73,7 @@ impl Reader<'_> {
             }
         })?;
         for (thread, name) in registry.threads {
-            self.store.threads[thread.at()].name = Some(name);
+            self.capture.store.threads[thread.at()].name = Some(name);
         }
         let order = |event: &Event| {
             (event.thread, event.start_ns, Reverse(event.end_ns.unwrap_or(u64::MAX)), event.number)
@@ -82,19 +82,26 @@ impl Reader<'_> {
             events.sort_by_key(order);
         }
         let last_ns = |event: &Event| event.end_ns.unwrap_or(event.start_ns);
-        self.last_range_ns = ranges.iter().chain(&process_ranges).map(last_ns).max().unwrap_or(0);
+        self.capture.last_range_ns =
+            ranges.iter().chain(&process_ranges).map(last_ns).max().unwrap_or(0);
         for mut event in ranges {
-            let id = RangeId(self.store.ranges.len() as u32);
+            let id = RangeId(self.capture.store.ranges.len() as u32);
             let time = self.range_time(Subject::Range(id), &mut event);
             let (label, thread, is_open) = (event.label, event.thread, event.end_ns.is_none());
-            self.store.ranges.push(Range { time, label, thread, parent: Maybe::NONE, is_open });
+            self.capture.store.ranges.push(Range {
+                time,
+                label,
+                thread,
+                parent: Maybe::NONE,
+                is_open,
+            });
         }
         for mut event in process_ranges {
-            let id = ProcessRangeId(self.store.process_ranges.len() as u32);
+            let id = ProcessRangeId(self.capture.store.process_ranges.len() as u32);
             let time = self.range_time(Subject::ProcessRange(id), &mut event);
             let (label, thread) = (event.label, event.thread);
             let end_thread = event.end_ns.map(|_| event.end_thread.unwrap_or(thread));
-            self.store.process_ranges.push(ProcessRange {
+            self.capture.store.process_ranges.push(ProcessRange {
                 label,
                 thread,
                 parent: None,
@@ -103,10 +110,10 @@ impl Reader<'_> {
             });
         }
         for event in marks {
-            let id = MarkId(self.store.marks.len() as u32);
+            let id = MarkId(self.capture.store.marks.len() as u32);
             self.add_details(Subject::Mark(id), event.details);
             let (label, thread, at_ns) = (event.label, event.thread, event.start_ns);
-            self.store.marks.push(Mark { label, thread, at_ns, parent: None });
+            self.capture.store.marks.push(Mark { label, thread, at_ns, parent: None });
         }
         Ok(())
     }
@@ -115,14 +122,14 @@ impl Reader<'_> {
     /// known yet.
     fn range_time(&mut self, subject: Subject, event: &mut Event) -> Interval {
         self.add_details(subject, event.details.take());
-        self.store.range_numbers.push(event.number);
-        self.health.facts.open_ranges += u64::from(event.end_ns.is_none());
+        self.capture.store.range_numbers.push(event.number);
+        self.capture.health.facts.open_ranges += u64::from(event.end_ns.is_none());
         Interval { start_ns: event.start_ns, end_ns: event.end_ns.unwrap_or(u64::MAX) }
     }
 
     fn add_details(&mut self, subject: Subject, details: Option<Details>) {
         if let Some(details) = details {
-            self.store.details.insert(subject, details);
+            self.capture.store.details.insert(subject, details);
         }
     }
 
@@ -165,7 +172,7 @@ impl Reader<'_> {
                     }
                     _ => {
                         let thread = self.thread(global);
-                        registry.threads.insert(thread, self.store.names.get(name).into());
+                        registry.threads.insert(thread, self.capture.store.names.get(name).into());
                     }
                 }
             },
@@ -176,8 +183,8 @@ impl Reader<'_> {
     /// The text of a row: registered texts have an id.
     fn event_text(&mut self, row: Cells<'_>, text: usize, id: usize) -> Option<NameId> {
         match row.number(id) {
-            Some(id) => self.strings.name(&mut self.store, id),
-            None => row.text(text).map(|text| self.store.names.intern(&text)),
+            Some(id) => self.strings.name(&mut self.capture.store, id),
+            None => row.text(text).map(|text| self.capture.store.names.intern(&text)),
         }
     }
 
@@ -187,12 +194,12 @@ impl Reader<'_> {
             Some(end_ns) => Some(Some(end_ns).filter(|end_ns| *end_ns >= start_ns)?),
             None => None,
         };
-        self.end_ns = self.end_ns.max(end_ns.unwrap_or(start_ns));
+        self.capture.end_ns = self.capture.end_ns.max(end_ns.unwrap_or(start_ns));
         let thread = self.thread(global);
-        let process = self.store.threads[thread.at()].process;
+        let process = self.capture.store.threads[thread.at()].process;
         let end_thread = row.bits(8).map(|global| self.thread(global));
         let name = self.event_text(row, 6, 17);
-        let name = name.unwrap_or_else(|| self.store.names.intern(""));
+        let name = name.unwrap_or_else(|| self.capture.store.names.intern(""));
         let domain = row.bits(9).filter(|domain| *domain != 0);
         let category = row.bits(4).filter(|category| *category != 0);
         let in_domain = domain.unwrap_or(0);
@@ -200,18 +207,20 @@ impl Reader<'_> {
             name,
             domain: domain.map(|domain| {
                 let known = registry.domains.get(&(process, domain)).copied();
-                known.unwrap_or_else(|| self.store.names.intern(&format!("(domain {domain})")))
+                known.unwrap_or_else(|| {
+                    self.capture.store.names.intern(&format!("(domain {domain})"))
+                })
             }),
             category: category.map(|number| {
                 let known = registry.categories.get(&(process, in_domain, number)).copied();
-                known.unwrap_or_else(|| self.store.names.intern(&number.to_string()))
+                known.unwrap_or_else(|| self.capture.store.names.intern(&number.to_string()))
             }),
             // CAST: the colour's 32 bits, with either sign.
             color: row.number::<i64>(5).map(|color| color as u32),
         };
         let label = *registry.labels.entry(label).or_insert_with(|| {
-            self.store.labels.push(label);
-            LabelId(self.store.labels.len() as u32 - 1)
+            self.capture.store.labels.push(label);
+            LabelId(self.capture.store.labels.len() as u32 - 1)
         });
         let number = row.bits(19).unwrap_or(0);
         let details = self.details(row, registry);
@@ -227,7 +236,7 @@ impl Reader<'_> {
             // CAST: the original value had 32 bits.
             .or_else(|| row.real(15).map(|value| Payload::F32(value as f32)));
         let fields = match (row.text(16), row.number(18)) {
-            (Some(json), _) => fields_of(&mut self.store, &json),
+            (Some(json), _) => fields_of(&mut self.capture.store, &json),
             (None, Some(id)) => self.shared_fields(id, registry),
             (None, None) => Some(Vec::new()),
         };
@@ -241,8 +250,8 @@ impl Reader<'_> {
 
     /// The fields of a payload with an id, parsed once. `None` also beyond the limit of fields.
     fn shared_fields(&mut self, id: i64, registry: &mut Registry) -> Option<Vec<Field>> {
-        let Self { store, strings, .. } = self;
-        let parse = || Some(fields_of(store, strings.text(id)?)?.into());
+        let Self { capture, strings, .. } = self;
+        let parse = || Some(fields_of(&mut capture.store, strings.text(id)?)?.into());
         let fields = registry.payloads.entry(id).or_insert_with(parse).clone()?;
         let shared = registry.shared_fields.saturating_add(fields.len() as u64);
         if shared > SHARED_FIELDS.saturating_add(self.file.bytes) {

@@ -38,7 +38,7 @@ impl Reader<'_> {
         };
         // Newer schemas may have other meanings; known tables and columns are read.
         let major = variables("EXPORT_SCHEMA_VERSION_MAJOR").parse::<u32>();
-        self.health.facts.capture_warnings +=
+        self.capture.health.facts.capture_warnings +=
             u64::from(major.is_ok_and(|major| major > SCHEMA_MAJOR));
         // The calendar time at the capture's time 0.
         let mut utc_ns = None;
@@ -48,11 +48,11 @@ impl Reader<'_> {
         let recorded_at_s = utc_ns.map(|ns| ns.unsigned_abs() / 1_000_000_000);
         let session_ns = self.read_session()?;
         let utc_offset_ns = utc_ns.and_then(|ns| ns.checked_sub_unsigned(session_ns));
-        let end_ns = self.end_ns;
-        for range in self.store.ranges.iter_mut().filter(|range| range.is_open) {
+        let end_ns = self.capture.end_ns;
+        for range in self.capture.store.ranges.iter_mut().filter(|range| range.is_open) {
             range.time.end_ns = end_ns;
         }
-        for range in &mut self.store.process_ranges {
+        for range in &mut self.capture.store.process_ranges {
             if range.end_thread.is_none() {
                 range.time.end_ns = end_ns;
             }
@@ -74,7 +74,7 @@ impl Reader<'_> {
     /// the time of the session's start.
     fn read_session(&mut self) -> Result<u64, Error> {
         let file = self.file;
-        let events = Interval { start_ns: file.earliest_ns, end_ns: self.end_ns };
+        let events = Interval { start_ns: file.earliest_ns, end_ns: self.capture.end_ns };
         let mut analysis = None;
         file.rows(("ANALYSIS_DETAILS", "startTime, stopTime"), |row| {
             if let Some(stop_ns) = row.time(1) {
@@ -83,7 +83,8 @@ impl Reader<'_> {
             }
         })?;
         let session = Session::new(events, analysis, file.zero_ns, file.first_ns());
-        (self.begin_ns, self.end_ns) = (session.window.start_ns, session.window.end_ns);
+        (self.capture.begin_ns, self.capture.end_ns) =
+            (session.window.start_ns, session.window.end_ns);
         Ok(session.start_ns)
     }
 
@@ -91,7 +92,7 @@ impl Reader<'_> {
     fn count_unused(&mut self) -> Result<(), Error> {
         for table in self.file.tables() {
             if table.starts_with("CUPTI_ACTIVITY_KIND_") && !TIMED_TABLES.contains(&table) {
-                self.health.facts.unused_records += self.file.count(table)?;
+                self.capture.health.facts.unused_records += self.file.count(table)?;
             }
         }
         Ok(())
@@ -113,7 +114,7 @@ impl Reader<'_> {
             if taken.insert(cuda) {
                 ordinals.entry(gpu).or_insert_with(Vec::new).push(cuda);
             } else {
-                self.store.shared_ordinals.push(cuda);
+                self.capture.store.shared_ordinals.push(cuda);
             }
         }
         let has_ordinals = !ordinals.is_empty();
@@ -139,12 +140,12 @@ impl Reader<'_> {
             }
             for id in numbers {
                 if !seen.insert(id) {
-                    self.store.shared_ordinals.push(id);
+                    self.capture.store.shared_ordinals.push(id);
                     continue;
                 }
                 let number = |column: usize| row.number(column).unwrap_or(0);
                 let (compute_capability, multiprocessors) = ((number(9), number(10)), number(7));
-                self.store.multiprocessors.push(Multiprocessor {
+                self.capture.store.multiprocessors.push(Multiprocessor {
                     device: id,
                     compute_capability,
                     multiprocessors,
@@ -170,7 +171,7 @@ impl Reader<'_> {
             }
         })?;
         devices.sort_by_key(|device| device.id);
-        self.store.multiprocessors.sort_by_key(|of| of.device);
+        self.capture.store.multiprocessors.sort_by_key(|of| of.device);
         Ok(devices)
     }
 }

@@ -8,8 +8,9 @@ use cupti::{GraphNode, Kernel};
 use rustc_hash::FxHashMap;
 
 use super::super::file::File;
-use super::{OperationRow, Reader, UNKNOWN_NAME, graph_node, interval, place};
+use super::{Reader, graph_node, interval, place};
 use crate::error::Error;
+use crate::formats::capture::{OperationRow, UNKNOWN_NAME};
 use profiler_core::tables::{Interval, KernelNames, What, Work};
 
 const TABLE: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
@@ -122,7 +123,7 @@ impl Reader<'_> {
         let odd_cells = self.file.odd_cells.get();
         let Kernels { rows, launches, unreadable, odd_cells: more } = kernels.finish(self.file)?;
         self.file.odd_cells.set(odd_cells + more);
-        self.health.losses.unknown_records += unreadable;
+        self.capture.health.losses.unknown_records += unreadable;
         let resolved: Vec<(Work, bool)> = launches.iter().map(|of| self.resolve(of)).collect();
         for Row { time, correlation_id, launch, node } in rows {
             let (mut work, is_named) = resolved[launch as usize];
@@ -135,7 +136,7 @@ impl Reader<'_> {
             let time = self.known_time(time);
             let Work { place, process, green_context, .. } = work;
             let row = OperationRow { time, place, correlation_id, process, green_context };
-            self.push_work(&row, work);
+            self.capture.push_work(&row, work);
         }
         Ok(())
     }
@@ -144,10 +145,10 @@ impl Reader<'_> {
     fn resolve(&mut self, launch: &Launch) -> (Work, bool) {
         let process = self.process_or_only(launch.process);
         let Launch { demangled, short, mangled, green_context, shared_memory, .. } = *launch;
-        let mut name = |id: Option<i64>| self.strings.name(&mut self.store, id?);
+        let mut name = |id: Option<i64>| self.strings.name(&mut self.capture.store, id?);
         let (demangled, short, mangled) = (name(demangled), name(short), name(mangled));
         let known = mangled.or(demangled).or(short);
-        let name = known.unwrap_or_else(|| self.store.names.intern(UNKNOWN_NAME));
+        let name = known.unwrap_or_else(|| self.capture.store.names.intern(UNKNOWN_NAME));
         let names = KernelNames { name, demangled, short };
         let what = What::Kernel { names, details: launch.details };
         let work = Work::new(what, launch.details.place);

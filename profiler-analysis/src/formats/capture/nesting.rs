@@ -5,7 +5,7 @@
 /// The innermost of several ranges is the one that began last, as in a recording. Ranges of several
 /// domains may end in any order. A range without an end ends at `u64::MAX`.
 #[derive(Debug, Default)]
-pub(super) struct Sweep {
+pub(crate) struct Sweep {
     open: Vec<Open>,
     /// The number of open ranges at which ended ones are removed.
     room: usize,
@@ -20,13 +20,13 @@ struct Open {
 }
 
 impl Sweep {
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.open.clear();
         self.room = 0;
     }
 
     /// Adds a range. Ranges must be added in the order of their starts.
-    pub(super) fn begin(&mut self, row: u32, start_ns: u64, end_ns: u64) {
+    pub(crate) fn begin(&mut self, row: u32, start_ns: u64, end_ns: u64) {
         while self.open.pop_if(|open| open.end_ns < start_ns).is_some() {}
         if self.open.len() > self.room {
             let open = std::mem::take(&mut self.open);
@@ -54,7 +54,7 @@ impl Sweep {
     }
 
     /// The innermost of the ranges so far that ends at a time or later.
-    pub(super) fn innermost(&self, end_ns: u64) -> Option<u32> {
+    pub(crate) fn innermost(&self, end_ns: u64) -> Option<u32> {
         self.ending_from(end_ns).map(|at| self.open[at].row)
     }
 }
