@@ -32,9 +32,7 @@ const FLUSH_WAITS: Duration = Duration::from_millis(20);
 const ONE_FLUSH: Duration = Duration::from_millis(50);
 /// The maximum wait of a launch: longer than a hold, unless a call into CUPTI does not return.
 const LAUNCH_WAITS: Duration = Duration::from_millis(200);
-/// The maximum wait for launches to return before a call that deadlocks beside one, and the maximum
-/// wait of a launch for that call.
-const SOLE_CALL_WAITS: Duration = Duration::from_secs(1);
+/// The maximum wait of a launch for a call that deadlocks beside one.
 const LAUNCH_WAITS_FOR_SOLE_CALL: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -98,10 +96,10 @@ impl Holds {
     const NONE: Self = Self { count: 0, flushes: 0, sole_calls: 0, generation: 0 };
 }
 
-/// Calls CUPTI while no launch is in progress. `None` if one does not return in time.
-pub(crate) fn beside_no_launch<R>(call: impl FnOnce() -> R) -> Option<R> {
+/// Calls CUPTI while no launch is in progress. `None` if one does not return in this time.
+pub(crate) fn beside_no_launch<R>(longest: Duration, call: impl FnOnce() -> R) -> Option<R> {
     let hold = Hold::begin_with(0, 1);
-    hold.wait_for_returns_within(SOLE_CALL_WAITS).is_none().then(call)
+    hold.wait_for_returns_within(longest).is_none().then(call)
 }
 
 /// Launches that begin wait in their callbacks until the last of these is dropped.

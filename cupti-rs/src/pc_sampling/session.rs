@@ -30,8 +30,11 @@ use crate::sys::pc_sampling::{self, ContextSampler};
 use crate::version::Version;
 use crate::{callback_panics, clock};
 
-/// The longest wait of a callback for a reading on another thread.
+/// The longest wait of a callback for a reading on another thread, and of a pause and a resume for
+/// launches to return.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// The longest wait of a context's creation for launches: they may wait for a lock that it holds.
+const CREATION_WAITS: Duration = Duration::from_millis(20);
 
 /// The session that callbacks feed.
 static SESSION: Mutex<Option<Arc<Session>>> = Mutex::new(None);
@@ -164,7 +167,7 @@ impl Session {
         self.is_on.store(true, Ordering::Release);
         let contexts = self.contexts.lock().clone();
         for context in contexts {
-            self.sample(&context);
+            self.sample(&context, LONGEST_WAIT);
         }
     }
 
@@ -190,7 +193,7 @@ impl Session {
             facts: Mutex::new(facts),
         });
         self.contexts.lock().push(sampled.clone());
-        self.sample(&sampled);
+        self.sample(&sampled, CREATION_WAITS);
         // The collection may have ended meanwhile.
         if self.ends.load(Ordering::Acquire) {
             self.read_context(&sampled, Cause::ContextEnds);
@@ -198,7 +201,7 @@ impl Session {
     }
 
     /// Samples a context from now on, unless it is sampled or the collection is paused.
-    fn sample(&self, sampled: &Sampled) {
+    fn sample(&self, sampled: &Sampled, longest: Duration) {
         let Ok(functions) = &self.functions else { return };
         let mut sampler = sampled.sampler.lock();
         // A pause that begins after this waits for the lock.
@@ -209,7 +212,7 @@ impl Session {
         let context = sampled.context;
         let enable =
             || ContextSampler::enable(*functions, self.has_correlation, context, &self.settings);
-        let enabled = beside_no_launch(enable).unwrap_or_else(enable);
+        let enabled = beside_no_launch(longest, enable).unwrap_or_else(enable);
         let now_ns = clock::now_ns();
         let mut facts = sampled.facts.lock();
         match enabled {
@@ -272,7 +275,7 @@ impl Session {
         };
         let mut is_missed = false;
         if is_last || cause == Cause::Pause {
-            let disabled = beside_no_launch(|| {
+            let disabled = beside_no_launch(LONGEST_WAIT, || {
                 let sampler = guard.take()?.sampler;
                 Some(sampler.disable(&mut |row| reading.add(row)))
             });
