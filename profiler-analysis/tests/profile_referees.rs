@@ -250,7 +250,7 @@ fn otlp_agrees(referee: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the Firefox Profiler finds of a thread.
+/// A thread as the Firefox Profiler reads it.
 #[derive(Debug, Default, PartialEq)]
 struct FirefoxThread {
     /// Nanoseconds of samples in themselves, by name.
@@ -261,7 +261,7 @@ struct FirefoxThread {
     kernel_ns: BTreeMap<String, u64>,
 }
 
-/// What the Firefox Profiler finds in a file, by thread.
+/// The threads of a file as the Firefox Profiler reads them.
 fn firefox_threads(referee: &Path, file: &Path, folder: &Folder) -> Result<Vec<Value>, Failed> {
     let cli = referee.join("node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js");
     let mut node = Command::new("node");

@@ -45,7 +45,7 @@
 //! - Threads: a thread of this crate reads each context every 100 ms. The unload of a module and the
 //!   end of a context read it too, on the program's thread, and wait at most 1 s for a reading in
 //!   progress.
-//! - Cost: 80 MB of host memory for each context, most of it the hardware's buffer. The first launch
+//! - Cost: buffers of 100 MB of host memory for each context, most of it the hardware's buffer. The first launch
 //!   after a start or a pause waits for it (`docs/measurements/inside-kernels.md`). The names of
 //!   functions, which CUPTI allocates and may share with its records, are not freed.
 //! - Overload: a short period fills the hardware's buffer, and CUPTI takes no more samples of the

@@ -212,6 +212,7 @@ impl Session {
         let context = sampled.context;
         let enable =
             || ContextSampler::enable(*functions, self.has_correlation, context, &self.settings);
+        // A launch that does not return must not prevent it.
         let enabled = beside_no_launch(longest, enable).unwrap_or_else(enable);
         let now_ns = clock::now_ns();
         let mut facts = sampled.facts.lock();

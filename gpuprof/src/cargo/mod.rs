@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::run::{not_started, record};
 use runs::Runs;
 
-/// What a command line of `cargo gpuprof` asks for.
+/// The task of a command line of `cargo gpuprof`.
 pub(crate) enum Task {
     /// A command line of `gpuprof`.
     Gpuprof(Vec<OsString>),

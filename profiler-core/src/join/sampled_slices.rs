@@ -117,14 +117,19 @@ impl SampledSlices {
                     rows.insert(row, rows.len() as u32);
                 }
             }
+            let mut functions: FxHashMap<NameId, u32> = FxHashMap::default();
+            for (function, kernel) in (0..).zip(&all.kernels) {
+                if let Some(kernel) = kernel {
+                    functions.entry(*kernel).or_insert(function);
+                }
+            }
             let mut outside = Vec::new();
             for ((slice, kernel), all_ns) in &all.times_ns {
                 let within_ns = within.times_ns.get(&(*slice, *kernel)).copied().unwrap_or(0);
-                let function = all.kernels.iter().position(|known| *known == Some(*kernel));
-                if let (Some(row), Some(function)) = (rows.get(slice), function)
+                if let (Some(row), Some(function)) = (rows.get(slice), functions.get(kernel))
                     && *all_ns > within_ns
                 {
-                    outside.push((*row, function as u32, all_ns - within_ns));
+                    outside.push((*row, *function, all_ns - within_ns));
                 }
             }
             if rows.len() == log.head.slices.len() && outside.is_empty() {

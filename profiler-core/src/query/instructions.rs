@@ -264,7 +264,8 @@ impl fmt::Display for InstructionCounts<'_> {
 }
 
 impl Profile {
-    /// All instruction samples, except those of launches outside the session's windows. Empty if the session did not sample them.
+    /// All instruction samples, except those of launches outside the session's windows. Empty if the
+    /// session did not sample them.
     pub fn instructions(&self) -> Instructions<'_> {
         let names = kernel_names(self);
         let mut sums = Sums::new(self);

@@ -19,7 +19,7 @@ use profiler_core::tables::{
     RangeId, RangesBy, Session, Tables, ThreadId, What, Work,
 };
 
-/// The name of what has none in the capture.
+/// The name of a row without a name in the capture.
 pub(crate) const UNKNOWN_NAME: &str = "(unknown name)";
 
 /// The rows of a capture while it is read.
@@ -64,7 +64,7 @@ pub(crate) struct Function {
     is_asynchronous: bool,
 }
 
-/// What operations of all kinds have.
+/// The values that operations of all kinds have.
 pub(crate) struct OperationRow {
     pub(crate) time: Option<Interval>,
     pub(crate) place: Place,
@@ -79,7 +79,7 @@ impl Capture {
         self.health.losses.unknown_records += 1;
     }
 
-    /// Without an API, it follows from the name.
+    /// The properties of calls of a function. Without an API, it follows from the name.
     pub(crate) fn function(&mut self, name: NameId, api: Option<Api>, result: u32) -> Function {
         let text = self.store.names.get(name);
         let (api, class) = call_class(text, api);

@@ -122,9 +122,9 @@ impl Sampling {
     /// and [`InstructionCounts`](crate::query::InstructionCounts) has the reason. Every session that
     /// runs at the same time has the samples; one that asks for other settings cannot start.
     ///
-    /// Costs 80 MB of memory for each context, and 24 bytes for each of at most 4 Mi
+    /// Costs buffers of 100 MB for each context, and 24 bytes for each of at most 4 Mi
     /// ([`max_samples`](Self::max_samples)) records that were not taken out yet; a stop, and a pause,
-    /// take some 100 ms longer.
+    /// take some 100 ms longer, and launches of other threads wait for them.
     /// [`cupti::pc_sampling`] has the details.
     pub fn instructions() -> Self {
         let what = What::Instructions(PcSampling::continuous());
