@@ -540,6 +540,23 @@ fn contexts_are_sampled_outside_of_pauses() {
 }
 
 #[test]
+fn memory_of_a_context_stays_over_pauses() {
+    let fake = Fake::new();
+    fake.create_context(2);
+    fake.pc_samples(KERNEL, &[(0x10, 9, 3)]);
+    let mut collector = start(&fake, on_request());
+    for _ in 0..3 {
+        fake.launch(Work::kernel(KERNEL).in_context(2));
+        collector.pause().unwrap();
+        fake.write_late_pcs();
+        collector.resume().unwrap();
+        fake.write_late_pcs();
+    }
+    let samples = stop(collector);
+    assert_eq!((samples.recorded_samples(), samples.losses), (9, Default::default()));
+}
+
+#[test]
 fn one_collection_follows_another() {
     let fake = Fake::new();
     fake.pc_samples(KERNEL, &[(0x10, 9, 3)]);

@@ -26,7 +26,7 @@ use crate::sys::api::Api;
 use crate::sys::counters::PcSamplingApi;
 use crate::sys::driver::Context;
 use crate::sys::os;
-use crate::sys::pc_sampling::{self, ContextSampler};
+use crate::sys::pc_sampling::{self, ContextSampler, Rest};
 use crate::version::Version;
 use crate::{callback_panics, clock};
 
@@ -63,6 +63,8 @@ struct Sampled {
     context: Context,
     /// Locked while CUPTI reads the context; `None` while it is not sampled.
     sampler: Mutex<Option<Sampler>>,
+    /// The memory of the sampling that a pause ended.
+    rest: Mutex<Option<Rest>>,
     /// True once CUPTI must not be called for it: it was refused, or is destroyed.
     is_over: AtomicBool,
     facts: Mutex<PcContext>,
@@ -189,6 +191,7 @@ impl Session {
         let sampled = Arc::new(Sampled {
             context,
             sampler: Mutex::default(),
+            rest: Mutex::default(),
             is_over: AtomicBool::new(false),
             facts: Mutex::new(facts),
         });
@@ -210,8 +213,11 @@ impl Session {
             return;
         }
         let context = sampled.context;
-        let enable =
-            || ContextSampler::enable(*functions, self.has_correlation, context, &self.settings);
+        let (settings, has_correlation) = (&self.settings, self.has_correlation);
+        let enable = || {
+            let mut rest = sampled.rest.lock();
+            ContextSampler::enable(*functions, has_correlation, context, settings, &mut rest)
+        };
         // A launch that does not return must not prevent it.
         let enabled = beside_no_launch(longest, enable).unwrap_or_else(enable);
         let now_ns = clock::now_ns();
@@ -282,8 +288,12 @@ impl Session {
             });
             // A context that a launch does not leave is sampled on, and its samples are read later.
             is_missed = is_last && disabled.is_none();
-            if let Some(rest) = disabled.flatten() {
-                reading.count(rest);
+            if let Some(disabled) = disabled.flatten() {
+                let counts = disabled.map(|(counts, rest)| {
+                    *sampled.rest.lock() = rest;
+                    counts
+                });
+                reading.count(counts);
                 end_ns = clock::now_ns();
             }
         }

@@ -77,6 +77,14 @@ impl Buffer {
         Self { data, _pcs: pcs, _reasons: reasons, stride, reasons_of_pc }
     }
 
+    /// Sets the counts to 0.
+    fn clear(&mut self) {
+        let data = &mut self.data[0];
+        (data.total_samples, data.dropped_samples) = (0, 0);
+        (data.total_num_pcs, data.remaining_num_pcs) = (0, 0);
+        (data.non_usr_kernels_total_samples, data.hardware_buffer_full) = (0, 0);
+    }
+
     /// Passes each PC to `each` and returns the counts.
     fn read(&self, each: &mut dyn FnMut(PcRow<'_>)) -> Counts {
         let data = &self.data[0];
@@ -117,13 +125,27 @@ impl Buffer {
     }
 }
 
-/// The memory that CUPTI may use until a context is disabled.
+/// The memory that CUPTI may use until a context is disabled. It is kept after that, too, in case
+/// that a thread of CUPTI still writes to it.
 #[derive(Debug)]
-struct Rest {
+pub(crate) struct Rest {
     /// CUPTI writes the remaining samples there.
     data: Buffer,
     /// The stall reasons.
     indices: Vec<u32>,
+}
+
+impl Rest {
+    fn new(reasons: &StallReasons, stride: usize) -> Self {
+        let indices = reasons.iter().map(|(index, _)| *index).collect();
+        Self { data: Buffer::new(REST_PCS, reasons.len(), stride), indices }
+    }
+
+    /// Keeps the memory until the process ends.
+    fn leave(self) {
+        static LEFT: Mutex<Vec<Rest>> = Mutex::new(Vec::new());
+        LEFT.lock().push(self);
+    }
 }
 
 /// The sampling of one context, from its enabling to [`disable`](Self::disable). A drop leaves it
@@ -139,12 +161,14 @@ pub(crate) struct ContextSampler {
 }
 
 impl ContextSampler {
-    /// Enables and configures the sampling of a live context.
+    /// Enables and configures the sampling of a live context. `rest` is the memory that was returned
+    /// when it was disabled before.
     pub(crate) fn enable(
         api: PcSamplingApi,
         has_correlation: bool,
         context: Context,
         settings: &PcSampling,
+        rest: &mut Option<Rest>,
     ) -> Result<Self, Error> {
         let mut params = PcSamplingEnable::new();
         params.ctx = context.handle();
@@ -160,12 +184,12 @@ impl ContextSampler {
             }
         };
         let read = Buffer::new(READ_PCS, reasons.len(), stride);
-        let data = Buffer::new(REST_PCS, reasons.len(), stride);
-        let indices = reasons.iter().map(|(index, _)| *index).collect();
-        let mut sampler = Self { api, context, reasons, read, rest: Some(Rest { data, indices }) };
+        let mut rest = rest.take().unwrap_or_else(|| Rest::new(&reasons, stride));
+        rest.data.clear();
+        let mut sampler = Self { api, context, reasons, read, rest: Some(rest) };
         if let Err(error) = sampler.configure(settings) {
             // As above; CUPTI may know the memory already.
-            let _ = sampler.disable(&mut |_| {});
+            let _ = turn_off(&api, context);
             return Err(error);
         }
         Ok(sampler)
@@ -212,10 +236,7 @@ impl ContextSampler {
 
     /// Passes PCs that CUPTI has decoded to `each`, as many as fit, and removes them.
     pub(crate) fn read(&mut self, each: &mut dyn FnMut(PcRow<'_>)) -> Result<Counts, Error> {
-        let data = &mut self.read.data[0];
-        (data.total_samples, data.dropped_samples) = (0, 0);
-        (data.total_num_pcs, data.remaining_num_pcs) = (0, 0);
-        (data.non_usr_kernels_total_samples, data.hardware_buffer_full) = (0, 0);
+        self.read.clear();
         let mut params = PcSamplingGetData::new();
         params.ctx = self.context.handle();
         params.pc_sampling_data = self.read.data.as_mut_ptr().cast();
@@ -229,18 +250,23 @@ impl ContextSampler {
         }
     }
 
-    /// Ends the sampling and passes the remaining PCs to `each`.
-    pub(crate) fn disable(mut self, each: &mut dyn FnMut(PcRow<'_>)) -> Result<Counts, Error> {
+    /// Ends the sampling, passes the remaining PCs to `each`, and returns the memory for the next
+    /// time.
+    pub(crate) fn disable(
+        mut self,
+        each: &mut dyn FnMut(PcRow<'_>),
+    ) -> Result<(Counts, Option<Rest>), Error> {
         turn_off(&self.api, self.context)?;
-        Ok(self.rest.take().map_or_else(Counts::default, |rest| rest.data.read(each)))
+        let rest = self.rest.take();
+        let counts = rest.as_ref().map_or_else(Counts::default, |rest| rest.data.read(each));
+        Ok((counts, rest))
     }
 }
 
 impl Drop for ContextSampler {
     /// Leaves memory that CUPTI may use to it until the process ends.
     fn drop(&mut self) {
-        static LEFT: Mutex<Vec<Rest>> = Mutex::new(Vec::new());
-        LEFT.lock().extend(self.rest.take());
+        self.rest.take().into_iter().for_each(Rest::leave);
     }
 }
 

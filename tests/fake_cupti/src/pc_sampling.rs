@@ -36,6 +36,8 @@ struct State {
     lines: BTreeMap<(CString, u64), (&'static str, &'static str, u32)>,
     lost: u64,
     held: Option<Arc<Barrier>>,
+    /// Addresses of the memory of contexts that were disabled.
+    ended: Vec<usize>,
 }
 
 /// True if a context is sampled.
@@ -169,6 +171,20 @@ impl Fake {
         barrier
     }
 
+    /// Writes to the last PC of the memory of each context that was disabled, as a late thread of
+    /// CUPTI would.
+    pub fn write_late_pcs(&self) {
+        for address in &STATE.lock().ended {
+            let data: *mut PcSamplingData = std::ptr::with_exposed_provenance_mut(*address);
+            // SAFETY: the caller retains the memory that it configured.
+            let data = unsafe { &*data };
+            // SAFETY: as above; no stride is smaller.
+            let last = unsafe { data.pc_data.add(data.collect_num_pcs - 1) };
+            // SAFETY: as above.
+            unsafe { (*last).pc_offset = 0 };
+        }
+    }
+
     /// Samples that were lost with a module or a context, since nothing read them in time.
     pub fn lost_pc_samples(&self) -> u64 {
         STATE.lock().lost
@@ -269,6 +285,7 @@ impl PcSamplingApi for Fake {
             let data = std::ptr::with_exposed_provenance_mut(*address as usize);
             // SAFETY: the caller configured this memory and retains it.
             unsafe { sampled.write(data) };
+            state.ended.push(data.expose_provenance());
         }
         Ok(())
     }
