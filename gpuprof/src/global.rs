@@ -6,6 +6,8 @@ use clap::ColorChoice;
 use profiler_core::Recording;
 use regex::Regex;
 
+use crate::part::PartArgs;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct GlobalArgs {
     /// The maximum size of a recording, also of one read from a pipe
@@ -19,6 +21,8 @@ pub(crate) struct GlobalArgs {
     /// not as compute. Matches the name without parameters, or the mangled name
     #[arg(long, global = true, value_name = "REGEX")]
     pub(crate) communication: Option<Regex>,
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
     /// Colours of text for people; NO_COLOR and CLICOLOR_FORCE set the default
     #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     pub(crate) color: ColorChoice,

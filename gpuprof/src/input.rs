@@ -40,14 +40,16 @@ pub(crate) fn recorded(path: &Path) -> Result<Profile, Failure> {
 }
 
 fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
-    let (mut profile, args) = (exact(path, keep)?, GlobalArgs::get());
-    if let Some(names) = args.and_then(|args| args.communication.as_ref()) {
-        profile = profile.with_communication(|name| names.is_match(name));
+    let mut profile = exact(path, keep)?;
+    let Some(args) = GlobalArgs::get() else { return Ok(profile.with_inferred_ranges()) };
+    if !args.no_inferred {
+        profile = profile.with_inferred_ranges();
     }
-    match args.is_some_and(|args| args.no_inferred) {
-        true => Ok(profile),
-        false => Ok(profile.with_inferred_ranges()),
-    }
+    profile = args.part.take(path, profile)?;
+    Ok(match args.communication.as_ref() {
+        Some(names) => profile.with_communication(|name| names.is_match(name)),
+        None => profile,
+    })
 }
 
 fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {

@@ -27,12 +27,14 @@ mod gaps;
 mod gate;
 mod global;
 mod input;
+mod interference;
 mod kernels;
 mod lines;
 mod live;
 mod message;
 mod open;
 mod output;
+mod part;
 mod progress;
 mod ranks;
 mod reports;
@@ -162,6 +164,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ranks(args) => ranks::ranks(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Gaps(args) => gaps::gaps(&args),
+        Command::Interference(args) => interference::interference(&args),
         Command::Steps(args) => steps::steps(&args),
         Command::Requests(args) => steps::requests(&args),
         Command::Explain(args) => explain::explain(&args),

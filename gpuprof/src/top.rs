@@ -1,44 +1,65 @@
 //! `top`: lists the kernels, ranges and API calls with the most time.
 
 use std::cmp::Reverse;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use profiler_analysis::prelude::*;
-use profiler_analysis::reports::StatsReport;
+use profiler_base::aggregate::Aggregate;
 use profiler_base::display::Layout;
+use profiler_base::kernel_names::versionless;
+use profiler_base::statistics::Statistics;
 use profiler_base::table::Table;
 use profiler_base::text::{csv_cell, printable};
 use profiler_base::units::{nanoseconds as ns, percent};
 use profiler_core::Profile;
-use profiler_core::profile::ProcessRangeGroup;
-use profiler_core::query::Group;
-use serde::{Deserialize, Serialize};
+use profiler_core::profile::{GpuOperation, ProcessRangeGroup};
+use profiler_core::query::{Group, KernelName, StreamKey};
+use serde::Serialize;
 
-use crate::args::{TableFormat, TopArgs, TopSort, TopTable};
+use crate::args::{TableFormat, TopArgs, TopPlace, TopSort, TopTable};
 use crate::failure::Failure;
 use crate::input::note_losses;
 use crate::output::write_json;
 
-const ALL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
+/// The tables that are shown unless others are asked for.
+const USUAL: [TopTable; 3] = [TopTable::Kernels, TopTable::Ranges, TopTable::Api];
+const ALL: [TopTable; 5] =
+    [TopTable::Kernels, TopTable::Ranges, TopTable::Api, TopTable::Streams, TopTable::Devices];
 
-/// A row of nsys's report on API calls.
-#[derive(Deserialize)]
-struct CallSum {
-    name: String,
-    num_calls: u64,
-    total_ns: u64,
-    avg_ns: f64,
-    min_ns: u64,
-    max_ns: u64,
+/// A device or a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(untagged)]
+enum Place {
+    Device { device: u32 },
+    Stream(StreamKey),
+}
+
+impl Place {
+    fn new(by: TopPlace, operation: &GpuOperation<'_>) -> Self {
+        match by {
+            TopPlace::Device => Self::Device { device: operation.device() },
+            TopPlace::Stream => Self::Stream(StreamKey::from_operation(operation)),
+        }
+    }
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device { device } => write!(f, "device {device}"),
+            Self::Stream(stream) => stream.fmt(f),
+        }
+    }
 }
 
 /// The sums for one name.
 #[derive(Default, Serialize)]
 struct Row {
     name: String,
+    #[serde(flatten)]
+    place: Option<Place>,
     /// For start/end ranges: the attribution of work, by time or by activations.
     #[serde(skip_serializing_if = "Option::is_none")]
     work: Option<&'static str>,
@@ -60,6 +81,13 @@ struct Row {
     min_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_ns: Option<u64>,
+    /// Of the times; for ranges, of the GPU times of instances.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p50_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p90_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p99_ns: Option<u64>,
 }
 
 /// The tables of a file.
@@ -74,6 +102,10 @@ struct Top {
     ranges: Option<Rows>,
     #[serde(skip_serializing_if = "Option::is_none")]
     api: Option<Rows>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streams: Option<Rows>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devices: Option<Rows>,
 }
 
 #[derive(Serialize)]
@@ -105,12 +137,12 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     for file in &args.io.files {
         let profile = args.numbers.profile(file)?;
         note_losses(file, &profile);
-        files.push(Top::new(file, &profile, args)?);
+        files.push(Top::new(file, &profile, args));
     }
     match args.format.get() {
         TableFormat::Json => output.write(|out| write_json(out, &files)),
         TableFormat::Csv => output.write(|out| {
-            writeln!(out, "File,Table,Name,Count,Time (ns),Own (ns),Host (ns),Share (%),Avg (ns),Min (ns),Max (ns),Inferred (ns)")?;
+            writeln!(out, "File,Table,Name,Count,Time (ns),Own (ns),Host (ns),Share (%),Avg (ns),Min (ns),Max (ns),Inferred (ns),P50 (ns),P90 (ns),P99 (ns),Place")?;
             for top in &files {
                 for (table, rows) in top.tables() {
                     let (file, table) = (csv_cell(&top.file), table.name());
@@ -119,7 +151,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
                     }
                     if let Some(Outside { time_ns, share }) = rows.outside {
                         let share = 100.0 * share;
-                        writeln!(out, "{file},{table},{OUTSIDE},,{time_ns},,,{share:.1},,,,")?;
+                        writeln!(out, "{file},{table},{OUTSIDE},,{time_ns},,,{share:.1},,,,,,,,")?;
                     }
                 }
             }
@@ -141,22 +173,26 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
 }
 
 impl Top {
-    fn new(file: &Path, profile: &Profile, args: &TopArgs) -> Result<Self, Failure> {
+    fn new(file: &Path, profile: &Profile, args: &TopArgs) -> Self {
         let rows = |table: TopTable| {
-            let is_asked = args.of.is_empty() || args.of.contains(&table);
-            is_asked.then(|| Rows::new(table, profile, args)).transpose()
+            let asked = if args.of.is_empty() { &USUAL[..] } else { &args.of };
+            let is_asked = asked.contains(&table);
+            is_asked.then(|| Rows::new(table, profile, args))
         };
-        Ok(Self {
+        Self {
             file: file.display().to_string(),
             complete: profile.health().is_complete(),
-            kernels: rows(TopTable::Kernels)?,
-            ranges: rows(TopTable::Ranges)?,
-            api: rows(TopTable::Api)?,
-        })
+            kernels: rows(TopTable::Kernels),
+            ranges: rows(TopTable::Ranges),
+            api: rows(TopTable::Api),
+            streams: rows(TopTable::Streams),
+            devices: rows(TopTable::Devices),
+        }
     }
 
     fn tables(&self) -> impl Iterator<Item = (TopTable, &Rows)> {
-        let tables = ALL.into_iter().zip([&self.kernels, &self.ranges, &self.api]);
+        let rows = [&self.kernels, &self.ranges, &self.api, &self.streams, &self.devices];
+        let tables = ALL.into_iter().zip(rows);
         tables.filter_map(|(table, rows)| rows.as_ref().map(|rows| (table, rows)))
     }
 }
@@ -167,23 +203,35 @@ impl TopTable {
             Self::Kernels => "kernels",
             Self::Ranges => "ranges",
             Self::Api => "api",
+            Self::Streams => "streams",
+            Self::Devices => "devices",
         }
     }
 }
 
 impl Rows {
-    fn new(table: TopTable, profile: &Profile, args: &TopArgs) -> Result<Self, Failure> {
-        let mut rows = match table {
+    fn new(table: TopTable, profile: &Profile, args: &TopArgs) -> Self {
+        let all = || profile.query();
+        let mut rows: Vec<Row> = match table {
             TopTable::Kernels => {
-                let groups = profile.query().kernels().by_kernel();
-                groups.iter().map(Row::kernel).collect()
+                let groups = all().kernels().group_by(|operation| {
+                    let place = args.by.map(|by| Place::new(by, operation));
+                    Some((KernelName::new(&operation.as_kernel()?), place))
+                });
+                groups.iter().map(|group| Row::new(group.key().0, group.key().1, group)).collect()
             }
-            TopTable::Api => {
-                let report = serde_json::to_value(profile.stats(StatsReport::CudaApiSum));
-                let calls = report.and_then(serde_json::from_value::<Vec<CallSum>>);
-                let calls = calls.map_err(|error| Failure::Error(format!("API calls: {error}")))?;
-                calls.into_iter().map(Row::call).collect()
+            TopTable::Streams => {
+                let row = |group: &Group<StreamKey>| {
+                    Row::new("", Some(Place::Stream(*group.key())), group)
+                };
+                all().by_stream().iter().map(row).collect()
             }
+            TopTable::Devices => {
+                let place = |group: &Group<u32>| Place::Device { device: *group.key() };
+                let groups = all().by_device();
+                groups.iter().map(|group| Row::new("", Some(place(group)), group)).collect()
+            }
+            TopTable::Api => calls(profile),
             TopTable::Ranges => ranges(profile),
         };
         // Shares relate to all rows, including those removed by the filter.
@@ -200,7 +248,7 @@ impl Rows {
             .then(|| ns(profile.outside_ranges().gpu_time()))
             .filter(|time_ns| *time_ns != 0)
             .map(|time_ns| Outside { time_ns, share: share(time_ns) });
-        rows.retain(|row| is_shown(&row.name));
+        rows.retain(|row| is_shown(&row.label()));
         match args.sort {
             TopSort::Time => rows.sort_by_key(|row| Reverse((row.time_ns, row.host_ns))),
             TopSort::Count => rows.sort_by_key(|row| Reverse((row.count, row.time_ns))),
@@ -210,7 +258,7 @@ impl Rows {
         let limit = if args.limit == 0 { usize::MAX } else { args.limit };
         let more = rows.len().saturating_sub(limit);
         rows.truncate(limit);
-        Ok(Self { rows, more, outside })
+        Self { rows, more, outside }
     }
 
     fn text(&self, table: TopTable, layout: Layout) -> String {
@@ -219,6 +267,8 @@ impl Rows {
             TopTable::Kernels => "kernel",
             TopTable::Ranges => "range",
             TopTable::Api => "API call",
+            TopTable::Streams => "stream",
+            TopTable::Devices => "device",
         };
         if self.rows.is_empty() && self.outside.is_none() {
             return format!("no {name}s");
@@ -226,27 +276,26 @@ impl Rows {
         let time_name = if table == TopTable::Api { "time" } else { "GPU time" };
         let has_inferred = self.rows.iter().any(|row| row.inferred_ns.is_some());
         let mut head = vec![name, "count", time_name, "share"];
-        head.extend(match of_ranges {
-            true => ["own GPU", "host time", "mean"],
-            false => ["mean", "min", "max"],
-        });
-        // Insert before the last column, because a narrow table drops this column first.
+        if of_ranges {
+            head.extend(["own GPU", "host time"]);
+        }
+        head.extend(["mean", "p50", "p99", "max"]);
+        // A narrow table drops the last columns first.
         if has_inferred {
-            head.insert(head.len() - 1, "inferred GPU");
+            head.insert(6, "inferred GPU");
         }
         let mut text = Table::new(head, 1);
         for row in &self.rows {
             let time = |ns: Option<u64>| ns.map(time).unwrap_or_default();
-            let mean = self::time(row.mean_ns.round() as u64);
-            let rest = match of_ranges {
-                true => [time(row.own_ns), time(row.host_ns), mean],
-                false => [mean, time(row.min_ns), time(row.max_ns)],
-            };
             let (count, share) = (row.count.to_string(), percent(row.share));
-            let first = [row.label(), count, self::time(row.time_ns), share];
-            let mut cells: Vec<String> = first.into_iter().chain(rest).collect();
+            let mut cells = vec![row.label(), count, self::time(row.time_ns), share];
+            if of_ranges {
+                cells.extend([time(row.own_ns), time(row.host_ns)]);
+            }
+            let mean = self::time(row.mean_ns.round() as u64);
+            cells.extend([mean, time(row.p50_ns), time(row.p99_ns), time(row.max_ns)]);
             if has_inferred {
-                cells.insert(cells.len() - 1, time(row.inferred_ns));
+                cells.insert(6, time(row.inferred_ns));
             }
             text.add_row(cells);
         }
@@ -263,35 +312,36 @@ impl Rows {
 }
 
 impl Row {
-    fn kernel(group: &Group<impl Display>) -> Self {
-        let times = group.statistics();
-        Self {
-            name: group.key().to_string(),
+    fn new<K>(name: impl Display, place: Option<Place>, group: &Group<K>) -> Self {
+        let row = Self {
+            name: name.to_string(),
+            place,
             count: group.count(),
             time_ns: ns(group.time()),
+            ..Self::default()
+        };
+        row.with_times(group.statistics())
+    }
+
+    fn with_times(self, times: &Statistics) -> Self {
+        let percentile = |percent| Some(ns(times.percentile(percent)));
+        Self {
             mean_ns: ns(times.sum()) as f64 / times.count().max(1) as f64,
             min_ns: Some(ns(times.min())),
             max_ns: Some(ns(times.max())),
-            ..Self::default()
-        }
-    }
-
-    fn call(call: CallSum) -> Self {
-        Self {
-            name: call.name,
-            count: call.num_calls,
-            time_ns: call.total_ns,
-            mean_ns: call.avg_ns,
-            min_ns: Some(call.min_ns),
-            max_ns: Some(call.max_ns),
-            ..Self::default()
+            p50_ns: percentile(50.0),
+            p90_ns: percentile(90.0),
+            p99_ns: percentile(99.0),
+            ..self
         }
     }
 
     fn label(&self) -> String {
-        match self.work {
-            Some(work) => format!("{} (start/end, {work})", self.name),
-            None => self.name.clone(),
+        match (self.work, self.place) {
+            (Some(work), _) => format!("{} (start/end, {work})", self.name),
+            (None, Some(place)) if self.name.is_empty() => place.to_string(),
+            (None, Some(place)) => format!("{} on {place}", self.name),
+            (None, None) => self.name.clone(),
         }
     }
 
@@ -302,24 +352,41 @@ impl Row {
             (csv_cell(&self.label()), number(self.own_ns), number(self.host_ns));
         let (min, max, share) = (number(self.min_ns), number(self.max_ns), 100.0 * self.share);
         let inferred = number(self.inferred_ns);
+        let percentiles = [self.p50_ns, self.p90_ns, self.p99_ns].map(number).join(",");
+        let place = csv_cell(&self.place.map(|place| place.to_string()).unwrap_or_default());
         format!(
-            "{name},{count},{time_ns},{own},{host},{share:.1},{mean_ns:.1},{min},{max},{inferred}"
+            "{name},{count},{time_ns},{own},{host},{share:.1},{mean_ns:.1},{min},{max},{inferred},{percentiles},{place}"
         )
     }
+}
+
+/// Calls by function, without the version in its name.
+fn calls(profile: &Profile) -> Vec<Row> {
+    let mut groups = Aggregate::default();
+    for call in profile.calls().chain(profile.runtime_calls()) {
+        if let Some(time) = call.host_time() {
+            groups.add(versionless(call.name()), Some(ns(time)), 0);
+        }
+    }
+    groups.ranked().iter().map(|group| Row::new(group.key(), None, group)).collect()
 }
 
 fn ranges(profile: &Profile) -> Vec<Row> {
     let row = |(_, node): (usize, profiler_core::profile::RangeNode<'_>)| {
         let (count, time_ns) = (node.instances(), ns(node.inclusive().gpu_time()));
-        Row {
+        let times = node.ranges().map(|range| ns(range.inclusive().gpu_time())).collect();
+        let row = Row {
             name: node.path(),
             count,
             time_ns,
             own_ns: Some(ns(node.exclusive().gpu_time())),
             host_ns: Some(ns(node.host_time())),
             inferred_ns: Some(ns(node.inferred().gpu_time())).filter(|inferred| *inferred != 0),
-            mean_ns: time_ns as f64 / count.max(1) as f64,
             ..Row::default()
+        };
+        Row {
+            mean_ns: time_ns as f64 / count.max(1) as f64,
+            ..row.with_times(&Statistics::from_nanos(times))
         }
     };
     let by_name = |group: &ProcessRangeGroup<'_>| {

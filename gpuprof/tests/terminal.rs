@@ -27,7 +27,7 @@ use test_support::screen::{fits, stripped};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Commands for people; the file comes last.
-const COMMANDS: [&[&str]; 28] = [
+const COMMANDS: [&[&str]; 29] = [
     &["report"],
     &["top", "--limit=0"],
     &["stats", "all"],
@@ -44,6 +44,7 @@ const COMMANDS: [&[&str]; 28] = [
     &["diagnose", "--incomplete", "--range=*"],
     &["diagnose", "--incomplete", "--steps=*"],
     &["gaps"],
+    &["interference"],
     &["explain", "--kernel=."],
     &["lines"],
     &["steps", "--range=*"],
@@ -572,6 +573,97 @@ fn top_sorts_filters_and_limits() {
     assert_eq!(csv.out.lines().count(), 1 + 11 + 5 + 6, "{}", csv.out);
     let wrong = ran(gpuprof().args(["top", "--filter=("]).arg(recording()));
     assert!(wrong.status == 2 && wrong.error.contains("--filter"), "{}", wrong.error);
+}
+
+#[test]
+fn top_has_percentiles_and_places() {
+    let file = Path::new(ROOT).join("tests/recordings/case-studies/optimizer-before.gpuprof");
+    let profile = profiler_core::Profile::load(&file).unwrap();
+    let top = |words: &[&str]| -> Value {
+        let ran = ran(gpuprof().args(["top", "--json", "--limit=0"]).args(words).arg(&file));
+        assert_eq!((ran.status, ran.error.as_str()), (0, ""));
+        serde_json::from_str::<Value>(&ran.out).unwrap()[0].clone()
+    };
+    let all = top(&["--of=kernels,ranges,api,streams,devices"]);
+    let percentiles = ["min_ns", "p50_ns", "p90_ns", "p99_ns", "max_ns"];
+    for table in ["kernels", "ranges", "api", "streams", "devices"] {
+        let rows = all[table]["rows"].as_array().unwrap();
+        assert!(!rows.is_empty(), "{table}");
+        for row in rows {
+            let times = percentiles.map(|name| row[name].as_u64().unwrap());
+            assert!(times.is_sorted(), "{table}: {row}");
+        }
+    }
+    let kernels = profile.query().kernels().by_kernel();
+    let slowest = kernels.iter().next().unwrap();
+    let row = &all["kernels"]["rows"][0];
+    assert_eq!(row["name"], slowest.key().to_string());
+    let p90 = slowest.statistics().percentile(90.0).as_nanos();
+    assert_eq!(row["p90_ns"].as_u64().map(u128::from), Some(p90));
+    let time_of = |table: &Value| -> u64 {
+        table["rows"].as_array().unwrap().iter().map(|row| row["time_ns"].as_u64().unwrap()).sum()
+    };
+    let gpu_time = profile.totals().gpu_time().as_nanos();
+    assert_eq!(u128::from(time_of(&all["streams"])), gpu_time);
+    assert_eq!(u128::from(time_of(&all["devices"])), gpu_time);
+    for by in ["device", "stream"] {
+        let split = top(&["--of=kernels", &format!("--by={by}")]);
+        assert_eq!(time_of(&split["kernels"]), time_of(&all["kernels"]), "{by}");
+        let row = &split["kernels"]["rows"][0];
+        assert!(row["device"].is_u64() && row[by].is_u64(), "{row}");
+    }
+    let text = ran(gpuprof().args(["top", "--of=kernels", "--by=stream", "--limit=1"]).arg(&file));
+    assert!(text.out.contains(" on device 0, context 3, stream "), "{}", text.out);
+    for column in ["p50", "p99", "max"] {
+        assert!(text.out.lines().next().unwrap().contains(column), "{}", text.out);
+    }
+}
+
+/// The same part for every command, and an error for a part that is empty.
+#[test]
+fn commands_read_a_time_or_one_instance() {
+    let file = recording();
+    let run = |words: &[&str]| ran(gpuprof().args(words).arg(&file));
+    let json = |words: &[&str]| -> Value {
+        let ran = run(words);
+        assert_eq!(ran.status, 0, "{}", ran.error);
+        serde_json::from_str(&ran.out).unwrap()
+    };
+    let profile = profiler_core::Profile::load(&file).unwrap();
+    let steps = profile.steps("batch");
+    let third = steps.iter().nth(2).unwrap();
+    let instance = json(&["top", "--json", "--of=ranges", "--instance=batch:2"]);
+    let row = &instance[0]["ranges"]["rows"][0];
+    assert_eq!((row["name"].as_str(), row["count"].as_u64()), (Some("batch"), Some(1)));
+    let gpu_time = row["time_ns"].as_u64().map(u128::from);
+    assert_eq!(gpu_time, Some(third.gpu_time().as_nanos()));
+    let middle = format!("--to={}ns", third.range().start().as_nanos());
+    let until = json(&["top", "--json", "--of=ranges", &middle]);
+    assert_eq!(until[0]["ranges"]["rows"][0]["count"].as_u64(), Some(2), "{until}");
+    let rest = middle.replace("--to", "--from");
+    let from = json(&["top", "--json", "--of=ranges", &rest]);
+    let count = from[0]["ranges"]["rows"][0]["count"].as_u64().unwrap();
+    assert_eq!(count, steps.len() as u64 - 2, "{from}");
+    let have_one_file = |command: &&&[&str]| {
+        !["doctor", "gate"].contains(&command[0]) && !command.contains(&"--all")
+    };
+    for command in COMMANDS.iter().filter(have_one_file) {
+        let part = run(&[&["--instance=batch:3"][..], command].concat());
+        assert!(matches!(part.status, 0 | 1), "{command:?}: {}", part.error);
+        assert!(!part.error.contains("panicked"), "{command:?}: {}", part.error);
+    }
+    for (words, meant) in [
+        (&["--instance=batch:9999"][..], "there is no instance 9999"),
+        (&["--instance=bach:1"], "did you mean batch?"),
+        (&["--instance=batch"], "step:17"),
+        (&["--from=1h"], "is after the end of"),
+        (&["--from=2ms", "--to=1ms"], "is not before --to 1ms"),
+        (&["--from=1ms", "--instance=batch:1"], "cannot be used with"),
+        (&["--from=1"], "--from"),
+    ] {
+        let wrong = run(&[&["top"], words].concat());
+        assert!(wrong.status == 2 && wrong.error.contains(meant), "{words:?}: {}", wrong.error);
+    }
 }
 
 /// A PyTorch step: most of its work is launched by a thread without ranges while the range's waits.

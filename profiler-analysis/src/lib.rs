@@ -69,7 +69,8 @@ use profiler_core::session::{FromEnv, Guard};
 #[doc(no_inline)]
 pub use analyze::compare::compare;
 pub use analyze::{
-    compare, critical_path, diagnosis, explanation, kernels, ranks, roofline, scorecard,
+    compare, critical_path, diagnosis, explanation, interference, kernels, ranks, roofline,
+    scorecard,
 };
 pub use check::{gate, measure};
 pub use error::Error;

@@ -23,6 +23,7 @@ use crate::formats::stacks::{self, StackRoot, Stacks};
 #[cfg(feature = "parquet")]
 use crate::formats::{FleetPart, ParquetOptions};
 use crate::gate::Gate;
+use crate::interference::Interference;
 use crate::kernels::{
     Classifier, KernelClass, LaunchShape, LaunchShapes, SmLimits, TensorCoreUse, TensorCores,
 };
@@ -63,6 +64,12 @@ pub trait ProfileExt: Is<Profile> {
     /// The dependency graph of the run. Costs some sorts of calls, ranges and operations.
     fn dependencies(&self) -> Dependencies<'_> {
         critical_path::dependencies(self.it())
+    }
+
+    /// Compute kernels beside communication, and how much longer they take then. Costs some passes
+    /// over the operations.
+    fn interference(&self) -> Interference {
+        Interference::new(self.it())
     }
 
     /// The diagnosis with the default [`Thresholds`]. Costs some passes over operations, calls and

@@ -353,9 +353,23 @@ pub fn lower_case(name: &str) -> (String, String) {
     (text(&shown), text(name))
 }
 
+/// A function's name without a version of four digits, like in nsys: `cudaMemcpyAsync_v3020`.
+pub fn versionless(name: &str) -> &str {
+    let is_version = |at: &usize| name.as_bytes().get(*at..*at + 2) == Some(b"_v");
+    name.len().checked_sub(6).filter(is_version).map_or(name, |at| &name[..at])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_of_four_digits_are_taken_from_functions() {
+        let names =
+            ["cudaMemcpyAsync_v3020", "cudaLaunchKernelExC_v11060", "cuInit", "_v1", "é_vab"];
+        let expected = ["cudaMemcpyAsync", "cudaLaunchKernelExC_v11060", "cuInit", "_v1", "é_vab"];
+        assert_eq!(names.map(versionless), expected);
+    }
 
     #[test]
     fn patterns_match_like_the_standard_library() {

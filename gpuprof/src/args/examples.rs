@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-const EXAMPLES: [(&str, &str); 24] = [
+const EXAMPLES: [(&str, &str); 25] = [
     (
         "report",
         "gpuprof run.gpuprof\ngpuprof report --json run.gpuprof | jq .path\nssh host cat run.gpuprof | gpuprof report -",
@@ -32,6 +32,7 @@ const EXAMPLES: [(&str, &str); 24] = [
         "kernels",
         "gpuprof kernels run.gpuprof\ngpuprof kernels --by-range --class 'my_mlp*=gemm' run.gpuprof",
     ),
+    ("interference", "gpuprof interference run.gpurun"),
     (
         "steps",
         "gpuprof steps run.gpuprof\ngpuprof steps --range 'epoch/step' --limit 20 run.gpuprof",

@@ -115,6 +115,8 @@ pub(crate) enum Command {
     CriticalPath(CriticalPathArgs),
     /// Idle times of the GPU by cause and range, and the system calls that the host waited in
     Gaps(GapsArgs),
+    /// Which kernels ran beside communication between GPUs, and how much longer they took then
+    Interference(InterferenceArgs),
     /// Percentiles of the steps of a run, and its longest steps
     Steps(StepsArgs),
     /// Percentiles of the requests of a service, by stage and endpoint
@@ -207,9 +209,12 @@ pub(crate) struct ReportArgs {
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs<TableFormat>,
-    /// Only these tables
+    /// Only these tables [default: kernels,ranges,api]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "TABLE")]
     pub(crate) of: Vec<TopTable>,
+    /// Kernels of each device or stream apart
+    #[arg(long, value_enum, value_name = "PLACE")]
+    pub(crate) by: Option<TopPlace>,
     /// The order
     #[arg(long, value_enum, default_value_t, value_name = "BY")]
     pub(crate) sort: TopSort,
@@ -233,6 +238,16 @@ pub(crate) enum TopTable {
     Ranges,
     /// Calls of the CUDA API by function
     Api,
+    /// GPU work by stream
+    Streams,
+    /// GPU work by device
+    Devices,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopPlace {
+    Device,
+    Stream,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -345,6 +360,14 @@ impl NumbersArgs {
         let profile = input::profile(file)?;
         Ok(if self.group_numbers { profile.with_grouped_numbers() } else { profile })
     }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct InterferenceArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs<TextFormat>,
+    #[command(flatten)]
+    pub(crate) io: FileArgs,
 }
 
 /// One file or several.

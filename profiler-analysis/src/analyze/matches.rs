@@ -202,7 +202,8 @@ impl Covered {
         others.into_iter().map(|(device, times)| (device, Self::new(times))).collect()
     }
 
-    fn new(times: Vec<Interval>) -> Self {
+    /// The union of these times.
+    pub(crate) fn new(times: Vec<Interval>) -> Self {
         let times = united(times);
         let mut sum = 0;
         let before = times.iter().map(|time| {

@@ -4,6 +4,7 @@ pub mod compare;
 pub mod critical_path;
 pub mod diagnosis;
 pub mod explanation;
+pub mod interference;
 pub(crate) mod kernel_counters;
 pub mod kernels;
 pub(crate) mod matches;

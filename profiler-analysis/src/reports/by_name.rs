@@ -3,13 +3,14 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use profiler_base::kernel_names::versionless;
 use profiler_base::named_variants;
 use serde::Serialize;
 
 use super::groups::{Groups, sum_row};
 use super::sums::SizeSummary;
 use super::table::{Cell, Cells, Unit, Value, row};
-use super::texts::{OperationTexts, function, functions};
+use super::texts::{OperationTexts, functions};
 use super::{Report, Reports};
 use profiler_core::tables::What;
 
@@ -148,7 +149,7 @@ impl<'a> Reports<'a> {
             groups.add_time(kind.has_returned.then_some(call.time), || kind.name);
         }
         groups.report("no call into CUDA was recorded", |group| {
-            let name: Arc<str> = function(store.names.get(group.key)).into();
+            let name: Arc<str> = versionless(store.names.get(group.key)).into();
             (name.clone(), CudaApiSum::new(group, name))
         })
     }

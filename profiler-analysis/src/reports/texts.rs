@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cupti::record::MemoryKind;
 use cupti::{CopyKind, Kernel};
 use profiler_base::distinct::Texts;
-use profiler_base::kernel_names;
+use profiler_base::kernel_names::{self, versionless};
 use rustc_hash::FxHashMap;
 
 use super::Reports;
@@ -134,17 +134,11 @@ pub(crate) fn memory_kind(text: &str) -> MemoryKind {
     known.map_or(MemoryKind::UNKNOWN, |(kind, _)| *kind)
 }
 
-/// A function's name without a version of four digits, like in nsys: `cudaMemcpyAsync_v3020`.
-pub(super) fn function(name: &str) -> &str {
-    let is_version = |at: &usize| name.as_bytes().get(*at..*at + 2) == Some(b"_v");
-    name.len().checked_sub(6).filter(is_version).map_or(name, |at| &name[..at])
-}
-
 /// The functions' names by kind of call.
 pub(super) fn functions(reports: Reports<'_>) -> Vec<Arc<str>> {
     let store = reports.store();
     let kinds = store.call_kinds.rows().iter();
-    kinds.map(|kind| function(store.names.get(kind.name)).into()).collect()
+    kinds.map(|kind| versionless(store.names.get(kind.name)).into()).collect()
 }
 
 /// The recorded name of a call's function.
@@ -156,18 +150,5 @@ pub(super) fn kernel_details<'a>(store: &'a Tables, operation: &Operation) -> Op
     match &store.work(operation).what {
         What::Kernel { details, .. } => Some(details),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_of_four_digits_are_taken_from_functions() {
-        let names =
-            ["cudaMemcpyAsync_v3020", "cudaLaunchKernelExC_v11060", "cuInit", "_v1", "é_vab"];
-        let expected = ["cudaMemcpyAsync", "cudaLaunchKernelExC_v11060", "cuInit", "_v1", "é_vab"];
-        assert_eq!(names.map(function), expected);
     }
 }

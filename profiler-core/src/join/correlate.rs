@@ -108,13 +108,26 @@ pub(crate) fn join(store: &mut Tables, health: &mut Health) {
     set_outer_calls_apart(store);
     let windows = std::mem::take(&mut store.session.windows_ns);
     let within = |call: &Call| cupti::clock::is_within(&windows, call.time.start_ns);
+    join_within(store, health, &windows, within);
+    store.session.windows_ns = windows;
+}
+
+/// Joins the work of calls within, and removes the rest. Samples outside the windows are left out.
+/// Tables that are joined already can be joined again, within less.
+pub(crate) fn join_within(
+    store: &mut Tables,
+    health: &mut Health,
+    windows_ns: &[(u64, u64)],
+    within: impl Fn(&Call) -> bool,
+) {
+    let within = &within;
     let by_id = ByProcess::new(store, |_| false);
     let repeated = Repeated::new(store);
     let mut found = vec![0u8; store.calls.len()];
     let sampled = (!store.instructions.is_empty()).then(|| SampledSlices::new(store));
     join_operations(store, health, (&by_id, &repeated), &mut found, within);
     if let Some(all) = sampled {
-        all.leave_outside_out(store, &windows);
+        all.leave_outside_out(store, windows_ns);
     }
     join_side_rows(store, health, &by_id, &mut found, within);
     count_at_start(store, health);
@@ -122,7 +135,6 @@ pub(crate) fn join(store: &mut Tables, health: &mut Health) {
     health.facts.calls_outside += are_outside;
     store.repeated_calls = repeated.into_calls(store);
     remove_calls_outside(store, are_outside, within);
-    store.session.windows_ns = windows;
 }
 
 /// Bounds of a session, for records without a call.

@@ -19,6 +19,7 @@ pub(crate) mod intern;
 pub(crate) mod joined;
 pub(crate) mod live_ranges;
 pub(crate) mod merge;
+pub(crate) mod part;
 pub mod range_tree;
 pub(crate) mod rows;
 pub(crate) mod sampled_slices;

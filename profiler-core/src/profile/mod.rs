@@ -23,6 +23,7 @@ mod host_stack;
 pub(crate) mod labels;
 pub(crate) mod mark;
 mod operation;
+mod part;
 pub(crate) mod process;
 pub(crate) mod process_range;
 pub(crate) mod profiles;
@@ -235,14 +236,18 @@ impl Profile {
         let inferred = infer::infer(&self.store);
         self.store.inferred = inferred.ranges;
         self.tree.add_inferred(&self.store);
+        self.count_inferred();
+        self.health.facts.undecided_calls = inferred.undecided;
+        self
+    }
+
+    fn count_inferred(&mut self) {
         let count = |of: &mut dyn Iterator<Item = Option<RangeId>>| of.flatten().count() as u64;
         let store = &self.store;
         let operations = &mut store.operations.iter().map(|row| store.inferred_range_of(row.call));
         self.health.facts.inferred_operations = count(operations);
         self.health.facts.inferred_calls =
             count(&mut store.inferred.iter().map(|range| range.get()));
-        self.health.facts.undecided_calls = inferred.undecided;
-        self
     }
 
     /// Drops the raw logs, which take most of the memory: about 50 bytes per driver call and more

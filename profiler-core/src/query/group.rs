@@ -33,7 +33,8 @@ pub struct KernelName<'a> {
 }
 
 impl<'a> KernelName<'a> {
-    pub(super) fn new(kernel: &Kernel<'a>) -> Self {
+    /// The name of this kernel.
+    pub fn new(kernel: &Kernel<'a>) -> Self {
         let (name, demangled) = (kernel.name(), kernel.demangled());
         Self { name, demangled, is_overloaded: kernel.is_overloaded() }
     }
@@ -119,6 +120,18 @@ pub struct StreamKey {
     pub context: u32,
     /// CUPTI's stream id.
     pub stream: u32,
+}
+
+impl StreamKey {
+    /// The stream of an operation.
+    pub fn from_operation(operation: &GpuOperation<'_>) -> Self {
+        Self {
+            process: operation.process_id(),
+            device: operation.device(),
+            context: operation.context(),
+            stream: operation.stream(),
+        }
+    }
 }
 
 impl fmt::Display for StreamKey {
@@ -237,14 +250,7 @@ impl<'a> Query<'a> {
 
     /// Groups by stream.
     pub fn by_stream(&self) -> Groups<StreamKey> {
-        self.group_by(|operation| {
-            Some(StreamKey {
-                process: operation.process_id(),
-                device: operation.device(),
-                context: operation.context(),
-                stream: operation.stream(),
-            })
-        })
+        self.group_by(|operation| Some(StreamKey::from_operation(operation)))
     }
 
     /// Groups by device.

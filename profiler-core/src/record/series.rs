@@ -446,7 +446,7 @@ impl Series {
     }
 
     /// Clips the rows to a window; totals of clipped rows are scaled.
-    fn clip(&mut self, (from_ns, until_ns): (u64, u64)) {
+    pub(crate) fn clip(&mut self, (from_ns, until_ns): (u64, u64)) {
         let columns = self.head.metrics.len();
         for row in 0..self.len() {
             let (start, end) = (self.start_ns[row], self.end_ns[row]);

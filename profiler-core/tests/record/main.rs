@@ -25,6 +25,7 @@ mod measurement;
 mod merged;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod part;
 #[cfg(feature = "tracing")]
 mod profiler_layer;
 mod query;
