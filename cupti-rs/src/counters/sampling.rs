@@ -59,7 +59,7 @@ pub struct SamplerBuilder {
     library: Library,
     device: u32,
     metrics: Vec<String>,
-    utilization: bool,
+    rows: Vec<&'static utilization::Row>,
     interval: Duration,
     most: usize,
 }
@@ -86,8 +86,13 @@ impl SamplerBuilder {
 
     /// Adds the metrics of [`utilization::ROWS`](super::utilization::ROWS) that the chip has and
     /// that fit in the pass. [`PmSampler::missing`] lists the others.
-    pub fn utilization(mut self) -> Self {
-        self.utilization = true;
+    pub fn utilization(self) -> Self {
+        self.rows(&utilization::ROWS)
+    }
+
+    /// Adds some of these rows in the same way.
+    pub fn rows(mut self, rows: impl IntoIterator<Item = &'static utilization::Row>) -> Self {
+        self.rows.extend(rows);
         self
     }
 
@@ -99,7 +104,7 @@ impl SamplerBuilder {
     /// [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy): the text contains the
     /// remedy.
     pub fn start(self) -> Result<PmSampler, Error> {
-        let Self { library, device, metrics, utilization, interval, most } = self;
+        let Self { library, device, metrics, rows, interval, most } = self;
         let api = library
             .sampling_api()
             .ok_or_else(|| library.lacks("sampling of counters".into(), "12.8"))?;
@@ -110,8 +115,11 @@ impl SamplerBuilder {
         let availability = api.availability_of(device)?;
         let host =
             Host::new(host_api, library.version(), &chip, Method::Sampling, Some(availability))?;
-        let (plan, missing) =
-            if utilization { fitting(&host, metrics)? } else { (host.plan(metrics)?, Vec::new()) };
+        let (plan, missing) = if rows.is_empty() {
+            (host.plan(metrics)?, Vec::new())
+        } else {
+            fitting(&host, metrics, &rows)?
+        };
         if plan.passes() > 1 {
             return Err(Error::new(Kind::Passes { needed: plan.passes() }));
         }
@@ -139,24 +147,28 @@ impl SamplerBuilder {
     }
 }
 
-/// Plans the requested metrics with as many of the device's utilization as fit in one pass; also
-/// returns the omitted ones.
-fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error> {
+/// Plans the requested metrics with as many of the rows as fit in one pass; also returns the omitted
+/// ones.
+fn fitting(
+    host: &Host,
+    asked: Vec<String>,
+    rows: &[&'static utilization::Row],
+) -> Result<(Plan, Vec<String>), Error> {
     let with = |so_far: &[String], more: &[&str]| {
         let names = so_far.iter().map(String::as_str).chain(more.iter().copied());
         host.plan_if_possible(names).filter(|plan| plan.passes() == 1)
     };
-    let rows = &utilization::ROWS;
     // Usually all metrics fit, by their first names, except those of absent hardware, such as
     // unconnected links.
-    if let Some(plan) = with(&asked, &rows.each_ref().map(|row| row.names[0])) {
+    let first: Vec<&str> = rows.iter().map(|row| row.names[0]).collect();
+    if let Some(plan) = with(&asked, &first) {
         return Ok((plan, Vec::new()));
     }
     let alone = |row: &utilization::Row| {
         row.names.iter().copied().find(|name| with(&[], &[name]).is_some())
     };
     let found: Vec<(&utilization::Row, Option<&str>)> =
-        rows.iter().map(|row| (row, alone(row))).collect();
+        rows.iter().map(|row| (*row, alone(row))).collect();
     let there: Vec<&str> = found.iter().filter_map(|(_, name)| *name).collect();
     let named = |row: &utilization::Row| row.names[0].to_owned();
     if !there.is_empty()
@@ -237,7 +249,7 @@ impl PmSampler {
             library: library.clone(),
             device: 0,
             metrics: Vec::new(),
-            utilization: false,
+            rows: Vec::new(),
             interval: Duration::from_micros(100),
             most: 1_000_000,
         }

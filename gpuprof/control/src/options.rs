@@ -28,6 +28,9 @@ pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
 /// | `stacks` | the age in seconds of a thread's last launch from which the next one gets its stack |
 /// | `host-samples` | [`HostSamples`] |
 /// | `lines` | [`Lines`] |
+/// | `sample` | one or more [`Units`], with `+` between them |
+/// | `nvml` | `clocks`: clocks, power and memory of the device |
+/// | `memory` | `allocations`, `managed` or `allocations+managed`: records of memory |
 /// | `cubins` | `keep`: recordings hold the cubins with line tables |
 /// | `log` | `stderr`: messages of the library go to standard error |
 ///
@@ -86,6 +89,14 @@ pub struct Options {
     pub lines: Option<Lines>,
     /// Keeps cubins with line tables.
     pub keep_cubins: bool,
+    /// Samples the utilization of these units of the device; empty for none.
+    pub sample: Vec<Units>,
+    /// Samples clocks, power and memory of the device by NVML.
+    pub nvml: bool,
+    /// Records allocations and frees.
+    pub memory_records: bool,
+    /// Records migrations and page faults of managed memory.
+    pub unified_memory: bool,
     /// True if the library writes messages to standard error.
     pub log_to_stderr: bool,
 }
@@ -101,6 +112,23 @@ named_variants! {
         /// Like `Perf`, but where `perf_event_open` is not permitted, samples running threads with
         /// timers and signals.
         Timers = "timers",
+    }
+}
+
+named_variants! {
+    /// Units of a device whose utilization is sampled. As text: `utilization`, `memory`, `nvlink`,
+    /// `pcie`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum Units {
+        /// All that fit in one pass of the hardware.
+        Utilization = "utilization",
+        /// Bytes of the device's memory.
+        Memory = "memory",
+        /// Bytes of NVLink.
+        Nvlink = "nvlink",
+        /// Bytes of PCIe.
+        Pcie = "pcie",
     }
 }
 
@@ -131,6 +159,10 @@ impl Options {
             host_samples: None,
             lines: None,
             keep_cubins: false,
+            sample: Vec::new(),
+            nvml: false,
+            memory_records: false,
+            unified_memory: false,
             log_to_stderr: false,
         }
     }
@@ -189,6 +221,26 @@ impl Options {
                 }
                 "host-samples" => self.host_samples = Some(parsed(key, &value)?),
                 "lines" => self.lines = Some(parsed(key, &value)?),
+                "sample" => {
+                    let units = value.split('+').map(|unit| parsed(key, unit));
+                    self.sample = units.collect::<Result<_, _>>()?;
+                }
+                "nvml" => self.nvml = is_the_one(key, &value, "clocks")?,
+                "memory" => {
+                    for kind in value.split('+') {
+                        match kind {
+                            "allocations" => self.memory_records = true,
+                            "managed" => self.unified_memory = true,
+                            _ => {
+                                return Err(option(
+                                    key,
+                                    &value,
+                                    "give allocations, managed or both with +",
+                                ));
+                            }
+                        }
+                    }
+                }
                 "cubins" => self.keep_cubins = is_the_one(key, &value, "keep")?,
                 "log" => self.log_to_stderr = is_the_one(key, &value, "stderr")?,
                 _ if ALWAYS_ON_KEYS.contains(&key) => settings.push(format!(",{key}={value}")),
@@ -234,6 +286,12 @@ impl Options {
         add("stacks", self.stacks.map(|age| age.as_secs_f64().to_string()));
         add("host-samples", self.host_samples.map(|source| source.to_string()));
         add("lines", self.lines.map(|lines| lines.to_string()));
+        let units: Vec<String> = self.sample.iter().map(ToString::to_string).collect();
+        add("sample", (!units.is_empty()).then(|| units.join("+")));
+        add("nvml", self.nvml.then(|| "clocks".to_owned()));
+        let memory = [(self.memory_records, "allocations"), (self.unified_memory, "managed")];
+        let memory: Vec<&str> = memory.into_iter().filter(|of| of.0).map(|of| of.1).collect();
+        add("memory", (!memory.is_empty()).then(|| memory.join("+")));
         add("cubins", self.keep_cubins.then(|| "keep".to_owned()));
         add("log", self.log_to_stderr.then(|| "stderr".to_owned()));
         let entries: Vec<String> =
@@ -262,6 +320,11 @@ impl Options {
         if let Some(lines) = self.lines.filter(|_| self.always_on.is_some()) {
             let why = "instruction samples cannot begin and end with windows: leave out always-on";
             return Err(option("lines", &lines.to_string(), why));
+        }
+        if !self.sample.is_empty() && self.lines.is_some() {
+            let units: Vec<String> = self.sample.iter().map(ToString::to_string).collect();
+            let why = "the hardware samples either instructions or utilization: leave out lines";
+            return Err(option("sample", &units.join("+"), why));
         }
         if self.keep_cubins && (self.lines.is_none() || self.keep_last.is_some()) {
             let why = "cubins belong to instruction samples of a whole run: add lines, and leave out \
@@ -326,7 +389,7 @@ impl Options {
 }
 
 const KEYS: &str = "give KEY=VALUE, with commas between; keys are start, stop, always-on, rate, slow, \
-                    keep-last, trigger, graphs, stacks, host-samples, lines, cubins and log";
+                    keep-last, trigger, graphs, stacks, host-samples, lines, sample, nvml, memory, cubins and log";
 
 fn parsed<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, Error> {
     value.parse().map_err(|why: String| option(key, value, &why))
@@ -421,6 +484,15 @@ impl FromStr for HostSamples {
     }
 }
 
+impl FromStr for Units {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::VARIANTS.into_iter().find(|known| known.variant_text() == text);
+        known.ok_or_else(|| "give utilization, memory, nvlink or pcie".to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -476,6 +548,13 @@ mod tests {
         let variables = cubins.variables().unwrap();
         let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
         assert_eq!(Options::from_variables(get).unwrap(), Some(cubins));
+        let mut device = Options { nvml: true, unified_memory: true, ..Options::new("/r") };
+        for units in [vec![Units::Utilization], vec![Units::Pcie, Units::Memory, Units::Nvlink]] {
+            (device.sample, device.memory_records) = (units, !device.memory_records);
+            let variables = device.variables().unwrap();
+            let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
+            assert_eq!(Options::from_variables(get).unwrap(), Some(device.clone()));
+        }
     }
 
     #[test]
@@ -510,6 +589,9 @@ mod tests {
             ("host-samples=perf", "add stacks"),
             ("lines=16", "from 32 to"),
             ("lines=often", "or serialized"),
+            ("sample=dram", "give utilization, memory, nvlink or pcie"),
+            ("nvml=power", "the one known value is clocks"),
+            ("memory=all", "give allocations, managed"),
             ("cubins=all", "the one known value is keep"),
             ("cubins=keep", "add lines"),
             ("log=stdout", "the one known value is stderr"),
@@ -570,6 +652,7 @@ mod tests {
             ("always-on=3%,slow=1", "slow units are ranges"),
             ("always-on=calls-only,rate=0.1", "no unit is drawn"),
             ("always-on=3%,lines=serialized", "leave out always-on"),
+            ("lines=65536,sample=memory+pcie", "leave out lines"),
             ("lines=65536,cubins=keep,keep-last=seconds=1", "leave out keep-last"),
             ("always-on=3%,baseline=1", "keys are start"),
             ("keep-last=seconds=1,always-on=3%", "the last part"),

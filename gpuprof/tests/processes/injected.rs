@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use gpuprof_control::manifest::State;
 use gpuprof_control::{ProcessId, RunFolder};
 use profiler_core::Profile;
+use profiler_core::series::Source;
 use serde_json::{Value, json};
 
 use crate::support::{Folder, Ran, ran, wait_until};
@@ -151,6 +152,27 @@ fn a_c_program_is_recorded_with_its_own_counts() {
         let text = String::from_utf8_lossy(&bytes);
         assert!(!text.contains(user) && !text.contains("LD_LIBRARY_PATH"));
     }
+}
+
+/// The fake has neither counters nor NVML.
+#[test]
+fn samplers_that_cannot_start_are_named_and_the_run_goes_on() {
+    let folder = Folder::new();
+    let options = ["--sample=memory,nvlink", "--nvml", "--memory-records", "-o", "job"];
+    let mut program = Commands::start(&folder, &options);
+    program.does("launch 5");
+    let run = program.end();
+    assert_eq!((run.status, counted(&run.error, "step")), (Some(0), Some(5)), "{}", run.error);
+    let profile = profile(&folder, "job");
+    let failure = |source| {
+        let series = profile.series().find(|series| series.source() == source)?;
+        series.failure().map(ToString::to_string)
+    };
+    let counters = failure(Source::Counters).unwrap();
+    assert!(counters.contains("sampling of counters"), "{counters}");
+    assert!(failure(Source::Nvml).is_some_and(|why| why.contains("NVML")), "{}", run.error);
+    assert_eq!(profile.health().facts.failed_samplers, 2);
+    assert!(run.error.contains("samplers failed"), "{}", run.error);
 }
 
 #[test]

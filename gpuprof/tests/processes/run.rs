@@ -140,6 +140,12 @@ fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
         (&["--stacks=1ms"], "start=now,stacks=0.001"),
         (&["--lines"], "start=now,lines=65536"),
         (&["--lines=serialized", "--keep-cubins"], "start=now,lines=serialized,cubins=keep"),
+        (&["--sample=memory,pcie", "--nvml"], "start=now,sample=memory+pcie,nvml=clocks"),
+        (&["--memory-records"], "start=now,memory=allocations"),
+        (
+            &["--sample", "utilization", "--memory-records", "--unified-memory"],
+            "start=now,sample=utilization,memory=allocations+managed",
+        ),
         (&["--start=cuda-profiler-api"], "start=cuda-profiler-api"),
     ] {
         assert_eq!(variables(options), format!("GPUPROF_OPTIONS={expected}\n"));
@@ -183,6 +189,9 @@ fn options_that_make_no_sense_start_nothing() {
         &["--ranges", "2", "--start", "wait"],
         &["--lines=16"],
         &["--lines", "--always-on"],
+        &["--sample"],
+        &["--sample=dram"],
+        &["--sample=memory", "--lines"],
         &["--keep-cubins"],
         &["--keep-cubins", "--lines", "--keep-last", "1s"],
         &["--stats=nonsense"],

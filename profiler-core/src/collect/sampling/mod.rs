@@ -3,17 +3,21 @@
 mod shared;
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::Duration;
 
 use cupti::counters::{PmSampler, utilization};
-use cupti::{Library, PcSampling};
+use cupti::{Library, PcSampling, quiet_thread};
 use profiler_base::setters;
 
 use crate::collect::nvml;
 #[cfg(feature = "stacks")]
 use crate::record::host_stacks::sampler::SamplerSettings;
 use crate::record::recording::RecordingInfo;
-use crate::record::series::{Failure, Kept, Kind, Lost, Metric, Series, Source, Unit};
+use crate::record::series::{
+    Failure, FailureCause, Kept, Kind, Lost, Metric, Series, Source, Unit,
+};
 use shared::{Counters, Wanted};
 
 /// The settings of a sampler beside a session:
@@ -65,8 +69,17 @@ enum What {
 
 #[derive(Debug, Clone)]
 enum OfDevice {
-    Counters { utilization: bool, metrics: Vec<String> },
+    Counters { rows: Vec<&'static utilization::Row>, metrics: Vec<String> },
     Nvml,
+}
+
+impl OfDevice {
+    fn source(&self) -> Source {
+        match self {
+            Self::Counters { .. } => Source::Counters,
+            Self::Nvml => Source::Nvml,
+        }
+    }
 }
 
 impl Sampling {
@@ -85,14 +98,25 @@ impl Sampling {
     /// On an H200, the sampled bytes of 800 copies of 1 GiB were within 0.01 %; the bytes of single
     /// copies of 0.9 ms were within 3 %.
     pub fn utilization() -> Self {
-        let what = OfDevice::Counters { utilization: true, metrics: Vec::new() };
+        let rows = utilization::ROWS.iter().collect();
+        let what = OfDevice::Counters { rows, metrics: Vec::new() };
         Self::new(what, Duration::from_micros(100))
+    }
+
+    /// Limits [`utilization`](Self::utilization) to the rows whose label begins with one of these
+    /// words: `SM`, `tensor`, `DRAM`, `PCIe`, `NVLink`, `GPU`. Other samplers ignore it.
+    pub fn units<'u>(mut self, words: impl IntoIterator<Item = &'u str>) -> Self {
+        let words: Vec<&str> = words.into_iter().collect();
+        if let What::Device(OfDevice::Counters { rows, .. }) = &mut self.what {
+            rows.retain(|row| words.iter().any(|word| row.label.starts_with(word)));
+        }
+        self
     }
 
     /// Hardware counters by name, to be set with [`metrics`](Self::metrics); all must fit in one
     /// pass. Every 100 us, with the requirements of [`utilization`](Self::utilization).
     pub fn counters() -> Self {
-        let what = OfDevice::Counters { utilization: false, metrics: Vec::new() };
+        let what = OfDevice::Counters { rows: Vec::new(), metrics: Vec::new() };
         Self::new(what, Duration::from_micros(100))
     }
 
@@ -272,22 +296,47 @@ impl Sampling {
         u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
+    /// Starts a sampler. While the driver initialises, it starts on a thread that waits for the
+    /// driver.
     fn start(&self, library: &Library, device: u32, what: &OfDevice) -> Sampler {
-        let source = match what {
-            OfDevice::Counters { .. } => Source::Counters,
-            OfDevice::Nvml => Source::Nvml,
+        if !library.driver().devices.is_empty() {
+            return self.start_now(library, device, what);
+        }
+        let (sampling, library, what) = (self.clone(), library.clone(), what.clone());
+        let (started, starting) = mpsc::sync_channel(1);
+        let none = sampling.none(device, &what, "the driver was not initialised before the end");
+        let start = move || {
+            let _ = library.find_devices();
+            let _ = started.send(sampling.start_now(&library, device, &what));
         };
+        match quiet_thread::spawn(thread::Builder::new(), "profiler-sample", start) {
+            Ok(_) => Sampler::Starting(starting, none),
+            Err(error) => Sampler::None(
+                none.with_failure(Failure::new(FailureCause::Ended, error.to_string())),
+            ),
+        }
+    }
+
+    /// The series of a sampler that did not start.
+    fn none(&self, device: u32, what: &OfDevice, why: &str) -> Series {
+        let interval = Duration::from_nanos(self.interval_ns());
+        let series = Series::new(device, what.source(), interval, Vec::new());
+        series.with_failure(Failure::new(FailureCause::Ended, why.to_owned()))
+    }
+
+    fn start_now(&self, library: &Library, device: u32, what: &OfDevice) -> Sampler {
+        let source = what.source();
         let series = |metrics| {
             Series::new(device, source, Duration::from_nanos(self.interval_ns()), metrics)
         };
         let none = |failure| Sampler::None(series(Vec::new()).with_failure(failure));
         match what {
-            OfDevice::Counters { utilization, metrics } => {
+            OfDevice::Counters { rows, metrics } => {
                 let wanted = Wanted {
                     library: library.clone(),
                     device,
                     interval: self.interval,
-                    utilization: *utilization,
+                    rows: rows.clone(),
                     metrics: metrics.clone(),
                 };
                 let empty = |sampler: &PmSampler| {
@@ -340,6 +389,19 @@ enum Sampler {
     Nvml(nvml::Sampler),
     /// The sampler failed to start, or has ended.
     None(Series),
+    /// The sampler that a thread starts, and the series if it never does.
+    Starting(Receiver<Self>, Series),
+}
+
+impl Sampler {
+    /// Takes the place of a sampler that has started meanwhile.
+    fn settle(&mut self) {
+        if let Self::Starting(starting, _) = self
+            && let Ok(started) = starting.try_recv()
+        {
+            *self = started;
+        }
+    }
 }
 
 impl Samplers {
@@ -354,10 +416,11 @@ impl Samplers {
     /// Discards the samples so far.
     pub(crate) fn restart(&mut self) {
         for sampler in &mut self.0 {
+            sampler.settle();
             match sampler {
                 Sampler::Counters(counters) => counters.restart(),
                 Sampler::Nvml(sampler) => sampler.with_kept(Kept::clear),
-                Sampler::None(_) => {}
+                Sampler::None(_) | Sampler::Starting(..) => {}
             }
         }
     }
@@ -365,12 +428,13 @@ impl Samplers {
     /// Returns the samples so far within a window.
     pub(crate) fn so_far(&mut self, window_ns: (u64, u64)) -> Vec<Arc<Series>> {
         let cut = |sampler: &mut Sampler| {
+            sampler.settle();
             Arc::new(match sampler {
                 Sampler::Counters(counters) => counters.so_far(window_ns),
                 Sampler::Nvml(sampler) => {
                     sampler.with_kept(|kept| kept.window(window_ns, Lost::default()))
                 }
-                Sampler::None(series) => series.clone(),
+                Sampler::None(series) | Sampler::Starting(_, series) => series.clone(),
             })
         };
         self.0.iter_mut().map(cut).collect()
@@ -378,11 +442,12 @@ impl Samplers {
 
     /// Stops the samplers and returns the samples within a window.
     pub(crate) fn stop(self, window_ns: (u64, u64)) -> Vec<Arc<Series>> {
-        let stop = |sampler| {
+        let stop = |mut sampler: Sampler| {
+            sampler.settle();
             Arc::new(match sampler {
                 Sampler::Counters(counters) => counters.stop(window_ns),
                 Sampler::Nvml(sampler) => sampler.stop(window_ns),
-                Sampler::None(series) => series,
+                Sampler::None(series) | Sampler::Starting(_, series) => series,
             })
         };
         self.0.into_iter().map(stop).collect()

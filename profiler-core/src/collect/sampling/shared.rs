@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cupti::Library;
+use cupti::counters::utilization::Row;
 use cupti::counters::{PmSampler, Samples};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -23,15 +24,15 @@ pub(super) struct Wanted {
     pub(super) library: Library,
     pub(super) device: u32,
     pub(super) interval: Duration,
-    pub(super) utilization: bool,
+    pub(super) rows: Vec<&'static Row>,
     pub(super) metrics: Vec<String>,
 }
 
 impl Wanted {
     fn is_same(&self, other: &Self) -> bool {
-        let of = |wanted: &Self| (wanted.device, wanted.interval, wanted.utilization);
+        let of = |wanted: &Self| (wanted.device, wanted.interval);
         of(self) == of(other)
-            && self.metrics == other.metrics
+            && (&self.rows, &self.metrics) == (&other.rows, &other.metrics)
             && self.library.is_same(&other.library)
     }
 
@@ -39,7 +40,7 @@ impl Wanted {
         let builder = PmSampler::builder(&self.library).device(self.device);
         let builder = builder.interval(self.interval).max_samples(most);
         let builder = builder.metrics(self.metrics.iter().cloned());
-        if self.utilization { builder.utilization().start() } else { builder.start() }
+        builder.rows(self.rows.iter().copied()).start()
     }
 }
 
