@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-const EXAMPLES: [(&str, &str); 24] = [
+const EXAMPLES: [(&str, &str); 25] = [
     (
         "report",
         "gpuprof run.gpuprof\ngpuprof report --json run.gpuprof | jq .path\nssh host cat run.gpuprof | gpuprof report -",
@@ -80,6 +80,7 @@ const EXAMPLES: [(&str, &str); 24] = [
         "gate",
         "gpuprof gate --update baseline.json run-*.gpuprof\ngpuprof gate baseline.json run-*.gpuprof",
     ),
+    ("live", "gpuprof live\ngpuprof live train.gpurun\nssh -t host gpuprof live 4711"),
     ("doctor", "gpuprof doctor\ngpuprof doctor --require"),
 ];
 

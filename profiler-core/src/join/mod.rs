@@ -20,6 +20,7 @@ pub(crate) mod joined;
 pub(crate) mod live_ranges;
 pub(crate) mod merge;
 pub mod range_tree;
+pub(crate) mod recent_busy;
 pub(crate) mod rows;
 pub(crate) mod sampled_slices;
 pub(crate) mod segments;

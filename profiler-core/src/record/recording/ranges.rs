@@ -115,6 +115,12 @@ impl Shared {
         Arc::new(Self { number, thread_id: 0, thread_name: None, texts, readers })
     }
 
+    /// A thread of a file.
+    pub(super) fn of_file(number: u64, thread_id: u32) -> Self {
+        let (texts, readers) = Default::default();
+        Self { number, thread_id, thread_name: None, texts, readers }
+    }
+
     /// Reads, and with `take` removes, the entries before `until_ns`. Threads write details before
     /// their subject and texts before references to them, so reading in reverse order finds both.
     fn read(self: &Arc<Self>, until_ns: u64, take: bool) -> ThreadSegment {

@@ -1,0 +1,227 @@
+//! Reads a run once per second: manifests, answers on control sockets, and the new bytes of
+//! recordings.
+//!
+//! A recorded process answers one request for its status. Everything else is read from its files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use gpuprof_control::manifest::{Moment, Process};
+use gpuprof_control::socket::{Answer, Client, Folder, Request};
+use gpuprof_control::{Error, ProcessId, RunFolder};
+use profiler_base::kernel_names::{label, overloaded};
+use profiler_core::Summary;
+use profiler_core::profile::Totals;
+use profiler_core::session::{DeviceMonitor, RecentDevice, RecordingTail};
+
+use super::observation::{DeviceUse, ImageId, Observation, Observed, Recorded, Sum};
+
+/// The time that devices are shown of.
+pub(super) const LAST: Duration = Duration::from_secs(10);
+/// Upper bound of the processes that are read.
+const MOST_PROCESSES: usize = 128;
+/// Upper bound of the names of ranges and of kernels of a process; others are `(other)`.
+const MOST_NAMES: usize = 500;
+/// The bytes of one recording that are read before the screen is drawn again.
+const BYTES: u64 = 16 << 20;
+/// The time that all processes together may take to answer, and the least for each.
+const ANSWERS: Duration = Duration::from_secs(1);
+const LEAST_ANSWER: Duration = Duration::from_millis(50);
+
+/// A run, or one process of it.
+#[derive(Debug)]
+pub(super) struct Reader {
+    folder: RunFolder,
+    /// The only process that is read.
+    only: Option<ProcessId>,
+    sockets: Vec<Folder>,
+    recordings: BTreeMap<ImageId, Recording>,
+    /// By process and ordinal.
+    monitors: BTreeMap<(ImageId, u32), Result<DeviceMonitor, String>>,
+}
+
+/// The recording of a process.
+#[derive(Debug)]
+struct Recording {
+    tail: Result<RecordingTail, String>,
+    generation: u64,
+}
+
+impl Reader {
+    pub(super) fn new(folder: RunFolder, only: Option<ProcessId>, sockets: Vec<Folder>) -> Self {
+        let (recordings, monitors) = Default::default();
+        Self { folder, only, sockets, recordings, monitors }
+    }
+
+    /// Reads what is new, at most some megabytes of each recording.
+    ///
+    /// # Errors
+    /// The run folder cannot be read.
+    pub(super) fn observe(&mut self) -> Result<Observation, Error> {
+        let found = self.folder.processes()?;
+        let mut notes: Vec<String> = found.unreadable.iter().map(ToString::to_string).collect();
+        let mut processes = found.found;
+        processes.retain(|process| self.only.is_none_or(|only| only == process.id));
+        processes.sort_by_key(|process| (process.rank, process.began.monotonic_ns, process.id));
+        let left_out = processes.len().saturating_sub(MOST_PROCESSES);
+        processes.truncate(MOST_PROCESSES);
+        let until = Instant::now() + ANSWERS;
+        let processes = processes.into_iter().map(|process| self.observed(process, until));
+        let processes: Vec<Observed> = processes.collect();
+        let ids: Vec<ImageId> = processes.iter().map(Observed::id).collect();
+        self.recordings.retain(|id, _| ids.contains(id));
+        self.monitors.retain(|(id, _), _| ids.contains(id));
+        let memory = self.monitors.values().find_map(|monitor| monitor.as_ref().err());
+        notes.extend(memory.map(|why| format!("device memory is not shown: {why}")));
+        Ok(Observation {
+            at: Moment::now(),
+            run: self.folder.run().unwrap_or_default(),
+            processes,
+            left_out,
+            notes,
+        })
+    }
+
+    fn observed(&mut self, manifest: Process, until: Instant) -> Observed {
+        let is_alive = manifest.id.is_alive();
+        let asks = is_alive && manifest.state.is_open();
+        let answer = asks.then(|| self.status(manifest.id, until));
+        let (process, no_answer) = match answer {
+            // After an exec the process answers for its new image.
+            Some(Ok(answer)) if answer.process.image == manifest.image => (answer.process, None),
+            // The process is ending, or an exec has closed the socket.
+            Some(Err(error)) if !error.is_gone() && !error.is_no_socket() => {
+                (manifest, Some(error.to_string()))
+            }
+            _ => (manifest, None),
+        };
+        let (recorded, unreadable) = match process.has_recording.then(|| self.read(&process)) {
+            Some(Ok(recorded)) => (Some(recorded), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
+        let mut observed = Observed { process, is_alive, no_answer, recorded, unreadable };
+        self.add_memory(&mut observed);
+        observed
+    }
+
+    fn status(&self, process: ProcessId, until: Instant) -> Result<Answer, Error> {
+        let timeout = until.saturating_duration_since(Instant::now()).max(LEAST_ANSWER);
+        Client::find(&self.sockets, process)?.ask(Request::Status, timeout)
+    }
+
+    /// Reads the new bytes of a recording.
+    fn read(&mut self, process: &Process) -> Result<Recorded, String> {
+        let path = self.folder.recording(process);
+        let open = || RecordingTail::open(&path, MOST_NAMES).map_err(|error| error.to_string());
+        let recording = self
+            .recordings
+            .entry((process.id, process.image))
+            .or_insert_with(|| Recording { tail: open(), generation: 0 });
+        match &recording.tail {
+            Ok(tail) if tail.is_replaced() => {
+                *recording = Recording { tail: open(), generation: recording.generation + 1 };
+            }
+            // Its first frame may not have been complete.
+            Err(_) => recording.tail = open(),
+            Ok(_) => {}
+        }
+        let generation = recording.generation;
+        let tail = recording.tail.as_mut().map_err(|why| why.clone())?;
+        if let Err(error) = tail.read(BYTES) {
+            let why = error.to_string();
+            recording.tail = Err(why.clone());
+            return Err(why);
+        }
+        let bytes = fs::metadata(&path).map_or(0, |file| file.len());
+        Ok(recorded(tail, generation, bytes))
+    }
+
+    /// Adds the memory of the devices of a live process.
+    fn add_memory(&mut self, observed: &mut Observed) {
+        let id = observed.id();
+        let recording = self.recordings.get(&id);
+        let Some(Ok(tail)) = recording.map(|recording| recording.tail.as_ref()) else { return };
+        if !observed.is_open() {
+            return;
+        }
+        for device in observed.recorded.iter_mut().flat_map(|recorded| &mut recorded.devices) {
+            let find = || DeviceMonitor::find(tail.info(), device.ordinal);
+            let monitor = self.monitors.entry((id, device.ordinal));
+            let monitor = monitor.or_insert_with(|| find().map_err(|error| error.to_string()));
+            let state = monitor.as_ref().ok().and_then(|monitor| monitor.read().ok());
+            device.memory = state.and_then(|state| state.memory_used.zip(state.memory_limit));
+        }
+    }
+}
+
+fn recorded(tail: &RecordingTail, generation: u64, bytes: u64) -> Recorded {
+    let summary = tail.summary();
+    let name_of = |ordinal: u32| {
+        let device = tail.info().devices.iter().find(|device| device.id == ordinal);
+        device.map(|device| device.name.clone()).unwrap_or_default()
+    };
+    let device = |of: RecentDevice| DeviceUse {
+        ordinal: of.device,
+        name: name_of(of.device),
+        recorded: of.recorded,
+        busy: of.busy,
+        communication: of.communication,
+        memory: None,
+    };
+    let is_count = |name: &&str| !name.starts_with("ns ");
+    let losses = summary.health().losses.named();
+    Recorded {
+        generation,
+        bytes,
+        bytes_read: tail.position(),
+        known_ns: tail.known_ns(),
+        time: tail.recorded(),
+        devices: tail.devices(LAST).map(device).collect(),
+        ranges: ranges(&summary),
+        kernels: kernels(&summary),
+        losses: losses.filter(|(name, _)| is_count(name)).collect(),
+    }
+}
+
+fn ranges(summary: &Summary) -> Vec<Sum> {
+    let paths = summary.paths().map(|path| Sum {
+        name: path.path(),
+        count: path.instances(),
+        gpu: path.inclusive().gpu_time(),
+    });
+    let outside = summary.outside_ranges();
+    let name = "(outside any range)".to_owned();
+    let outside = Sum { name, count: outside.launches, gpu: outside.gpu_time() };
+    merged(paths.chain((outside.count != 0).then_some(outside)))
+}
+
+fn kernels(summary: &Summary) -> Vec<Sum> {
+    let kernels = summary.kernels();
+    let overloads = overloaded(kernels.iter().map(|(name, _)| (*name, *name, None)));
+    let sum = |(name, totals): &(&str, Totals)| Sum {
+        name: label(name, None, overloads.contains(name)),
+        count: totals.kernels,
+        gpu: totals.kernel_time(),
+    };
+    merged(kernels.iter().map(sum))
+}
+
+/// Adds the sums of one name, in the order of their first ones: paths of several domains.
+fn merged(sums: impl Iterator<Item = Sum>) -> Vec<Sum> {
+    let (mut places, mut merged): (HashMap<String, usize>, Vec<Sum>) = Default::default();
+    for sum in sums {
+        match places.get(&sum.name) {
+            Some(place) => {
+                let known = &mut merged[*place];
+                (known.count, known.gpu) = (known.count + sum.count, known.gpu + sum.gpu);
+            }
+            None => {
+                places.insert(sum.name.clone(), merged.len());
+                merged.push(sum);
+            }
+        }
+    }
+    merged
+}
