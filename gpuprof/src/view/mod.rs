@@ -10,6 +10,8 @@ mod reader;
 mod requests;
 mod screen;
 mod stragglers;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};

@@ -3,14 +3,13 @@
 //! Time enters with observations, and nothing here reads files or waits.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::Duration;
 
 use gpuprof_control::ProcessId;
 use gpuprof_control::socket::{MAX_MARK, Request};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::history::{Grown, History, Increase};
-use super::observation::{ImageId, Observation, Observed};
+use super::history::{History, Increase, per_second};
+use super::observation::{ImageId, Observation, Observed, Sum};
 use super::stragglers::{RankPace, Stragglers};
 
 /// The number of observations whose busy shares are stored for each device.
@@ -53,10 +52,10 @@ pub(super) struct Line {
     pub(super) share: f64,
     /// Instances a second, of all processes.
     pub(super) rate: f64,
-    /// The increase of instances and GPU time, and all instances.
+    /// The increase in the last seconds.
+    pub(super) more: Sum,
+    /// All instances.
     pub(super) count: u64,
-    pub(super) gpu: Duration,
-    pub(super) total: u64,
 }
 
 /// The state of the view.
@@ -119,9 +118,9 @@ impl Model {
         let communication = devices.filter_map(|device| device.share(device.communication));
         let ranges = self.rates.get(&process.id()).map(|rates| &rates.ranges.1);
         let pace = |ranges: &Increase| {
-            let row = |row: &Grown| {
-                let share = row.gpu.as_secs_f64() / ranges.time.as_secs_f64().max(1e-9);
-                (row.sum.name.clone(), ranges.rate(row), share)
+            let row = |(sum, more): &(Sum, Sum)| {
+                let rate = per_second(more.count as f64, ranges.session);
+                (sum.name.clone(), rate, per_second(more.gpu.as_secs_f64(), ranges.recorded))
             };
             ranges.rows.iter().map(row).collect()
         };
@@ -165,24 +164,27 @@ impl Model {
             })
         };
         let shown = || self.shown().filter_map(of);
-        let seconds: f64 = shown().map(|increase| increase.time.as_secs_f64()).sum();
+        let seconds: f64 = shown().map(|increase| increase.recorded.as_secs_f64()).sum();
         let mut lines: HashMap<&str, Line> = HashMap::new();
         for increase in shown() {
-            for row in &increase.rows {
-                let line = lines.entry(&row.sum.name).or_default();
-                line.rate += increase.rate(row);
-                line.count += row.count;
-                line.gpu += row.gpu;
-                line.total += row.sum.count;
+            let time = match kind {
+                Kind::Ranges => increase.session,
+                Kind::Kernels => increase.recorded,
+            };
+            for (sum, more) in &increase.rows {
+                let line = lines.entry(&sum.name).or_default();
+                line.rate += per_second(more.count as f64, time);
+                line.more.add(more);
+                line.count = line.count.saturating_add(sum.count);
             }
         }
         let with_share = |(name, line): (&str, Line)| Line {
             name: name.to_owned(),
-            share: line.gpu.as_secs_f64() / seconds.max(1e-9),
+            share: line.more.gpu.as_secs_f64() / seconds.max(1e-9),
             ..line
         };
         let mut lines: Vec<Line> = lines.into_iter().map(with_share).collect();
-        let key = |line: &Line| std::cmp::Reverse((line.gpu, line.count, line.total));
+        let key = |line: &Line| std::cmp::Reverse((line.more.gpu, line.more.count, line.count));
         lines.sort_by(|one, other| key(one).cmp(&key(other)).then(one.name.cmp(&other.name)));
         (lines, shown().any(|increase| increase.is_whole))
     }

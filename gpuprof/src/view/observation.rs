@@ -77,8 +77,10 @@ pub(super) struct Recorded {
     pub(super) bytes_read: u64,
     /// The time until which GPU operations are known, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) known_ns: u64,
-    /// The time in which recording was on.
-    pub(super) time: Duration,
+    /// The time from the start of the session to the last entries.
+    pub(super) session: Duration,
+    /// The time in which recording was on, until `known_ns`.
+    pub(super) recorded: Duration,
     pub(super) devices: Vec<DeviceUse>,
     /// By path, parents before their children.
     pub(super) ranges: Vec<Sum>,
@@ -99,7 +101,21 @@ impl Recorded {
 pub(super) struct Sum {
     pub(super) name: String,
     pub(super) count: u64,
+    /// The GPU time of all work so far.
     pub(super) gpu: Duration,
+    /// The instances whose work is done, and their GPU time.
+    pub(super) done: u64,
+    pub(super) done_gpu: Duration,
+}
+
+impl Sum {
+    /// Adds the sum of other instances. A damaged file may contain any counts and times.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.gpu = self.gpu.saturating_add(other.gpu);
+        self.done = self.done.saturating_add(other.done);
+        self.done_gpu = self.done_gpu.saturating_add(other.done_gpu);
+    }
 }
 
 /// A device of a process in the last seconds.

@@ -177,7 +177,8 @@ fn recorded(tail: &RecordingTail, generation: u64, bytes: u64) -> Recorded {
         bytes,
         bytes_read: tail.position(),
         known_ns: tail.known_ns(),
-        time: tail.recorded(),
+        session: summary.duration(),
+        recorded: tail.recorded(),
         devices: tail.devices(LAST).map(device).collect(),
         ranges: ranges(&summary),
         kernels: kernels(&summary),
@@ -190,11 +191,14 @@ fn ranges(summary: &Summary) -> Vec<Sum> {
         name: path.path(),
         count: path.instances(),
         gpu: path.inclusive().gpu_time(),
+        done: path.gpu_time().count(),
+        done_gpu: path.gpu_time().sum(),
     });
     let outside = summary.outside_ranges();
+    // The work outside has no instances.
     let name = "(outside any range)".to_owned();
-    let outside = Sum { name, count: outside.launches, gpu: outside.gpu_time() };
-    merged(paths.chain((outside.count != 0).then_some(outside)))
+    let of_outside = Sum { name, gpu: outside.gpu_time(), ..Sum::default() };
+    merged(paths.chain((outside.launches != 0).then_some(of_outside)))
 }
 
 fn kernels(summary: &Summary) -> Vec<Sum> {
@@ -204,6 +208,8 @@ fn kernels(summary: &Summary) -> Vec<Sum> {
         name: label(name, None, overloads.contains(name)),
         count: totals.kernels,
         gpu: totals.kernel_time(),
+        done: totals.kernels,
+        done_gpu: totals.kernel_time(),
     };
     merged(kernels.iter().map(sum))
 }
@@ -213,10 +219,7 @@ fn merged(sums: impl Iterator<Item = Sum>) -> Vec<Sum> {
     let (mut places, mut merged): (HashMap<String, usize>, Vec<Sum>) = Default::default();
     for sum in sums {
         match places.get(&sum.name) {
-            Some(place) => {
-                let known = &mut merged[*place];
-                (known.count, known.gpu) = (known.count + sum.count, known.gpu + sum.gpu);
-            }
+            Some(place) => merged[*place].add(&sum),
             None => {
                 places.insert(sum.name.clone(), merged.len());
                 merged.push(sum);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use profiler_base::text::{cells, shortened};
+use profiler_base::text::{cells, printable, shortened};
 use profiler_base::units::{bytes, time};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -63,7 +63,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme) {
         let text = format!("the terminal is too small: {} by {} at least", LEAST.0, LEAST.1);
         return frame.render_widget(Paragraph::new(text), area);
     }
-    let notices = notices(model, area.width, theme);
+    let notices = notices(model, theme);
     let rows = processes(model);
     // CAST: there are few notices, and the height is limited below.
     let notice_lines = notices.len().min(4) as u16;
@@ -156,7 +156,7 @@ fn age(model: &Model, now_ns: u64) -> Option<String> {
 }
 
 /// Stragglers, losses, notes and errors.
-fn notices(model: &Model, width: u16, theme: Theme) -> Vec<TextLine<'static>> {
+fn notices(model: &Model, theme: Theme) -> Vec<TextLine<'static>> {
     let findings = model.stragglers.findings.iter().cloned();
     let mut notices: Vec<_> = findings.map(|text| (text, theme.warning())).collect();
     let losses = model.losses();
@@ -173,9 +173,8 @@ fn notices(model: &Model, width: u16, theme: Theme) -> Vec<TextLine<'static>> {
     }
     let notes = model.observation.iter().flat_map(|of| of.notes.iter().cloned());
     notices.extend(notes.map(|note| (note, Style::new().add_modifier(Modifier::DIM))));
-    let line = |(text, style): (String, Style)| {
-        TextLine::styled(shortened(&text, usize::from(width)), style)
-    };
+    let line =
+        |(text, style): (String, Style)| TextLine::styled(printable(&text).into_owned(), style);
     notices.into_iter().map(line).collect()
 }
 
@@ -263,7 +262,7 @@ const WRITTEN: Column =
         _ => String::new(),
     });
 const HISTORY: Column = ("busy, last minute", 60, false, |model, row| {
-    let level = |share: f64| LEVELS[((share * 8.0).round() as usize).min(8)];
+    let level = |share: f64| LEVELS[((share * 8.0).ceil() as usize).min(8)];
     row.device.map_or_else(String::new, |device| {
         model.busy(row.process, device.ordinal).map(level).collect()
     })
@@ -334,13 +333,14 @@ fn draw_processes(
 const SUM_COLUMNS: [(&str, u16); 4] = [("GPU", 7), ("per s", 8), ("GPU mean", 10), ("times", 10)];
 
 fn sum_cells(line: &Line) -> [String; 4] {
-    let mean = u32::try_from(line.count).ok().and_then(|count| line.gpu.checked_div(count));
+    let done = u32::try_from(line.more.done).ok();
+    let mean = done.and_then(|done| line.more.done_gpu.checked_div(done));
     let mean = mean.filter(|mean| !mean.is_zero());
     [
         format!("{:.1} %", 100.0 * line.share),
         rate(line.rate),
         mean.map_or_else(String::new, time),
-        line.total.to_string(),
+        line.count.to_string(),
     ]
 }
 

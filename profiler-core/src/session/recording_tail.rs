@@ -217,9 +217,10 @@ impl RecordingTail {
         self.known_ns
     }
 
-    /// The time in which the session was on until then, without pauses.
+    /// The time in which the session was on until [`known_ns`](Self::known_ns), without pauses.
     pub fn recorded(&self) -> Duration {
-        Duration::from_nanos(self.tail.recorded_ns())
+        let later_ns = recorded_ns(self.tail.windows_ns(), self.known_ns, self.until_ns);
+        Duration::from_nanos(self.tail.recorded_ns().saturating_sub(later_ns))
     }
 
     /// The number of bytes read.
