@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use gpuprof_control::socket::{Client, Folder, Request, sockets};
@@ -62,20 +62,29 @@ pub(crate) fn live(args: &ViewArgs) -> Result<(), Failure> {
     let mut reader = Reader::new(folder, only, folders);
     // The first observation names a folder that cannot be read before the screen is taken.
     let first = reader.observe()?;
-    spawn("gpuprof-reader", {
-        let news = news.clone();
-        move || read(&mut reader, &news, &looks)
-    })?;
-    spawn("gpuprof-requests", move || requests::serve(&requested, &news, &look))?;
+    let threads = [
+        spawn("gpuprof-reader", {
+            let news = news.clone();
+            move || read(&mut reader, &news, &looks)
+        })?,
+        spawn("gpuprof-requests", move || requests::serve(&requested, &news, &look))?,
+    ];
     let mut model = Model::new(name);
     model.observe(first);
-    on_screen(&mut model, &received, &asks)
+    on_screen(&mut model, &Threads { news: received, asks, threads })
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+/// The other threads of the view.
+struct Threads {
+    news: Receiver<News>,
+    asks: Sender<requests::Submission>,
+    threads: [JoinHandle<()>; 2],
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
     let spawned = Builder::new().name(name.to_owned()).spawn(work);
-    let failed = |error| Failure::Error(format!("a thread of the view cannot be started: {error}"));
-    spawned.map(drop).map_err(failed)
+    spawned
+        .map_err(|error| Failure::Error(format!("a thread of the view cannot be started: {error}")))
 }
 
 /// Finds the run, and the process in it if a pid was given.
@@ -152,18 +161,14 @@ fn read(reader: &mut Reader, news: &Sender<News>, looks: &Receiver<()>) {
 }
 
 /// Restores the terminal also after an error. A panic restores it before its message.
-fn on_screen(
-    model: &mut Model,
-    news: &Receiver<News>,
-    asks: &Sender<requests::Asked>,
-) -> Result<(), Failure> {
+fn on_screen(model: &mut Model, threads: &Threads) -> Result<(), Failure> {
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP] {
         // Without the handler the signal ends the program, and the terminal stays as it is.
         let _: io::Result<_> = signal_hook::flag::register(signal, ends.clone());
     }
     let mut terminal = ratatui::try_init()?;
-    let shown = show(&mut terminal, model, news, asks, &ends);
+    let shown = show(&mut terminal, model, threads, &ends);
     let restored = ratatui::try_restore();
     shown?;
     Ok(restored?)
@@ -172,8 +177,7 @@ fn on_screen(
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
     model: &mut Model,
-    news: &Receiver<News>,
-    asks: &Sender<requests::Asked>,
+    threads: &Threads,
     ends: &AtomicBool,
 ) -> Result<(), Failure> {
     let theme = Theme { is_coloured: terminal::stdout().is_coloured };
@@ -190,20 +194,23 @@ fn show(
                 match model.press(key) {
                     Some(Action::Quit) => return Ok(()),
                     Some(Action::Ask(request, processes)) => {
-                        // The other thread ends only with this one.
-                        let _ = asks.send((request, processes));
+                        // A thread that has ended is noticed below.
+                        let _ = threads.asks.send((request, processes));
                     }
                     None => {}
                 }
             }
         }
-        for news in news.try_iter() {
+        for news in threads.news.try_iter() {
             has_changed = true;
             match news {
                 News::Observed(observation) => model.observe(*observation),
                 News::Answered(answer) => model.answered(answer),
                 News::Failed(why) => model.answered(Err(why)),
             }
+        }
+        if threads.threads.iter().any(JoinHandle::is_finished) {
+            return Err(Failure::Error("a thread of the view has ended early".to_owned()));
         }
     }
     Ok(())

@@ -22,7 +22,7 @@ pub(super) struct Observation {
 impl Observation {
     /// True if all recordings were read to their present ends.
     pub(super) fn is_read(&self) -> bool {
-        self.processes.iter().filter_map(|of| of.recorded.as_ref()).all(Recorded::is_read)
+        self.processes.iter().filter_map(|of| of.recorded.as_ref()).all(|recorded| recorded.is_read)
     }
 }
 
@@ -75,6 +75,8 @@ pub(super) struct Recorded {
     /// The size of the file, and the part that was read.
     pub(super) bytes: u64,
     pub(super) bytes_read: u64,
+    /// False if more of the file can be read at once.
+    pub(super) is_read: bool,
     /// The time until which GPU operations are known, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) known_ns: u64,
     /// The time from the start of the session to the last entries.
@@ -87,13 +89,6 @@ pub(super) struct Recorded {
     pub(super) kernels: Vec<Sum>,
     /// Losses with their names, except those that only an end shows.
     pub(super) losses: Vec<(&'static str, u64)>,
-}
-
-impl Recorded {
-    /// True if the file was read to its present end.
-    pub(super) fn is_read(&self) -> bool {
-        self.bytes_read >= self.bytes
-    }
 }
 
 /// All instances of a name.

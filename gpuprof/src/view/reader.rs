@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gpuprof_control::manifest::{Moment, Process};
@@ -23,8 +24,9 @@ pub(super) const LAST: Duration = Duration::from_secs(10);
 const MOST_PROCESSES: usize = 128;
 /// Upper bound of the names of ranges and of kernels of a process; others are `(other)`.
 const MOST_NAMES: usize = 500;
-/// The bytes of one recording that are read before the screen is drawn again.
+/// The bytes of all recordings that are read before the screen is drawn again, and the least of each.
 const BYTES: u64 = 16 << 20;
+const LEAST_BYTES: u64 = 256 << 10;
 /// The time that all processes together may take to answer, and the least for each.
 const ANSWERS: Duration = Duration::from_secs(1);
 const LEAST_ANSWER: Duration = Duration::from_millis(50);
@@ -44,8 +46,19 @@ pub(super) struct Reader {
 /// The recording of a process.
 #[derive(Debug)]
 struct Recording {
-    tail: Result<RecordingTail, String>,
+    tail: RecordingTail,
+    /// The number of files before this one.
     generation: u64,
+    /// The error that ended reading. A damaged file is not read again.
+    failed: Option<String>,
+}
+
+impl Recording {
+    /// Opens the file. Without a complete first frame this fails, and later it may not.
+    fn open(path: &Path, generation: u64) -> Result<Self, String> {
+        let tail = RecordingTail::open(path, MOST_NAMES).map_err(|error| error.to_string())?;
+        Ok(Self { tail, generation, failed: None })
+    }
 }
 
 impl Reader {
@@ -67,7 +80,8 @@ impl Reader {
         let left_out = processes.len().saturating_sub(MOST_PROCESSES);
         processes.truncate(MOST_PROCESSES);
         let until = Instant::now() + ANSWERS;
-        let processes = processes.into_iter().map(|process| self.observed(process, until));
+        let bytes = (BYTES / processes.len().max(1) as u64).max(LEAST_BYTES);
+        let processes = processes.into_iter().map(|process| self.observed(process, until, bytes));
         let processes: Vec<Observed> = processes.collect();
         let ids: Vec<ImageId> = processes.iter().map(Observed::id).collect();
         self.recordings.retain(|id, _| ids.contains(id));
@@ -83,7 +97,7 @@ impl Reader {
         })
     }
 
-    fn observed(&mut self, manifest: Process, until: Instant) -> Observed {
+    fn observed(&mut self, manifest: Process, until: Instant, bytes: u64) -> Observed {
         let is_alive = manifest.id.is_alive();
         let asks = is_alive && manifest.state.is_open();
         let answer = asks.then(|| self.status(manifest.id, until));
@@ -96,7 +110,8 @@ impl Reader {
             }
             _ => (manifest, None),
         };
-        let (recorded, unreadable) = match process.has_recording.then(|| self.read(&process)) {
+        let (recorded, unreadable) = match process.has_recording.then(|| self.read(&process, bytes))
+        {
             Some(Ok(recorded)) => (Some(recorded), None),
             Some(Err(why)) => (None, Some(why)),
             None => (None, None),
@@ -111,41 +126,37 @@ impl Reader {
         Client::find(&self.sockets, process)?.ask(Request::Status, timeout)
     }
 
-    /// Reads the new bytes of a recording.
-    fn read(&mut self, process: &Process) -> Result<Recorded, String> {
-        let path = self.folder.recording(process);
-        let open = || RecordingTail::open(&path, MOST_NAMES).map_err(|error| error.to_string());
-        let recording = self
-            .recordings
-            .entry((process.id, process.image))
-            .or_insert_with(|| Recording { tail: open(), generation: 0 });
-        match &recording.tail {
-            Ok(tail) if tail.is_replaced() => {
-                *recording = Recording { tail: open(), generation: recording.generation + 1 };
+    /// Reads at least this many of the new bytes of a recording, if there are as many.
+    fn read(&mut self, process: &Process, bytes: u64) -> Result<Recorded, String> {
+        let (id, path) = ((process.id, process.image), self.folder.recording(process));
+        let known = self.recordings.remove(&id);
+        let generation = known.as_ref().map_or(0, |known| known.generation + 1);
+        let mut recording = match known.filter(|known| !known.tail.is_replaced()) {
+            Some(known) => known,
+            None => Recording::open(&path, generation)?,
+        };
+        let read = match &recording.failed {
+            Some(why) => Err(why.clone()),
+            None => recording.tail.read(bytes).map_err(|error| error.to_string()),
+        };
+        recording.failed = read.as_ref().err().cloned();
+        let recorded = read.map(|has_more| {
+            let bytes = fs::metadata(&path).map_or(0, |file| file.len());
+            Recorded {
+                bytes,
+                is_read: !has_more,
+                ..recorded(&recording.tail, recording.generation)
             }
-            // Its first frame may not have been complete.
-            Err(_) => recording.tail = open(),
-            Ok(_) => {}
-        }
-        let generation = recording.generation;
-        let tail = recording.tail.as_mut().map_err(|why| why.clone())?;
-        if let Err(error) = tail.read(BYTES) {
-            let why = error.to_string();
-            recording.tail = Err(why.clone());
-            return Err(why);
-        }
-        let bytes = fs::metadata(&path).map_or(0, |file| file.len());
-        Ok(recorded(tail, generation, bytes))
+        });
+        self.recordings.insert(id, recording);
+        recorded
     }
 
     /// Adds the memory of the devices of a live process.
     fn add_memory(&mut self, observed: &mut Observed) {
         let id = observed.id();
-        let recording = self.recordings.get(&id);
-        let Some(Ok(tail)) = recording.map(|recording| recording.tail.as_ref()) else { return };
-        if !observed.is_open() {
-            return;
-        }
+        let recording = self.recordings.get(&id).filter(|_| observed.is_open());
+        let Some(Recording { tail, .. }) = recording else { return };
         for device in observed.recorded.iter_mut().flat_map(|recorded| &mut recorded.devices) {
             let find = || DeviceMonitor::find(tail.info(), device.ordinal);
             let monitor = self.monitors.entry((id, device.ordinal));
@@ -156,7 +167,7 @@ impl Reader {
     }
 }
 
-fn recorded(tail: &RecordingTail, generation: u64, bytes: u64) -> Recorded {
+fn recorded(tail: &RecordingTail, generation: u64) -> Recorded {
     let summary = tail.summary();
     let name_of = |ordinal: u32| {
         let device = tail.info().devices.iter().find(|device| device.id == ordinal);
@@ -174,7 +185,6 @@ fn recorded(tail: &RecordingTail, generation: u64, bytes: u64) -> Recorded {
     let losses = summary.health().losses.named();
     Recorded {
         generation,
-        bytes,
         bytes_read: tail.position(),
         known_ns: tail.known_ns(),
         session: summary.duration(),
@@ -183,6 +193,7 @@ fn recorded(tail: &RecordingTail, generation: u64, bytes: u64) -> Recorded {
         ranges: ranges(&summary),
         kernels: kernels(&summary),
         losses: losses.filter(|(name, _)| is_count(name)).collect(),
+        ..Recorded::default()
     }
 }
 
@@ -227,4 +238,86 @@ fn merged(sums: impl Iterator<Item = Sum>) -> Vec<Sum> {
         }
     }
     merged
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuprof_control::manifest::{Run, State};
+    use gpuprof_control::{Options, RunFolder};
+    use profiler_core::Profile;
+    use test_support::folder::Folder as TestFolder;
+
+    use super::*;
+
+    const RECORDING: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+
+    /// A run folder with a process that has ended, and this recording.
+    fn run(folder: &TestFolder, bytes: &[u8]) -> Reader {
+        let run = Run::new("python".as_ref(), &Options::new("/run"));
+        let run = RunFolder::create(&folder.file("job"), &run).unwrap();
+        let mut process = Process::current().unwrap();
+        process.id = ProcessId { pid: 1, start: 1 };
+        process.has_recording = true;
+        process.set_state(State::Finished, None);
+        run.write_process(&process).unwrap();
+        fs::write(run.recording(&process), bytes).unwrap();
+        Reader::new(run, None, Vec::new())
+    }
+
+    fn only(observation: &Observation) -> &Observed {
+        assert_eq!(observation.processes.len(), 1);
+        &observation.processes[0]
+    }
+
+    #[test]
+    fn sums_of_an_ended_run_are_those_of_its_profile() {
+        let folder = TestFolder::new();
+        let mut reader = run(&folder, &fs::read(RECORDING).unwrap());
+        let observation = reader.observe().unwrap();
+        let recorded = only(&observation).recorded.as_ref().unwrap();
+        let profile = Profile::load(RECORDING).unwrap();
+        let kernels: u64 = recorded.kernels.iter().map(|kernel| kernel.count).sum();
+        assert_eq!(kernels, profile.kernels().count() as u64);
+        for range in recorded.ranges.iter().filter(|range| !range.name.starts_with('(')) {
+            let expected = profile.range(&range.name).unwrap();
+            assert_eq!((range.count, range.gpu), (expected.instances(), expected.gpu_time()));
+        }
+        assert!(recorded.devices[0].name.contains("H200") && recorded.losses.is_empty());
+        assert!(observation.is_read() && recorded.bytes_read == recorded.bytes);
+        assert_eq!(observation.notes, [""; 0], "no device of an ended process is read");
+    }
+
+    /// A process that was killed while it wrote: there is nothing more to read.
+    #[test]
+    fn truncated_recording_is_read_to_its_last_frame() {
+        let folder = TestFolder::new();
+        let bytes = fs::read(RECORDING).unwrap();
+        let mut reader = run(&folder, &bytes[..bytes.len() - 10]);
+        for _ in 0..3 {
+            let observation = reader.observe().unwrap();
+            let recorded = only(&observation).recorded.as_ref().unwrap();
+            assert!(observation.is_read() && recorded.bytes_read < recorded.bytes);
+        }
+    }
+
+    #[test]
+    fn damaged_recording_is_named_and_another_file_is_read() {
+        let folder = TestFolder::new();
+        let bytes = fs::read(RECORDING).unwrap();
+        let mut damaged = bytes.clone();
+        damaged[bytes.len() / 2] ^= 1;
+        let mut reader = run(&folder, &damaged);
+        for _ in 0..2 {
+            let observation = reader.observe().unwrap();
+            let why = only(&observation).unreadable.as_ref().unwrap();
+            assert!(why.contains("is damaged") && only(&observation).recorded.is_none(), "{why}");
+        }
+        let observation = reader.observe().unwrap();
+        let path = reader.folder.recording(&only(&observation).process);
+        fs::write(path.with_extension("new"), &bytes).unwrap();
+        fs::rename(path.with_extension("new"), &path).unwrap();
+        let observation = reader.observe().unwrap();
+        assert_eq!(only(&observation).recorded.as_ref().unwrap().generation, 1);
+    }
 }

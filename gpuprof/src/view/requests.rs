@@ -8,17 +8,20 @@ use gpuprof_control::socket::{Answer, Client, Folder, Request};
 use profiler_base::units::bytes;
 
 use super::news::News;
+use crate::live::folder_of;
 
 /// The time that each process may take: a stop waits for its GPU.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A request, and the processes that it is for.
-pub(super) type Asked = (Request, Vec<ProcessId>);
+pub(super) type Submission = (Request, Vec<ProcessId>);
 
 /// Sends requests until the screen is gone. After each one the run is read again.
-pub(super) fn serve(requested: &Receiver<Asked>, news: &Sender<News>, look: &Sender<()>) {
+pub(super) fn serve(requested: &Receiver<Submission>, news: &Sender<News>, look: &Sender<()>) {
     for (request, processes) in requested {
-        let (folders, _) = Folder::existing();
+        let (mut folders, _) = Folder::existing();
+        // A process may have another folder of sockets.
+        folders.extend(processes.iter().filter_map(|process| folder_of(*process)));
         let answers = processes.iter().map(|&process| {
             let client = Client::find(&folders, process);
             client.and_then(|client| client.ask(request.clone(), TIMEOUT))

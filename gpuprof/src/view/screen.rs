@@ -140,9 +140,7 @@ fn header(model: &Model, width: u16, theme: Theme) -> TextLine<'static> {
 /// The age of the data, or the part that is read.
 fn age(model: &Model, now_ns: u64) -> Option<String> {
     let recorded = || model.processes().iter().filter_map(|of| Some((of, of.recorded.as_ref()?)));
-    if recorded()
-        .any(|(_, recorded)| !recorded.is_read() && recorded.bytes_read < recorded.bytes / 2)
-    {
+    if recorded().any(|(_, recorded)| !recorded.is_read) {
         let sum = |of: fn(&super::observation::Recorded) -> u64| -> u64 {
             recorded().map(|(_, recorded)| of(recorded)).sum()
         };

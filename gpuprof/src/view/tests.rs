@@ -43,6 +43,7 @@ fn rank(rank: u32, second: u64, rate: u64, communication: f64) -> Observed {
         generation: 0,
         bytes: 1_500_000,
         bytes_read: 1_500_000,
+        is_read: true,
         known_ns: moment(second).monotonic_ns - SECOND / 2,
         session: Duration::from_secs(second),
         recorded: Duration::from_secs(second),
@@ -301,7 +302,7 @@ fn processes_without_ranks_or_recordings_are_shown() {
     let mut two = rank(1, 5, 10, 0.0);
     let recorded = two.recorded.as_mut().unwrap();
     recorded.devices.push(DeviceUse { ordinal: 9, ..recorded.devices[0].clone() });
-    recorded.bytes *= 4;
+    (recorded.bytes, recorded.is_read) = (4 * recorded.bytes, false);
     model.observe(observation(6, vec![waiting, two]));
     let text = shown(&model, 80, 24);
     assert!(text.contains(", reading: 25 %\n"), "{text}");

@@ -1,4 +1,4 @@
-/* Steps until the end of its input: a range "step" with a kernel "gemm" and an all-reduce, and "forward" in it. The argument is the
+/* Steps until the end of its input, and at least one: a range "step" with a kernel "gemm" and an all-reduce, and "forward" in it. The argument is the
  * time of a step in microseconds. */
 #include "cuda.h"
 
@@ -29,7 +29,7 @@ int main(int count, char **arguments)
     CUfunction gemm = kernel("gemm"), reduce = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL");
     if (pthread_create(&thread, NULL, wait_for_end, NULL) != 0)
         return 1;
-    while (!ends) {
+    do {
         push("step");
         push("forward");
         LAUNCH(gemm, NULL);
@@ -38,7 +38,7 @@ int main(int count, char **arguments)
         CHECK(cuCtxSynchronize());
         pop();
         usleep(period);
-    }
+    } while (!ends);
     pthread_join(thread, NULL);
     return 0;
 }

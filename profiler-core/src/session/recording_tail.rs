@@ -128,7 +128,7 @@ impl RecordingTail {
             self.join.begins_with(first_id, true);
             self.has_calls = true;
         }
-        self.join.add(&self.tail.taken(part));
+        self.join.add(&self.tail.with_state(part));
         self.add_devices(&part.segment);
         if self.tail.has_ended() {
             self.join.end(None);

@@ -195,7 +195,7 @@ impl<R> Tail<R> {
     }
 
     /// A part as the sinks of a running session receive it.
-    pub(crate) fn taken<'a>(&'a self, part: &'a Part) -> Taken<'a> {
+    pub(crate) fn with_state<'a>(&'a self, part: &'a Part) -> Taken<'a> {
         Taken {
             info: &self.opening.info,
             segment: &part.segment,
@@ -298,7 +298,7 @@ impl<R> Tail<R> {
         self.text_bytes += texts + ENTRY_BYTES * labels.len() as u64;
         self.check_size(self.text_bytes, "names of ranges")?;
         let absolute = self.first_log().saturating_add(number.into());
-        let new = || Arc::new(Shared::of_file(absolute, head.thread_id));
+        let new = || Shared::of_file(absolute, head.thread_id);
         let shared = self.threads.entry(number).or_insert_with(new);
         if shared.thread_id != head.thread_id {
             return Err(Error::format(format!("{what} belongs to two threads: it is damaged")));
