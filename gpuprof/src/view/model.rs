@@ -108,8 +108,10 @@ impl Model {
                 }
             }
         }
-        let paces: Vec<RankPace> = observation.processes.iter().map(|of| self.pace(of)).collect();
-        self.stragglers = Stragglers::new(&paces);
+        let compared = compared(&observation.processes);
+        let paces = compared.iter().map(|at| self.pace(&observation.processes[*at]));
+        let found = Stragglers::new(&paces.collect::<Vec<_>>());
+        self.stragglers = found.placed(&compared, observation.processes.len());
         self.observation = Some(observation);
     }
 
@@ -289,6 +291,20 @@ impl Model {
         self.message = Message::Answer(format!("{verb}: {} {processes} ...", targets.len()));
         Some(Action::Ask(request, targets))
     }
+}
+
+/// The places of the processes that are compared: live ones if there are any, and of these the ranks
+/// if there are any.
+fn compared(processes: &[Observed]) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..processes.len()).collect();
+    let preferences: [fn(&Observed) -> bool; 2] =
+        [Observed::is_open, |of| of.process.rank.is_some()];
+    for is_preferred in preferences {
+        if places.iter().any(|at| is_preferred(&processes[*at])) {
+            places.retain(|at| is_preferred(&processes[*at]));
+        }
+    }
+    places
 }
 
 /// The rank of a process, or its pid.

@@ -98,7 +98,8 @@ pub(super) struct Sum {
     pub(super) count: u64,
     /// The GPU time of all work so far.
     pub(super) gpu: Duration,
-    /// The instances whose work is done, and their GPU time.
+    /// The instances with GPU work that is done, and their GPU time. Others may have been outside of
+    /// windows.
     pub(super) done: u64,
     pub(super) done_gpu: Duration,
 }

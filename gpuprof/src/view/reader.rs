@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gpuprof_control::manifest::{Moment, Process};
@@ -55,8 +54,10 @@ struct Recording {
 
 impl Recording {
     /// Opens the file. Without a complete first frame this fails, and later it may not.
-    fn open(path: &Path, generation: u64) -> Result<Self, String> {
-        let tail = RecordingTail::open(path, MOST_NAMES).map_err(|error| error.to_string())?;
+    fn open(folder: &RunFolder, process: &Process, generation: u64) -> Result<Self, String> {
+        let file = folder.open_recording(process).map_err(|error| error.to_string())?;
+        let tail = RecordingTail::from_file(file, &folder.recording(process), MOST_NAMES);
+        let tail = tail.map_err(|error| error.to_string())?;
         Ok(Self { tail, generation, failed: None })
     }
 }
@@ -133,7 +134,7 @@ impl Reader {
         let generation = known.as_ref().map_or(0, |known| known.generation + 1);
         let mut recording = match known.filter(|known| !known.tail.is_replaced()) {
             Some(known) => known,
-            None => Recording::open(&path, generation)?,
+            None => Recording::open(&self.folder, process, generation)?,
         };
         let read = match &recording.failed {
             Some(why) => Err(why.clone()),
@@ -202,7 +203,7 @@ fn ranges(summary: &Summary) -> Vec<Sum> {
         name: path.path(),
         count: path.instances(),
         gpu: path.inclusive().gpu_time(),
-        done: path.gpu_time().count(),
+        done: path.gpu_time().above_zero(),
         done_gpu: path.gpu_time().sum(),
     });
     let outside = summary.outside_ranges();
@@ -299,6 +300,19 @@ mod tests {
             let recorded = only(&observation).recorded.as_ref().unwrap();
             assert!(observation.is_read() && recorded.bytes_read < recorded.bytes);
         }
+    }
+
+    #[test]
+    fn pipe_in_place_of_a_recording_is_not_waited_for() {
+        let folder = TestFolder::new();
+        let mut reader = run(&folder, b"");
+        let observation = reader.observe().unwrap();
+        let path = reader.folder.recording(&only(&observation).process);
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let observation = reader.observe().unwrap();
+        let why = only(&observation).unreadable.as_ref().unwrap();
+        assert!(why.ends_with("is no file"), "{why}");
     }
 
     #[test]

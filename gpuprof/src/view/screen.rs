@@ -202,7 +202,10 @@ fn processes(model: &Model) -> Vec<ProcessRow<'_>> {
 }
 
 fn percent(share: Option<f64>) -> String {
-    share.map_or_else(String::new, |share| format!("{:.0} %", 100.0 * share))
+    share.map_or_else(String::new, |share| match 100.0 * share {
+        percent if percent > 0.0 && percent < 9.95 => format!("{percent:.1} %"),
+        percent => format!("{percent:.0} %"),
+    })
 }
 
 fn rate(rate: f64) -> String {

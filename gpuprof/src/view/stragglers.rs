@@ -54,6 +54,16 @@ impl Stragglers {
         let findings = findings.into_iter().flatten().collect();
         Self { step, rates, waits, findings }
     }
+
+    /// The comparison of some of `count` processes, at these places.
+    pub(super) fn placed(self, places: &[usize], count: usize) -> Self {
+        let spread = |values: Vec<Option<f64>>| {
+            let mut all = vec![None; count];
+            places.iter().zip(values).for_each(|(place, value)| all[*place] = value);
+            all
+        };
+        Self { rates: spread(self.rates), waits: spread(self.waits), ..self }
+    }
 }
 
 /// The path with the most GPU time among those that every rank has passed in the last seconds; of

@@ -228,6 +228,22 @@ fn text_of_a_mark_is_typed_in_a_line() {
     assert_eq!(model.mark.as_deref().map(str::len), Some(1024));
 }
 
+/// A rank that has ended early, and a process of the run that is no rank.
+#[test]
+fn live_ranks_alone_are_compared() {
+    let mut model = Model::new("train.gpurun".to_owned());
+    for second in 90..=100 {
+        let mut ranks: Vec<Observed> = (0..4).map(|number| rank(number, second, 10, 0.0)).collect();
+        (ranks[0].process.rank, ranks[0].recorded) = (None, None);
+        ranks[1] = rank(1, 50, 2, 0.0);
+        ranks[1].is_alive = false;
+        model.observe(observation(second, ranks));
+    }
+    let found = &model.stragglers;
+    assert_eq!(found.rates, [None, None, Some(10.0), Some(10.0)]);
+    assert_eq!((found.step.as_deref(), found.findings.len()), (Some("step"), 0));
+}
+
 #[test]
 fn ended_run_shows_its_last_state() {
     let mut ranks: Vec<Observed> = (0..2).map(|number| rank(number, 100, 10, 0.2)).collect();

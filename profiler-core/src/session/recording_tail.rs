@@ -85,13 +85,20 @@ impl RecordingTail {
     /// The file cannot be read, or [`is_format`](Error::is_format): it is no recording or of an
     /// older format, or its first frame is not complete yet.
     pub fn open(path: &Path, most_rows: usize) -> Result<Self, Error> {
-        let io_error = |source| Error::io("read", path, source);
-        let file = File::open(path).map_err(io_error)?;
-        let identity = file.metadata().map_err(io_error)?;
+        let file = File::open(path).map_err(|source| Error::io("read", path, source))?;
+        Self::from_file(file, path, most_rows)
+    }
+
+    /// Like [`open`](Self::open) with the open file at a path.
+    ///
+    /// # Errors
+    /// Same as [`open`](Self::open).
+    pub fn from_file(file: File, path: &Path, most_rows: usize) -> Result<Self, Error> {
+        let about = file.metadata().map_err(|source| Error::io("read", path, source))?;
         let tail = Tail::begin(file).map_err(|error| error.of_file(path))?;
         Ok(Self {
             path: path.to_owned(),
-            identity: Some(Identity::from_metadata(&identity)),
+            identity: Some(Identity::from_metadata(&about)),
             tail,
             join: StreamingJoin::new(0, most_rows),
             has_begun: false,

@@ -6,6 +6,7 @@ use std::num::NonZero;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{LocalFlags, tcgetattr};
@@ -29,6 +30,9 @@ pub fn on_terminal(command: &mut Command, columns: usize) -> (String, bool) {
     let succeeds = child.wait().unwrap().success();
     (String::from_utf8(shown).unwrap().replace("\r\n", "\n"), succeeds)
 }
+
+/// The longest wait for the end of a program.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program on a terminal of its own, and what the terminal shows.
 pub struct Interactive {
@@ -78,9 +82,20 @@ impl Interactive {
         self.terminal.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits for the program's end. Returns its status, and the text on the terminal, which is as it was before.
+    /// Waits for the program's end, up to a minute. Returns its status, and the text on the terminal, which is as it was
+    /// before.
     pub fn wait(mut self) -> (ExitStatus, String) {
-        let status = self.child.wait().unwrap();
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if began.elapsed() > LIMIT {
+                self.child.kill().unwrap();
+                panic!("it has not ended:\n{}", self.contents());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
         let flags = tcgetattr(&self.terminal).unwrap().local_flags;
         assert!(flags.contains(LocalFlags::ECHO | LocalFlags::ICANON), "{flags:?}");
         self.reader.join().unwrap();

@@ -444,3 +444,30 @@ pub(crate) fn recorded_ns(windows_ns: &[(u64, u64)], from_ns: u64, until_ns: u64
     let parts = clock::intersection(windows_ns, &[(from_ns, until_ns)]);
     parts.iter().map(|(start, stop)| stop - start).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    const FILE: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+
+    #[test]
+    fn file_that_needs_more_than_the_bound_is_refused() {
+        let file = std::fs::read(FILE).unwrap();
+        let length = file.len() as u64;
+        let read = |most_bytes| {
+            let mut tail = Tail::begin_within(Cursor::new(&file), most_bytes)?;
+            while tail.next()?.is_some() {}
+            Ok::<_, Error>(tail)
+        };
+        let tail = read(length).unwrap();
+        assert!(tail.has_ended() && tail.position() == length);
+        for most_bytes in [1_000, 10_000, length / 2] {
+            let error = read(most_bytes).unwrap_err();
+            assert!(error.is_format() && error.to_string().contains("limit"), "{error}");
+        }
+    }
+}
