@@ -368,7 +368,7 @@ fn draw_lines(frame: &mut Frame<'_>, area: Rect, model: &Model, kind: Kind, them
         Row::new([name].into_iter().chain(sum_cells(line).map(|text| right(text.into()))))
     };
     let mut body: Vec<Row<'_>> = lines.iter().take(room).map(row).collect();
-    if lines.len() > room && room > 0 {
+    if lines.len() > room && room > 1 {
         let hidden = lines.len() - room + 1;
         body.pop();
         body.push(Row::new([format!("... {hidden} more")]).style(Modifier::DIM));

@@ -106,7 +106,7 @@ fn slower(ranks: &[RankPace], step: Option<&str>, rates: &[Option<f64>]) -> Opti
     let (last, rate) = known().min_by(|(_, one), (_, other)| one.total_cmp(other))?;
     (rate < median * (1.0 - LEAST_LAG)).then(|| {
         let (name, step) = (&ranks[last].name, step.unwrap_or_default());
-        format!("{name} is slower: {rate:.1} {step} a second, the median is {median:.1}")
+        format!("{name} is slower: {step} {rate:.1} times a second, the median is {median:.1}")
     })
 }
 
@@ -143,7 +143,7 @@ mod tests {
         let found = Stragglers::new(&ranks);
         assert_eq!(found.rates, [Some(10.0), Some(8.0), Some(10.1)]);
         assert_eq!(found.waits, [None; 3], "there are no collectives");
-        let text = "rank 1 is slower: 8.0 epoch/step a second, the median is 10.0";
+        let text = "rank 1 is slower: epoch/step 8.0 times a second, the median is 10.0";
         assert_eq!(found.findings, [text]);
     }
 
