@@ -39,7 +39,7 @@ pub struct Interactive {
     child: Child,
     terminal: File,
     screen: Arc<Mutex<vt100::Parser>>,
-    reader: JoinHandle<()>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Interactive {
@@ -57,13 +57,13 @@ impl Interactive {
         let [rows, columns] = [rows, columns].map(|size| NonZero::new(size).unwrap());
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
         let (mut source, of_thread) = (terminal.try_clone().unwrap(), screen.clone());
-        let reader = std::thread::spawn(move || {
+        let reader = Some(std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             // The end of a terminal is an error.
             while let Ok(count @ 1..) = source.read(&mut bytes) {
                 of_thread.lock().unwrap().process(&bytes[..count]);
             }
-        });
+        }));
         Self { child, terminal, screen, reader }
     }
 
@@ -90,15 +90,12 @@ impl Interactive {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if began.elapsed() > LIMIT {
-                self.child.kill().unwrap();
-                panic!("it has not ended:\n{}", self.contents());
-            }
+            assert!(began.elapsed() < LIMIT, "it has not ended:\n{}", self.contents());
             std::thread::sleep(Duration::from_millis(5));
         };
         let flags = tcgetattr(&self.terminal).unwrap().local_flags;
         assert!(flags.contains(LocalFlags::ECHO | LocalFlags::ICANON), "{flags:?}");
-        self.reader.join().unwrap();
+        self.reader.take().map(JoinHandle::join).transpose().unwrap();
         let screen = self.screen.lock().unwrap();
         let screen = screen.screen();
         assert!(
@@ -106,6 +103,14 @@ impl Interactive {
             "the terminal is left as it is"
         );
         (status, screen.contents())
+    }
+}
+
+/// Ends the program of a test that failed.
+impl Drop for Interactive {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
