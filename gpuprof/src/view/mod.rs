@@ -25,6 +25,7 @@ use gpuprof_control::socket::{Client, Folder, Request, sockets};
 use gpuprof_control::{ProcessId, RunFolder};
 use nix::libc::{SIGHUP, SIGTERM};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use signal_hook::flag;
 
 use crate::args::ViewArgs;
 use crate::failure::Failure;
@@ -164,8 +165,10 @@ fn read(reader: &mut Reader, news: &Sender<News>, looks: &Receiver<()>) {
 fn on_screen(model: &mut Model, threads: &Threads) -> Result<(), Failure> {
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP] {
-        // Without the handler the signal ends the program, and the terminal stays as it is.
-        let _: io::Result<_> = signal_hook::flag::register(signal, ends.clone());
+        // A second signal ends the program at once: a terminal that is not read blocks the screen.
+        // Without the handlers the first one does, and the terminal stays as it is.
+        let _: io::Result<_> = flag::register_conditional_shutdown(signal, 1, ends.clone());
+        let _: io::Result<_> = flag::register(signal, ends.clone());
     }
     let mut terminal = ratatui::try_init()?;
     let shown = show(&mut terminal, model, threads, &ends);
