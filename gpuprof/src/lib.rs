@@ -46,6 +46,7 @@ mod suggest;
 mod terminal;
 mod top;
 mod tracks;
+mod view;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -178,6 +179,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(args) => run::run(*args),
         Command::Calibrate(args) => run::calibrate(args),
         Command::List(args) => live::list(&args),
+        Command::Live(args) => view::live(&args),
         Command::On(args) => live::switch(&args, &Request::On),
         Command::Off(args) => live::switch(&args, &Request::Off),
         Command::Mark { live, text } => live::switch(&live, &Request::Mark { text }),

@@ -60,7 +60,7 @@ const COMMANDS: [&[&str]; 29] = [
 ];
 
 /// Commands that show no recording as text for people, and why.
-const NO_TEXT: [(&str, &str); 14] = [
+const NO_TEXT: [(&str, &str); 15] = [
     ("open", "prints an address: tested below"),
     ("flamegraph", "a picture"),
     ("convert", "formats for programs"),
@@ -68,6 +68,7 @@ const NO_TEXT: [(&str, &str); 14] = [
     ("run", "the tests `processes` show its report on a terminal"),
     ("calibrate", "runs a program: the tests `processes`"),
     ("list", "live processes: the tests `processes`"),
+    ("live", "a screen: the tests `processes`"),
     ("status", "live processes: the tests `processes`"),
     ("on", "live processes: the tests `processes`"),
     ("off", "live processes: the tests `processes`"),

@@ -54,6 +54,12 @@ impl Distribution {
         max: Duration = Duration::from_nanos(most_ns);
     }
 
+    /// The number of durations above 0.
+    pub fn above_zero(&self) -> u64 {
+        let zeros = self.histogram.as_ref().map_or(0, |histogram| histogram.count_at(0));
+        self.count.saturating_sub(zeros.into())
+    }
+
     /// The arithmetic mean; 0 if empty.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.sum_ns / self.count.max(1))
@@ -125,5 +131,13 @@ mod tests {
         near(all.standard_deviation(), (10_000.0_f64 * 10_001.0 / 12.0).sqrt() * 1e3);
         all.add(u64::MAX);
         assert_eq!(all.max(), Duration::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn durations_of_zero_are_not_above_zero() {
+        let mut all = Distribution::default();
+        assert_eq!(all.above_zero(), 0);
+        [0, 1, 0, 2, 0, u64::MAX].into_iter().for_each(|ns| all.add(ns));
+        assert_eq!((all.above_zero(), all.count()), (3, 6));
     }
 }

@@ -216,6 +216,14 @@ impl RunFolder {
         self.path.join(process.recording_name())
     }
 
+    /// Opens the recording of a process. Does not follow a link or wait for the writer of a pipe.
+    ///
+    /// # Errors
+    /// The path is not a regular file, or it cannot be read.
+    pub fn open_recording(&self, process: &Process) -> Result<File, Error> {
+        open_regular(&self.recording(process))
+    }
+
     /// The path of the report of a process that is [always on](crate::Options::always_on).
     pub fn always_on(&self, process: &Process) -> PathBuf {
         self.path.join(process.always_on_name())

@@ -81,6 +81,7 @@ const EXAMPLES: [(&str, &str); 25] = [
         "gate",
         "gpuprof gate --update baseline.json run-*.gpuprof\ngpuprof gate baseline.json run-*.gpuprof",
     ),
+    ("live", "gpuprof live\ngpuprof live train.gpurun\nssh -t host gpuprof live 4711"),
     ("doctor", "gpuprof doctor\ngpuprof doctor --require"),
 ];
 

@@ -150,6 +150,8 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// The live processes that a run records, of this user
     List(ListArgs),
+    /// A terminal view of a run or a process, refreshed each second: GPUs, ranges, kernels, ranks
+    Live(ViewArgs),
     /// Opens a window of recording in a live process, or in all of a run
     On(LiveArgs),
     /// Closes the window of recording in a live process, or in all of a run
@@ -556,6 +558,18 @@ pub(crate) struct ListArgs {
     /// An array for programs
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Keys: s start recording, x or o stop it, m record a mark, w write what has finished to the \
+                        recording (with --keep-last, the last part), tab or an arrow select a process, a all, q quit."
+)]
+pub(crate) struct ViewArgs {
+    /// A process, or a run: the path of its folder, or its name as `gpuprof list` prints it [default:
+    /// the newest run with a live process, or else the newest in this folder]
+    #[arg(value_name = "PID|RUN", value_hint = ValueHint::DirPath)]
+    pub(crate) target: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

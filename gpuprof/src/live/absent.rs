@@ -12,14 +12,14 @@ use gpuprof_control::{ProcessId, RUN_VARIABLE, RunFolder};
 use crate::run::INJECTION_VARIABLE;
 
 /// The socket folder of a process that has a different `XDG_RUNTIME_DIR`.
-pub(super) fn folder_of(process: ProcessId) -> Option<Folder> {
+pub(crate) fn folder_of(process: ProcessId) -> Option<Folder> {
     let environment = fs::read(format!("/proc/{}/environ", process.pid)).ok()?;
     let runtime = variable(&environment, "XDG_RUNTIME_DIR")?;
     Folder::open(&Path::new(&runtime).join("gpuprof")).ok()
 }
 
 /// Describes why a process has no open socket, and the remedy.
-pub(super) fn reason(process: ProcessId) -> String {
+pub(crate) fn reason(process: ProcessId) -> String {
     let pid = process.pid;
     if !process.is_alive() {
         return format!("process {pid} has ended");

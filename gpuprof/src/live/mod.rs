@@ -3,6 +3,8 @@
 
 mod absent;
 
+pub(crate) use absent::{folder_of, reason as no_socket_reason};
+
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -121,7 +123,8 @@ fn rank(process: &Process) -> String {
     process.rank.map(|rank| rank.to_string()).unwrap_or_default()
 }
 
-fn folders() -> Vec<Folder> {
+/// The folders of control sockets. A note names each that is not used.
+pub(crate) fn folders() -> Vec<Folder> {
     let (folders, errors) = Folder::existing();
     for error in errors {
         note(&error.to_string());
@@ -163,13 +166,13 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
 }
 
 /// The target of a command.
-enum Target {
+pub(crate) enum Target {
     Process(ProcessId),
     Run(RunFolder),
 }
 
 impl Target {
-    fn find(target: &Path, folders: &[Folder]) -> Result<Self, Failure> {
+    pub(crate) fn find(target: &Path, folders: &[Folder]) -> Result<Self, Failure> {
         if let Some(pid) = target.to_str().and_then(|text| text.parse().ok()) {
             return Ok(Self::Process(ProcessId::from_pid(pid)?));
         }

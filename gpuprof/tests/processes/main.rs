@@ -11,3 +11,4 @@ mod recorded;
 mod run;
 mod stacks;
 mod support;
+mod viewed;

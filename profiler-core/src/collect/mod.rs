@@ -2,6 +2,8 @@
 
 pub(crate) mod collection;
 pub(crate) mod count_ranges;
+#[cfg(feature = "nvml")]
+pub(crate) mod device_state;
 pub(crate) mod file_sink;
 pub(crate) mod flush_pace;
 pub(crate) mod nvml;

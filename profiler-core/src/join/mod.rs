@@ -21,6 +21,7 @@ pub(crate) mod live_ranges;
 pub(crate) mod merge;
 pub(crate) mod part;
 pub mod range_tree;
+pub(crate) mod recent_busy;
 pub(crate) mod rows;
 pub(crate) mod sampled_slices;
 pub(crate) mod segments;

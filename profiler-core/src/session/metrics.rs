@@ -341,10 +341,10 @@ impl Slot {
 #[cfg(feature = "nvml")]
 mod devices {
     use metrics::{counter, gauge};
-    use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
-    use nvml_wrapper::{Device, Nvml};
+    use nvml_wrapper::Nvml;
 
     use super::increase;
+    use crate::collect::device_state::DeviceState;
     use crate::error::Error;
 
     /// Publishes the state of all GPUs that NVML reports: `hw.gpu.utilization`,
@@ -360,19 +360,6 @@ mod devices {
     pub struct DeviceMetrics {
         nvml: Nvml,
         energy_joules: Vec<u64>,
-    }
-
-    /// The state of a GPU. `None` for unsupported values.
-    #[derive(Debug, Clone, Default)]
-    pub(super) struct State {
-        pub(super) id: String,
-        pub(super) name: String,
-        pub(super) utilization: Option<f64>,
-        pub(super) memory_used: Option<f64>,
-        pub(super) memory_limit: Option<f64>,
-        pub(super) power_watts: Option<f64>,
-        pub(super) energy_joules: Option<u64>,
-        pub(super) celsius: Option<f64>,
     }
 
     impl DeviceMetrics {
@@ -395,64 +382,48 @@ mod devices {
             self.energy_joules.resize(count as usize, 0);
             for (number, last) in (0..count).zip(&mut self.energy_joules) {
                 if let Ok(device) = self.nvml.device_by_index(number) {
-                    State::new(&device, number).publish(last);
+                    publish(&DeviceState::read(&device, number), last);
                 }
             }
         }
     }
 
-    impl State {
-        fn new(device: &Device<'_>, number: u32) -> Self {
-            let memory = device.memory_info().ok();
-            let milli = |value: u32| f64::from(value) / 1e3;
-            let temperature = device.temperature(TemperatureSensor::Gpu).ok();
-            Self {
-                id: device.uuid().unwrap_or_else(|_| number.to_string()),
-                name: device.name().unwrap_or_default(),
-                utilization: device.utilization_rates().ok().map(|of| f64::from(of.gpu) / 100.0),
-                memory_used: memory.as_ref().map(|memory| memory.used as f64),
-                memory_limit: memory.as_ref().map(|memory| memory.total as f64),
-                power_watts: device.power_usage().ok().map(milli),
-                energy_joules: device.total_energy_consumption().ok().map(|of| of / 1_000),
-                celsius: temperature.map(f64::from),
+    /// Publishes the state of a GPU.
+    pub(super) fn publish(state: &DeviceState, last_joules: &mut u64) {
+        let labels = [
+            ("hw.id", state.id.clone()),
+            ("hw.name", state.name.clone()),
+            ("hw.type", "gpu".to_owned()),
+            ("hw.vendor", "NVIDIA".to_owned()),
+        ];
+        let shares = state.memory_used.zip(state.memory_limit).filter(|(_, limit)| *limit > 0.0);
+        for (name, value) in [
+            ("hw.gpu.utilization", state.utilization),
+            ("hw.gpu.memory.usage", state.memory_used),
+            ("hw.gpu.memory.limit", state.memory_limit),
+            ("hw.gpu.memory.utilization", shares.map(|(used, limit)| used / limit)),
+            ("hw.power", state.power_watts),
+            ("hw.temperature", state.celsius),
+        ] {
+            if let Some(value) = value {
+                gauge!(name, &labels).set(value);
             }
         }
-
-        pub(super) fn publish(&self, last_joules: &mut u64) {
-            let labels = [
-                ("hw.id", self.id.clone()),
-                ("hw.name", self.name.clone()),
-                ("hw.type", "gpu".to_owned()),
-                ("hw.vendor", "NVIDIA".to_owned()),
-            ];
-            let shares = self.memory_used.zip(self.memory_limit).filter(|(_, limit)| *limit > 0.0);
-            for (name, value) in [
-                ("hw.gpu.utilization", self.utilization),
-                ("hw.gpu.memory.usage", self.memory_used),
-                ("hw.gpu.memory.limit", self.memory_limit),
-                ("hw.gpu.memory.utilization", shares.map(|(used, limit)| used / limit)),
-                ("hw.power", self.power_watts),
-                ("hw.temperature", self.celsius),
-            ] {
-                if let Some(value) = value {
-                    gauge!(name, &labels).set(value);
-                }
-            }
-            if let Some(joules) = self.energy_joules {
-                counter!("hw.energy", &labels).increment(increase(joules, last_joules));
-            }
+        if let Some(joules) = state.energy_joules {
+            counter!("hw.energy", &labels).increment(increase(joules, last_joules));
         }
     }
 }
 
 #[cfg(all(test, feature = "nvml"))]
 mod tests {
-    use super::devices::State;
+    use super::devices::publish;
+    use crate::collect::device_state::DeviceState;
 
     #[test]
     fn devices_have_the_names_of_the_conventions() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
-        let state = State {
+        let state = DeviceState {
             id: "GPU-1".to_owned(),
             name: "H100".to_owned(),
             utilization: Some(0.5),
@@ -464,8 +435,9 @@ mod tests {
         };
         let mut last = 0;
         metrics::with_local_recorder(&recorder, || {
-            state.publish(&mut last);
-            State { energy_joules: Some(90), ..state.clone() }.publish(&mut last);
+            publish(&state, &mut last);
+            let later = DeviceState { energy_joules: Some(90), ..state.clone() };
+            publish(&later, &mut last);
         });
         let text = recorder.handle().render();
         let labels = r#"{hw_id="GPU-1",hw_name="H100",hw_type="gpu",hw_vendor="NVIDIA"}"#;

@@ -10,10 +10,13 @@ pub(crate) mod gpu_spans;
 pub mod metrics;
 pub(crate) mod profiler;
 pub(crate) mod recording_file;
+pub(crate) mod recording_tail;
 pub(crate) mod schedule;
 #[cfg(feature = "tracing")]
 pub(crate) mod tracing_layer;
 
+#[cfg(feature = "nvml")]
+pub use crate::collect::device_state::{DeviceMonitor, DeviceState};
 pub use crate::record::context::Attached;
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
 pub use environment::{FromEnv, Guard};
@@ -22,6 +25,7 @@ pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger};
 pub use gpu_spans::{GpuSpanCounts, GpuSpans};
 pub use profiler::Summarizing;
 pub use recording_file::{FileTotals, RecordingFile};
+pub use recording_tail::{RecentDevice, RecordingTail};
 pub use schedule::{Scheduled, StepAction};
 #[cfg(feature = "tracing")]
 pub use tracing_layer::{LayerBuilder, LayerGuard, Results};

@@ -32,6 +32,7 @@ mod query;
 mod recording;
 mod recording_file;
 mod recording_format;
+mod recording_tail;
 mod requests;
 mod schedule;
 mod server;

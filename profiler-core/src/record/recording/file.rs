@@ -116,6 +116,14 @@ struct OpeningRest {
 
 json_object! { OpeningRest { logs: later, appended: optional, } }
 
+impl Opening {
+    pub(super) fn parse(content: &[u8]) -> Result<Self, Error> {
+        let what = "the machine's description";
+        let OpeningRest { logs, appended } = parse(content, what)?;
+        Ok(Self { info: parse(content, what)?, logs, appended })
+    }
+}
+
 /// CUPTI's record strides by kind, and the texts and bytes that records refer to, by key.
 #[derive(Default)]
 pub(super) struct Names {
@@ -229,7 +237,7 @@ fn continued<T>(mut before: Vec<T>, next: Vec<T>) -> Vec<T> {
     before
 }
 
-fn parse<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Error> {
+pub(super) fn parse<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Error> {
     serde_json::from_slice(bytes)
         .map_err(|error| Error::format(format!("{what} is damaged: {error}")))
 }
@@ -298,7 +306,7 @@ fn read_instructions(content: &[u8]) -> Result<InstructionLog, Error> {
 }
 
 /// Reads the head and entries of a log frame.
-fn read_thread<'a, T, const WORDS: usize>(
+pub(super) fn read_thread<'a, T, const WORDS: usize>(
     content: &'a [u8],
     what: &str,
     from_words: impl Fn([u64; WORDS]) -> T + 'a,
@@ -313,7 +321,7 @@ fn read_thread<'a, T, const WORDS: usize>(
 }
 
 /// Appends a frame's slots to the slots of earlier frames.
-fn add_slots(
+pub(super) fn add_slots(
     slots: &mut Slots,
     head: (Option<u64>, Option<Vec<u64>>),
     entries: usize,
@@ -335,7 +343,7 @@ fn add_slots(
 type OpenRanges = BTreeMap<u64, RangeEntry>;
 
 impl<F: cupti::Function> Logs<ThreadCalls<F>> {
-    fn add_calls(&mut self, content: &[u8], what: &str) -> Result<(), Error> {
+    pub(super) fn add_calls(&mut self, content: &[u8], what: &str) -> Result<(), Error> {
         let (head, entries) = read_thread(content, what, Call::from_words)?;
         let id = head.thread_id;
         let thread = self.thread(id, || ThreadCalls::new(id, None, Vec::new()));
@@ -402,11 +410,7 @@ impl Contents {
 
     fn apply(&mut self, kind: FrameKind, content: &mut Vec<u8>) -> Result<(), Error> {
         match kind {
-            INFO => {
-                let what = "the machine's description";
-                let OpeningRest { logs, appended } = parse(content, what)?;
-                self.opening = Some(Opening { info: parse(content, what)?, logs, appended });
-            }
+            INFO => self.opening = Some(Opening::parse(content)?),
             DEVICES => {
                 let Devices { devices } = parse(content, "the list of devices")?;
                 if let Some(opening) = &mut self.opening {

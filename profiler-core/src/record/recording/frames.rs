@@ -21,7 +21,7 @@
 //! Formats 1 and 2 have heads of 12 bytes, kind and length. They have no checksums, and a truncated
 //! file is an error.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 
 use crate::error::Error;
 
@@ -180,6 +180,13 @@ pub(super) enum Next {
     Truncated,
 }
 
+impl<R> FrameReader<R> {
+    /// The number of bytes that were read.
+    pub(super) fn position(&self) -> u64 {
+        self.at
+    }
+}
+
 impl<R: Read> FrameReader<R> {
     /// Reads the header.
     pub(super) fn begin(source: R, max_bytes: u64) -> Result<Self, Error> {
@@ -216,6 +223,26 @@ impl<R: Read> FrameReader<R> {
             ..FIRST_CHECKED => self.next_unchecked(content).map(Next::Frame),
             _ => self.next_checked(content),
         }
+    }
+
+    /// Like [`next`](Self::next) in a file that still grows: an incomplete frame is left, and read
+    /// again by the next call. A content of more than `most_bytes` is an error.
+    pub(super) fn next_of_growing(
+        &mut self,
+        content: &mut Vec<u8>,
+        most_bytes: u64,
+    ) -> Result<Next, Error>
+    where
+        R: Seek,
+    {
+        let begin = self.at;
+        self.max_bytes = begin.saturating_add(most_bytes);
+        let next = self.next(content)?;
+        if next == Next::Truncated {
+            self.source.seek(SeekFrom::Start(begin)).map_err(Error::read)?;
+            self.at = begin;
+        }
+        Ok(next)
     }
 
     /// Verifies that nothing follows the last frame. Reads one byte at most.

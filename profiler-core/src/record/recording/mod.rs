@@ -13,6 +13,7 @@ pub(crate) mod ranges;
 pub(crate) mod segment;
 mod slots;
 pub(crate) mod tag;
+pub(crate) mod tail;
 mod text_index;
 mod write;
 

@@ -108,11 +108,10 @@ impl ThreadSegment {
 }
 
 impl Shared {
-    #[cfg(test)]
-    pub(super) fn of_thread(number: u64) -> Arc<Self> {
-        let readers = Readers::locked(&Writer::new());
-        let texts = Mutex::default();
-        Arc::new(Self { number, thread_id: 0, thread_name: None, texts, readers })
+    /// A thread of a file, without logs to read.
+    pub(super) fn of_file(number: u64, thread_id: u32) -> Arc<Self> {
+        let (thread_name, texts, readers) = Default::default();
+        Arc::new(Self { number, thread_id, thread_name, texts, readers })
     }
 
     /// Reads, and with `take` removes, the entries before `until_ns`. Threads write details before
@@ -805,7 +804,7 @@ mod tests {
     #[test]
     fn release_frees_all_but_one_chunk_of_each_log() {
         let (mut writer, mut event_writer) = (Writer::new(), Writer::<EVENT_WORDS>::new());
-        let shared = Shared::of_thread(0);
+        let shared = Shared::of_file(0, 0);
         let (log, events) = (writer.log(), event_writer.log());
         let (ranges, rest) = (log.reader(Some(END)), Some(events.reader(None)));
         *shared.readers.lock() = Some(Readers { ranges, events: rest });
@@ -827,7 +826,7 @@ mod tests {
     fn ended_thread_leaves_no_log_behind_its_open_ranges() {
         let writer = Writer::new();
         let log = writer.log();
-        let shared = Shared::of_thread(1);
+        let shared = Shared::of_file(1, 0);
         *shared.readers.lock() = Readers::locked(&writer).into_inner();
         let mut thread = Thread::new(1, shared.clone(), writer);
         let starts = ["outer", "ended", "inner"].map(|name| {
@@ -857,7 +856,9 @@ mod tests {
 
     #[test]
     fn values_beyond_the_table_of_texts_are_assembled_from_pieces() {
-        let mut thread = Thread::new(1, Shared::of_thread(1), Writer::new());
+        let shared = Shared::of_file(1, 0);
+        *shared.readers.lock() = Readers::locked(&Writer::new()).into_inner();
+        let mut thread = Thread::new(1, shared, Writer::new());
         let value = |i: usize| format!("{}{i}", "\u{e9}\u{20ac}".repeat(i % 23));
         const COUNT: usize = 10_000;
         for i in 0..COUNT {

@@ -624,7 +624,7 @@ mod tests {
 
     fn thread(number: u64, events: &[LoggedEvent]) -> ThreadSegment {
         let events = events.to_vec();
-        ThreadSegment { events, ..ThreadSegment::empty(&Shared::of_thread(number)) }
+        ThreadSegment { events, ..ThreadSegment::empty(&Shared::of_file(number, 0)) }
     }
 
     /// The log numbers and slots of the events that are carried over.
