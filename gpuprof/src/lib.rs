@@ -30,6 +30,7 @@ mod input;
 mod kernels;
 mod lines;
 mod live;
+mod mcp;
 mod message;
 mod open;
 mod output;
@@ -171,6 +172,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
         Command::Gate(args) => gate::gate(args),
+        Command::Mcp => mcp::mcp(),
         Command::Doctor { format, require } => doctor::doctor(format.get(), require),
         Command::Run(args) => run::run(*args),
         Command::Calibrate(args) => run::calibrate(args),

@@ -17,7 +17,7 @@ use profiler_core::profile::ProcessRangeGroup;
 use profiler_core::query::Group;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{TableFormat, TopArgs, TopSort, TopTable};
+use crate::args::{TableFormat, TopArgs, TopSelection, TopSort, TopTable};
 use crate::failure::Failure;
 use crate::input::note_losses;
 use crate::output::write_json;
@@ -64,7 +64,7 @@ struct Row {
 
 /// The tables of a file.
 #[derive(Serialize)]
-struct Top {
+pub(crate) struct Top {
     file: String,
     /// True if the recording is complete.
     complete: bool,
@@ -105,7 +105,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     for file in &args.io.files {
         let profile = args.numbers.profile(file)?;
         note_losses(file, &profile);
-        files.push(Top::new(file, &profile, args)?);
+        files.push(Top::new(file, &profile, &args.selection)?);
     }
     match args.format.get() {
         TableFormat::Json => output.write(|out| write_json(out, &files)),
@@ -141,10 +141,14 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
 }
 
 impl Top {
-    fn new(file: &Path, profile: &Profile, args: &TopArgs) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        file: &Path,
+        profile: &Profile,
+        selection: &TopSelection,
+    ) -> Result<Self, Failure> {
         let rows = |table: TopTable| {
-            let is_asked = args.of.is_empty() || args.of.contains(&table);
-            is_asked.then(|| Rows::new(table, profile, args)).transpose()
+            let is_asked = selection.of.is_empty() || selection.of.contains(&table);
+            is_asked.then(|| Rows::new(table, profile, selection)).transpose()
         };
         Ok(Self {
             file: file.display().to_string(),
@@ -172,7 +176,7 @@ impl TopTable {
 }
 
 impl Rows {
-    fn new(table: TopTable, profile: &Profile, args: &TopArgs) -> Result<Self, Failure> {
+    fn new(table: TopTable, profile: &Profile, selection: &TopSelection) -> Result<Self, Failure> {
         let mut rows = match table {
             TopTable::Kernels => {
                 let groups = profile.query().kernels().by_kernel();
@@ -195,19 +199,20 @@ impl Rows {
         for row in &mut rows {
             row.share = share(row.time_ns);
         }
-        let is_shown = |name: &str| args.filter.as_ref().is_none_or(|filter| filter.is_match(name));
+        let is_shown =
+            |name: &str| selection.filter.as_ref().is_none_or(|filter| filter.is_match(name));
         let outside = (table == TopTable::Ranges && !rows.is_empty() && is_shown(OUTSIDE))
             .then(|| ns(profile.outside_ranges().gpu_time()))
             .filter(|time_ns| *time_ns != 0)
             .map(|time_ns| Outside { time_ns, share: share(time_ns) });
         rows.retain(|row| is_shown(&row.name));
-        match args.sort {
+        match selection.sort {
             TopSort::Time => rows.sort_by_key(|row| Reverse((row.time_ns, row.host_ns))),
             TopSort::Count => rows.sort_by_key(|row| Reverse((row.count, row.time_ns))),
             TopSort::Mean => rows.sort_by(|a, b| b.mean_ns.total_cmp(&a.mean_ns)),
             TopSort::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),
         }
-        let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+        let limit = if selection.limit == 0 { usize::MAX } else { selection.limit };
         let more = rows.len().saturating_sub(limit);
         rows.truncate(limit);
         Ok(Self { rows, more, outside })

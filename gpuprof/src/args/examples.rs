@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-const EXAMPLES: [(&str, &str); 24] = [
+const EXAMPLES: [(&str, &str); 25] = [
     (
         "report",
         "gpuprof run.gpuprof\ngpuprof report --json run.gpuprof | jq .path\nssh host cat run.gpuprof | gpuprof report -",
@@ -79,6 +79,10 @@ const EXAMPLES: [(&str, &str); 24] = [
     (
         "gate",
         "gpuprof gate --update baseline.json run-*.gpuprof\ngpuprof gate baseline.json run-*.gpuprof",
+    ),
+    (
+        "mcp",
+        "gpuprof mcp   # an agent starts it: {\"mcpServers\": {\"gpuprof\": {\"command\": \"gpuprof\", \"args\": [\"mcp\"]}}}",
     ),
     ("doctor", "gpuprof doctor\ngpuprof doctor --require"),
 ];
