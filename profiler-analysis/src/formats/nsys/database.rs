@@ -129,6 +129,9 @@ impl Database {
 
     fn page(&self, query: &str, offset: u64, limit: usize) -> rusqlite::Result<QueryPage> {
         let mut statement = self.connection.prepare(query)?;
+        if statement.column_count() == 0 {
+            return Err(rusqlite::Error::QueryReturnedNoRows);
+        }
         let columns: Vec<String> =
             statement.column_names().into_iter().map(str::to_owned).collect();
         let mut page = QueryPage { columns, rows: Vec::new(), has_more: false };
@@ -171,6 +174,7 @@ impl Database {
             }
             _ => match error {
                 rusqlite::Error::MultipleStatement => "give one query at a time".into(),
+                rusqlite::Error::QueryReturnedNoRows => "there is no query in the text".into(),
                 error => format!("SQLite refuses the query: {error}").into(),
             },
         }
