@@ -39,10 +39,10 @@ fn tables_have_the_operations_of_the_profile() {
         let query = format!("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_{table}");
         assert_eq!(rows(&mut database, &query), [[json!(count)]], "{table}");
     }
-    let query = "SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName
+    let query = "SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.mangledName
                  GROUP BY 1 ORDER BY 1";
     let mut kernels: Vec<String> =
-        profile.kernels().map(|kernel| kernel.demangled_name()).collect();
+        profile.kernels().map(|kernel| kernel.name().to_owned()).collect();
     kernels.sort();
     let counted = kernels.chunk_by(|a, b| a == b).map(|of| vec![json!(of[0]), json!(of.len())]);
     assert_eq!(rows(&mut database, query), counted.collect::<Vec<_>>());
@@ -126,7 +126,7 @@ fn errors_name_the_reason() {
         ("SELECT zeroblob(2000000)".to_owned(), "too long"),
         (format!("SELECT '{}'", "x".repeat(100_000)), "too long"),
         ("SELECT a FROM StringIds".to_owned(), "no such column: a"),
-        ("SELECT 1 FROM Nothing".to_owned(), "no such table: Nothing"),
+        ("SELECT 1 FROM NoTable".to_owned(), "no such table: NoTable"),
         ("SELEC 1".to_owned(), "syntax error"),
         ("SELECT 1; SELECT 2".to_owned(), "one query at a time"),
         ("DELETE FROM StringIds".to_owned(), "only queries that read"),

@@ -352,3 +352,76 @@ impl Cuts {
         self.order.into_iter().take(NAMED).map(cut).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn page(document: &Value, at: &str, offset: usize) -> Page {
+        let args = PageArgs { at: Some(at.to_owned()), offset: Some(offset), limit: None };
+        Page::new(document, &args).unwrap()
+    }
+
+    #[test]
+    fn every_page_fits_and_keeps_the_fields() {
+        let long = "x".repeat(100_000);
+        let rows: Vec<Value> = (0..500)
+            .map(|n| json!({ "n": n, "name": long, "parts": vec![vec![n; 9]; 70] }))
+            .collect();
+        let numbered: serde_json::Map<_, _> =
+            (0..500).map(|n| (n.to_string(), json!({ "of": [n, n] }))).collect();
+        let document =
+            json!({ "rows": rows, "by_number": numbered, "text": "a\u{202e}\"b", "none": null });
+        let all = page(&document, "", 0);
+        assert!(all.result.to_string().len() <= PAGE_BYTES);
+        assert_eq!(all.result.as_object().unwrap().len(), 4);
+        assert_eq!(all.result["text"], document["text"]);
+        let first = &all.result["rows"][0];
+        assert_eq!(first.as_object().unwrap().len(), 3);
+        assert!(first["name"].as_str().unwrap().len() < 1000);
+        assert_eq!(first["parts"][0], document["rows"][0]["parts"][0]);
+        let rows = all.cut.iter().find(|cut| cut.at == "/rows").unwrap();
+        assert_eq!((rows.offset, rows.total), (0, 500));
+        assert_eq!(rows.shown, all.result["rows"].as_array().unwrap().len());
+        assert!(all.cut.iter().any(|cut| cut.at == "/rows/*/parts" && cut.total == 70));
+        // One text has more room than a text among others.
+        let text = page(&document, "/rows/3/name", 0).result;
+        assert!(text.as_str().unwrap().len() > TEXT && text.to_string().len() <= PAGE_BYTES);
+    }
+
+    #[test]
+    fn pages_of_a_list_follow_one_another() {
+        let document = json!({ "rows": (0..3000).map(|n| json!({ "n": n })).collect::<Vec<_>>() });
+        let mut found = Vec::new();
+        loop {
+            let page = page(&document, "/rows", found.len());
+            assert!(page.result.to_string().len() <= PAGE_BYTES);
+            found.extend(page.result.as_array().unwrap().iter().cloned());
+            let Some(cut) = page.cut.first() else { break };
+            assert_eq!((cut.at.as_str(), cut.total), ("/rows", 3000));
+            assert_eq!(cut.offset + cut.shown, found.len());
+        }
+        assert_eq!(Value::Array(found), document["rows"]);
+        assert_eq!(page(&document, "/rows", 5000).result, json!([]));
+        let two = PageArgs { limit: Some(2), ..PageArgs::default() };
+        assert_eq!(Page::new(&document, &two).unwrap().result["rows"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn positions_that_do_not_exist_name_those_that_do() {
+        let wide: serde_json::Map<_, _> =
+            (0..5000).map(|n| (format!("field/{n}"), json!(n))).collect();
+        let document = json!({ "a": { "b": [1, { "c": 2 }] }, "wide": wide });
+        let error = |at: &str| {
+            let args = PageArgs { at: Some(at.to_owned()), ..PageArgs::default() };
+            Page::new(&document, &args).unwrap_err().message().to_owned()
+        };
+        assert!(error("/a/c").ends_with("/a has /a/b"), "{}", error("/a/c"));
+        assert!(error("/a/b/7").ends_with("/a/b has /a/b/0 to /a/b/1"), "{}", error("/a/b/7"));
+        assert!(error("a").contains("JSON pointer"), "{}", error("a"));
+        assert!(error("/wide").contains("/wide/field~11"), "{}", error("/wide"));
+        assert_eq!(page(&document, "/wide/field~17", 0).result, json!(7));
+    }
+}

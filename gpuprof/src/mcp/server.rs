@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::recordings::Recordings;
 use super::tools;
 use crate::failure::Failure;
+use crate::message::MAX_WIDTH;
 use crate::suggest;
 
 /// The use of the tools, for the agent.
@@ -98,5 +99,5 @@ pub(super) fn unserializable(error: serde_json::Error) -> Failure {
 
 /// An error that the agent reads.
 fn error(message: &str) -> CallToolResult {
-    CallToolResult::error(vec![ContentBlock::text(message)])
+    CallToolResult::error(vec![ContentBlock::text(text::shortened(message, MAX_WIDTH))])
 }

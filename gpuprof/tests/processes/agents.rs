@@ -1,4 +1,5 @@
 //! An agent that finds what makes programs slow, from `gpuprof mcp` alone.
+#![allow(clippy::panic)] // the helpers are tests too
 
 use std::path::Path;
 

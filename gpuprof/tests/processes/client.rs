@@ -1,4 +1,5 @@
 //! A client of `gpuprof mcp`: lines of JSON-RPC over its standard input and output.
+#![allow(clippy::panic)] // a test helper
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -50,7 +51,7 @@ impl Client {
     /// The next line of the server, which has to be of the protocol.
     #[track_caller]
     pub(crate) fn receive(&mut self) -> Value {
-        let line = self.output.next().expect("the server has ended").unwrap();
+        let line = self.output.next().unwrap().unwrap();
         let message: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(message["jsonrpc"], "2.0", "{message}");
         message

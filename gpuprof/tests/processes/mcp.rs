@@ -1,4 +1,5 @@
 //! `gpuprof mcp`: its tools, pages, limits, and what it refuses.
+#![allow(clippy::panic)] // the helpers are tests too
 
 use std::fs;
 use std::path::Path;

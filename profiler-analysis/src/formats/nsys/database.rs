@@ -132,8 +132,7 @@ impl Database {
         if statement.column_count() == 0 {
             return Err(rusqlite::Error::QueryReturnedNoRows);
         }
-        let columns: Vec<String> =
-            statement.column_names().into_iter().map(str::to_owned).collect();
+        let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
         let mut page = QueryPage { columns, rows: Vec::new(), has_more: false };
         let mut rows = statement.query(())?;
         let (mut number, mut bytes) = (0_u64, 0_usize);
