@@ -59,7 +59,7 @@ const COMMANDS: [&[&str]; 28] = [
 ];
 
 /// Commands that show no recording as text for people, and why.
-const NO_TEXT: [(&str, &str); 14] = [
+const NO_TEXT: [(&str, &str); 15] = [
     ("open", "prints an address: tested below"),
     ("flamegraph", "a picture"),
     ("convert", "formats for programs"),
@@ -72,6 +72,7 @@ const NO_TEXT: [(&str, &str); 14] = [
     ("off", "live processes: the tests `processes`"),
     ("mark", "live processes: the tests `processes`"),
     ("snapshot", "live processes: the tests `processes`"),
+    ("mcp", "answers to programs: the tests `processes`"),
     ("completions", "a script"),
     ("man", "the source of a page"),
 ];

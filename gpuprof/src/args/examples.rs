@@ -80,10 +80,7 @@ const EXAMPLES: [(&str, &str); 25] = [
         "gate",
         "gpuprof gate --update baseline.json run-*.gpuprof\ngpuprof gate baseline.json run-*.gpuprof",
     ),
-    (
-        "mcp",
-        "gpuprof mcp   # an agent starts it: {\"mcpServers\": {\"gpuprof\": {\"command\": \"gpuprof\", \"args\": [\"mcp\"]}}}",
-    ),
+    ("mcp", "gpuprof mcp   # an agent's program starts it"),
     ("doctor", "gpuprof doctor\ngpuprof doctor --require"),
 ];
 

@@ -34,7 +34,9 @@ async fn serve() -> Result<(), Failure> {
     let streams = (tokio::io::stdin(), tokio::io::stdout());
     let failed =
         |what: &dyn std::fmt::Display| Failure::Error(format!("the server failed: {what}"));
-    let running = match Server::default().serve(streams).await {
+    let server = Server::default();
+    let calls = server.calls();
+    let running = match server.serve(streams).await {
         Ok(running) => running,
         // The input ended before a client introduced itself.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
@@ -42,6 +44,10 @@ async fn serve() -> Result<(), Failure> {
     };
     match running.waiting().await {
         Ok(QuitReason::JoinError(error)) | Err(error) => Err(failed(&error)),
+        // The SDK waits 5 s for answers.
+        Ok(_) if calls.are_running() => Err(Failure::Error(
+            "the input ended before a call was answered: keep it open until then".to_owned(),
+        )),
         Ok(_) => Ok(()),
     }
 }

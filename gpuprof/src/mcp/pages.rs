@@ -313,7 +313,7 @@ impl<'v> List<'v> {
 /// A number, a text without its middle if it is long, or a row of them.
 fn shortened_value(value: &Value, text: usize) -> Value {
     match value {
-        Value::String(long) => shortened(long, text).into(),
+        Value::String(long) if long.len() > text => shortened(long, text).into(),
         Value::Array(row) => row.iter().map(|value| shortened_value(value, text)).collect(),
         value => value.clone(),
     }

@@ -33,6 +33,22 @@ pub(super) struct Server {
     recordings: Arc<Mutex<Recordings>>,
 }
 
+/// The calls that the server has begun.
+pub(super) struct Calls(Arc<Mutex<Recordings>>);
+
+impl Calls {
+    /// True if any is not answered yet, once the server has ended: only they share the recordings.
+    pub(super) fn are_running(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
+impl Server {
+    pub(super) fn calls(&self) -> Calls {
+        Calls(self.recordings.clone())
+    }
+}
+
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let about = Implementation::new("gpuprof", env!("CARGO_PKG_VERSION"));

@@ -36,6 +36,10 @@ fn ask(client: &mut Client, name: &str) -> Result<String, String> {
     );
     let diagnosed = client.tool("diagnose", json!({ "file": before }))?;
     let first = &diagnosed["result"]["first"];
+    for see in diagnosed["see"].as_array().into_iter().flatten() {
+        let shown = client.tool(see["tool"].as_str().unwrap(), see["arguments"].clone())?;
+        assert!(see["tool"] != "sql" || shown["result"]["rows"] != json!([]), "{see}");
+    }
     let compared = client.tool("compare", json!({ "before": before, "after": after }))?;
     let wall = &compared["result"]["wall"];
     let cause = &wall["explanation"]["cause"];
@@ -49,7 +53,9 @@ fn ask(client: &mut Client, name: &str) -> Result<String, String> {
     );
     let summary = client.tool("summary", json!({ "file": before }))?;
     assert_eq!(summary["result"]["scorecard"]["first"]["kind"], first["kind"]);
-    let is_named = first["kind"] == planted;
+    // Of all that makes GPU work less, one was planted.
+    let is_in_remedy = name != "bf16" || line.contains("lower precision on tensor cores");
+    let is_named = first["kind"] == planted && is_in_remedy;
     let is_explained = wall["speed"] == "faster" && causes.as_array().unwrap().contains(cause);
     if is_named && is_explained { Ok(line) } else { Err(line) }
 }

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// The maximum number of rows of a query in memory, of which a page shows those that fit.
 const ROWS: usize = 1000;
 
-/// Names and columns of all tables that have rows.
+/// The names and columns of all tables but those of enumerations.
 const TABLES: &str = "SELECT m.name AS \"table\", group_concat(c.name, ', ') AS columns FROM sqlite_schema m, \
                       pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'ENUM_%' GROUP BY m.name";
 
