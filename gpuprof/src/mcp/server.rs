@@ -104,13 +104,8 @@ fn answer(
     // A call that panicked leaves complete recordings.
     let mut recordings = recordings.lock().unwrap_or_else(PoisonError::into_inner);
     let value = (tool.call)(arguments, &mut recordings)?;
-    let text = text::json(&value).map_err(unserializable)?;
+    let text = text::json(&value)?;
     Ok((value, text))
-}
-
-/// The failure to write an answer as JSON.
-pub(super) fn unserializable(error: serde_json::Error) -> Failure {
-    Failure::Error(format!("could not write the answer as JSON: {error}"))
 }
 
 /// An error that the agent reads.

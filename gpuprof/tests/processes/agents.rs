@@ -23,7 +23,7 @@ fn recordings(name: &str) -> [String; 2] {
     ["before", "after"].map(|state| format!("{RECORDINGS}/case-studies/{name}-{state}.gpuprof"))
 }
 
-/// What an agent does with a slow program and its fixed twin: opens, asks, changes, compares.
+/// Opens a slow program, asks for the first fix, and compares with the fixed twin.
 fn ask(client: &mut Client, name: &str) -> Result<String, String> {
     let [before, after] = recordings(name);
     let (_, planted) = FIXES.into_iter().find(|(of, _)| *of == name).unwrap();

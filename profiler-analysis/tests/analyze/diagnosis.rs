@@ -173,7 +173,7 @@ fn a_capture_of_nsys_is_diagnosed_too() {
     assert!(loading.path().unwrap().starts_with("Batch 0"), "{loading}");
 }
 
-/// The change that was made, in the words of a fix: what was planted goes with it.
+/// The fix of each program is its first fix before the change, and no longer after it.
 #[test]
 fn first_fix_is_the_planted_one() {
     for (name, planted) in FIXES {

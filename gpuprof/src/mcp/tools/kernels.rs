@@ -12,7 +12,6 @@ use super::{Answer, PageArgs, Recordings, Tool};
 use crate::args::TableFormat;
 use crate::failure::Failure;
 use crate::kernels::KernelTables;
-use crate::mcp::server::unserializable;
 use crate::terminal::Text;
 
 #[derive(Deserialize, JsonSchema)]
@@ -40,7 +39,7 @@ impl Tool for Kernels {
         let mut out = Text::new(&mut bytes, Layout::default());
         tables.write(&mut out, TableFormat::Json)?;
         out.end()?;
-        let tables: Value = serde_json::from_slice(&bytes).map_err(unserializable)?;
+        let tables: Value = serde_json::from_slice(&bytes)?;
         let query = "SELECT s.value AS name, count(*) AS count, sum(k.end - k.start) AS ns FROM \
                      CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName GROUP BY 1 ORDER BY 3 DESC";
         let arguments = json!({ "file": self.file, "query": query });

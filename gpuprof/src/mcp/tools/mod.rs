@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 
 use super::pages::{Page, PageArgs};
 use super::recordings::Recordings;
-use super::server::unserializable;
 use crate::failure::Failure;
 
 /// All tools, in the order of their use.
@@ -89,7 +88,7 @@ fn call<T: Tool>(arguments: JsonObject, recordings: &mut Recordings) -> Result<V
     let answer = tool.answer(recordings, &mut page)?;
     let shown = Page::new(&answer.result, &page)?.with_offset(answer.list, answer.offset);
     let whole = Whole { source: answer.source, page: shown, see: answer.see };
-    serde_json::to_value(&whole).map_err(unserializable)
+    Ok(serde_json::to_value(&whole)?)
 }
 
 fn arguments_of<T: Tool, A: DeserializeOwned>(arguments: JsonObject) -> Result<A, Failure> {
@@ -110,7 +109,7 @@ struct Answer {
 impl Answer {
     /// An answer about one file.
     fn new(file: &Path, profile: &Profile, result: &impl Serialize) -> Result<Self, Failure> {
-        let result = serde_json::to_value(result).map_err(unserializable)?;
+        let result = serde_json::to_value(result)?;
         Ok(Self { source: source(file, profile), result, list: "", offset: 0, see: Vec::new() })
     }
 
