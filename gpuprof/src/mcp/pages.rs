@@ -82,9 +82,9 @@ impl Page {
             }
             _ => {
                 return Err(Failure::Error(format!(
-                    "offset needs a list, and {} is none: name a list with `at`, such as {}",
-                    named(at),
-                    lists(part).join(", ")
+                    "offset needs a list, and {} is none: name one with `at`: {}",
+                    subject(at),
+                    parts(part, at, Value::is_array)
                 )));
             }
         };
@@ -94,8 +94,8 @@ impl Page {
         let Some(mut shown) = Shown::new(part, text, &mut left) else {
             return Err(Failure::Error(format!(
                 "{} is too large for an answer: name a part of it with `at`: {}",
-                named(at),
-                parts(part, at).join(", ")
+                subject(at),
+                parts(part, at, |_| true)
             )));
         };
         let limit = args.limit.unwrap_or(usize::MAX);
@@ -104,7 +104,7 @@ impl Page {
         }
         let mut cuts = Cuts::default();
         let result = shown.finish(at, &mut cuts);
-        let mut cut = cuts.named();
+        let mut cut = cuts.into_list();
         if let Some(page) = cut.first_mut().filter(|cut| offset != 0 && cut.at == at) {
             page.offset = offset;
             page.total = list_length(find(document, at)?).unwrap_or(page.total);
@@ -122,7 +122,8 @@ impl Page {
     }
 }
 
-fn named(at: &str) -> &str {
+/// A position in a message.
+fn subject(at: &str) -> &str {
     if at.is_empty() { "the whole answer" } else { at }
 }
 
@@ -138,33 +139,30 @@ fn find<'v>(document: &'v Value, at: &str) -> Result<&'v Value, Failure> {
         if let Some(part) = document.pointer(known) {
             return Err(Failure::Error(format!(
                 "the answer has no {at}: {} has {}",
-                named(known),
-                parts(part, known).join(", ")
+                subject(known),
+                parts(part, known, |_| true)
             )));
         }
     }
     Err(Failure::Error(format!(
         "at is a JSON pointer, and {at:?} is none: give one such as {}",
-        parts(document, "").join(", ")
+        parts(document, "", |_| true)
     )))
 }
 
-/// The positions of the fields of an object, or the range of those of a list.
-fn parts(value: &Value, at: &str) -> Vec<String> {
-    match value {
+/// The positions of such fields of an object, or of the elements of a list.
+fn parts(value: &Value, at: &str, is_such: impl Fn(&Value) -> bool) -> String {
+    let positions: Vec<String> = match value {
         Value::Object(fields) => {
-            fields.keys().take(NAMED).map(|name| format!("{at}/{}", escaped(name))).collect()
+            let such = fields.iter().filter(|(_, value)| is_such(value)).take(NAMED);
+            such.map(|(name, _)| format!("{at}/{}", escaped(name))).collect()
         }
-        Value::Array(list) if list.is_empty() => vec!["no elements".to_owned()],
-        Value::Array(list) => vec![format!("{at}/0 to {at}/{}", list.len() - 1)],
-        _ => vec!["no parts".to_owned()],
-    }
-}
-
-fn lists(value: &Value) -> Vec<String> {
-    let fields = value.as_object().into_iter().flatten();
-    let lists = fields.filter(|(_, value)| value.is_array());
-    lists.take(NAMED).map(|(name, _)| format!("/{}", escaped(name))).collect()
+        Value::Array(list) if !list.is_empty() => {
+            vec![format!("{at}/0 to {at}/{}", list.len() - 1)]
+        }
+        _ => Vec::new(),
+    };
+    if positions.is_empty() { "it has none".to_owned() } else { positions.join(", ") }
 }
 
 /// A name as a part of a JSON pointer.
@@ -209,6 +207,8 @@ struct List<'v> {
     total: usize,
     /// The elements, with names if the list is an object.
     shown: Vec<(Option<&'v String>, Shown<'v>)>,
+    /// The size for which the next element is too large.
+    too_small: usize,
 }
 
 impl<'v> Shown<'v> {
@@ -216,7 +216,7 @@ impl<'v> Shown<'v> {
     fn new(source: &'v Value, text: usize, left: &mut usize) -> Option<Self> {
         if let Some(total) = list_length(source) {
             spend(left, 3)?;
-            return Some(Self::List(List { source, text, total, shown: Vec::new() }));
+            return Some(Self::List(List { source, text, total, shown: Vec::new(), too_small: 0 }));
         }
         match source {
             Value::Object(fields) => {
@@ -267,15 +267,14 @@ impl<'v> Shown<'v> {
                 }
                 let inner = format!("{at}/*");
                 let shown = list.shown.into_iter();
-                let mut shown = shown.map(|(name, value)| (name, value.finish(&inner, cuts)));
+                let shown = shown.map(|(name, value)| (name, value.finish(&inner, cuts)));
                 match list.source {
                     Value::Array(_) => shown.map(|(_, value)| value).collect(),
-                    _ => Value::Object(
-                        shown
-                            .by_ref()
-                            .filter_map(|(name, value)| Some((name?.clone(), value)))
-                            .collect(),
-                    ),
+                    _ => {
+                        let field =
+                            |(name, value): (Option<&String>, _)| Some((name?.clone(), value));
+                        Value::Object(shown.filter_map(field).collect())
+                    }
                 }
             }
         }
@@ -286,7 +285,8 @@ impl<'v> List<'v> {
     fn add(&mut self, limit: usize, largest: usize, left: &mut usize) -> bool {
         let at = self.shown.len();
         // A table by number is for looking up what the rest names.
-        if at >= self.total.min(limit) || (self.source.is_object() && largest < PAGE_BYTES) {
+        let waits = self.source.is_object() && largest < PAGE_BYTES;
+        if waits || at >= self.total.min(limit) || largest <= self.too_small {
             return false;
         }
         let (name, source) = match self.source {
@@ -303,7 +303,11 @@ impl<'v> List<'v> {
             spend(&mut after, name.map_or(0, |name| quoted(name)))?;
             Shown::new(source, self.text, &mut after)
         });
-        let Some(added) = added else { return false };
+        let Some(added) = added else {
+            // Later there is less room.
+            self.too_small = largest;
+            return false;
+        };
         *left -= before - after;
         self.shown.push((name, added));
         true
@@ -342,7 +346,7 @@ impl Cuts {
         }
     }
 
-    fn named(mut self) -> Vec<Cut> {
+    fn into_list(mut self) -> Vec<Cut> {
         // Outer lists first.
         self.order.sort_by_key(|at| at.matches('*').count());
         let cut = |at: String| {

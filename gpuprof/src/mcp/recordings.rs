@@ -64,13 +64,12 @@ impl FileState {
 impl Recordings {
     /// The profile of a file. Reads it, unless it is in memory and the file has not changed.
     pub(super) fn profile(&mut self, path: &Path) -> Result<Arc<Profile>, Failure> {
-        self.current(path).map(|loaded| loaded.profile.clone())
+        self.current(path).map(|(profile, _)| profile)
     }
 
     /// The tables of a file in memory, for SQL. Only those of the last file stay.
     pub(super) fn tables(&mut self, path: &Path) -> Result<&mut Database, Failure> {
-        let loaded = self.current(path)?;
-        let (profile, state) = (loaded.profile.clone(), loaded.state.clone());
+        let (profile, state) = self.current(path)?;
         let is_same = |(of, old, _): &(PathBuf, FileState, Database)| of == path && *old == state;
         let tables = match self.tables.take().filter(is_same) {
             Some(tables) => tables,
@@ -82,26 +81,24 @@ impl Recordings {
         Ok(&mut self.tables.insert(tables).2)
     }
 
-    fn current(&mut self, path: &Path) -> Result<&Loaded, Failure> {
+    fn current(&mut self, path: &Path) -> Result<(Arc<Profile>, FileState), Failure> {
         let state = FileState::read(path)?;
         let known = self.profiles.iter().position(|loaded| loaded.path == path);
         let known = known.map(|at| self.profiles.remove(at));
-        let loaded = match known.filter(|loaded| loaded.state == state) {
-            Some(loaded) => loaded,
+        let profile = match known.filter(|loaded| loaded.state == state) {
+            Some(loaded) => loaded.profile,
             None => {
                 refuse_log(path)?;
-                let profile = Arc::new(input::profile(path)?);
-                Loaded { path: path.to_owned(), state, profile }
+                Arc::new(input::profile(path)?)
             }
         };
+        let loaded =
+            Loaded { path: path.to_owned(), state: state.clone(), profile: profile.clone() };
         self.profiles.push(loaded);
         while self.profiles.len() > 1 && self.is_too_much() {
             self.profiles.remove(0);
         }
-        match self.profiles.last() {
-            Some(loaded) => Ok(loaded),
-            None => Err(Failure::Error(format!("{} was not read", path.display()))),
-        }
+        Ok((profile, state))
     }
 
     fn is_too_much(&self) -> bool {

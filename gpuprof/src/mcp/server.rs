@@ -66,7 +66,7 @@ impl ServerHandler for Server {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::named(name).map(tools::Entry::tool)
+        tools::find(name).map(tools::Entry::tool)
     }
 
     async fn call_tool(
@@ -75,7 +75,7 @@ impl ServerHandler for Server {
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let name = &*request.name;
-        let Some(tool) = tools::named(name) else {
+        let Some(tool) = tools::find(name) else {
             let meant = suggest::similar(name, tools::ALL.iter().map(|tool| tool.name));
             return Err(ErrorData::invalid_params(format!("there is no tool {name}{meant}"), None));
         };

@@ -36,7 +36,7 @@ pub(super) static ALL: [Entry; 7] = [
 ];
 
 /// The tool with this name.
-pub(super) fn named(name: &str) -> Option<&'static Entry> {
+pub(super) fn find(name: &str) -> Option<&'static Entry> {
     ALL.iter().find(|tool| tool.name == name)
 }
 
