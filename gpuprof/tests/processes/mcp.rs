@@ -272,6 +272,32 @@ fn server_ends_with_its_input_and_reads_changed_files_again() {
     assert_eq!(client.end(), Some(0));
 }
 
+#[test]
+fn folders_and_captures_open_and_a_write_ahead_log_is_not_touched() {
+    let folder = Folder::new();
+    let (run, capture) = (folder.path("run"), folder.path("train.sqlite"));
+    fs::create_dir(&run).unwrap();
+    fs::copy(QUICKSTART, run.join("quickstart.gpuprof")).unwrap();
+    fs::copy(format!("{TESTS}/captures/train-h200.sqlite"), &capture).unwrap();
+    let mut client = client(&folder);
+    let kernels = [("run", "folder of recordings"), ("train.sqlite", "capture of Nsight Systems")]
+        .map(|(file, kind)| {
+            let opened = client.tool("open", json!({ "file": file })).unwrap();
+            assert_eq!(opened["result"]["kind"], kind);
+            opened["result"]["kernels"].as_u64().unwrap()
+        });
+    assert!(kernels.iter().all(|kernels| *kernels > 100), "{kernels:?}");
+    let query = "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL";
+    let rows = client.tool("sql", json!({ "file": "train.sqlite", "query": query })).unwrap();
+    assert_eq!(rows["result"]["rows"], json!([[kernels[1]]]));
+    fs::write(folder.path("other.sqlite-wal"), "changes").unwrap();
+    fs::copy(&capture, folder.path("other.sqlite")).unwrap();
+    let refused = client.tool("open", json!({ "file": "other.sqlite" })).unwrap_err();
+    assert!(refused.contains("write-ahead log"), "{refused}");
+    assert_eq!(fs::read(folder.path("other.sqlite-wal")).unwrap(), b"changes");
+    assert_eq!(client.end(), Some(0));
+}
+
 /// The lines that the guide shows, from the folder with its recording.
 #[test]
 fn session_of_the_guide_has_these_answers() {
