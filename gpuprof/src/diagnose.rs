@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::io::Write as _;
+use std::path::Path;
 
 use profiler_analysis::diagnosis::{
     Bottleneck, Diagnosis, Evidence, Inconclusive, Thresholds, Verdict,
@@ -15,52 +16,31 @@ use serde::Serialize;
 use crate::args::{DiagnoseArgs, OutputFormat as _};
 use crate::failure::Failure;
 use crate::suggest;
+use crate::terminal::Text;
 
 pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     let (output, is_for_people) = (args.io.output(&[])?, args.format.get().is_for_people());
     let profile = args.numbers.profile(&args.io.file)?;
-    let mut thresholds = Thresholds::new().incomplete(args.incomplete);
-    for pattern in &args.loading {
-        thresholds = thresholds.loading(pattern);
-    }
+    let mut thresholds = thresholds(&args.loading, args.incomplete);
     if let Some(share) = args.verdict_share {
         thresholds = thresholds.verdict_share(share);
     }
-    let diagnoser = profile.diagnosis(thresholds);
-    let missing = |path: &str| suggest::no_range(&args.io.file, &profile, path);
-    let (worst, unsaid) = if let Some(path) = &args.range {
-        let verdict = diagnoser.range(path).ok_or_else(|| missing(path))?;
-        let evidence = Written::new(&verdict, &profile, evidence_of(&verdict));
-        output.text_or_json(is_for_people, |out| Ok(writeln!(out, "{verdict}")?), &evidence)?;
-        (worst_of(&verdict), unsaid(&verdict))
-    } else if let Some(path) = &args.steps {
-        let steps = diagnoser.steps(path);
-        if steps.is_empty() {
-            return Err(missing(path));
-        }
-        output.text_or_json(
-            is_for_people,
-            |out| Ok(writeln!(out, "{}", Steps(&steps))?),
-            &steps,
-        )?;
-        (steps.iter().map(worst_of).fold(1.0, f64::max), steps.iter().find_map(unsaid))
-    } else {
-        let diagnosis = diagnoser.run();
-        let verdicts = diagnosis.verdicts().into_iter().chain(diagnosis.ranges());
-        let findings = diagnosis.findings().iter().map(|finding| &finding.evidence);
-        let evidence = verdicts.flat_map(evidence_of).chain(findings);
-        let written = Written::new(&diagnosis, &profile, evidence);
-        output.text_or_json(is_for_people, |out| out.show(&diagnosis), &written)?;
-        (worst_of_all(&diagnosis), diagnosis.verdicts().into_iter().find_map(unsaid))
+    let scope = Scope::new(args.range.as_deref(), args.steps.as_deref());
+    let diagnosed = Diagnosed::new(&args.io.file, &profile, thresholds, scope)?;
+    let text = |out: &mut Text<'_>| match &diagnosed {
+        Diagnosed::Run(diagnosis) => out.show(&**diagnosis),
+        Diagnosed::Range(verdict) => Ok(writeln!(out, "{verdict}")?),
+        Diagnosed::Steps(steps) => Ok(writeln!(out, "{}", Steps(steps))?),
     };
+    output.text_or_json(is_for_people, text, &diagnosed.document(&profile))?;
     let Some(most) = args.fail_above else { return Ok(()) };
-    let file = args.io.file.display();
+    let (file, worst) = (args.io.file.display(), diagnosed.worst());
     if worst > most {
         return Err(Failure::Gate(format!(
             "--fail-above {most}: {worst:.2} is the largest estimate for one change in {file}"
         )));
     }
-    let Some(why) = unsaid else { return Ok(()) };
+    let Some(why) = diagnosed.unsaid() else { return Ok(()) };
     let all_the_same = match why {
         Inconclusive::Incomplete | Inconclusive::SharedOrdinal { .. } => {
             "; --incomplete gives verdicts all the same"
@@ -70,13 +50,111 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     Err(Failure::Gate(format!("--fail-above: {file} cannot be judged: {why}{all_the_same}")))
 }
 
+/// The default thresholds with further names of ranges that load data.
+pub(crate) fn thresholds(loading: &[String], incomplete: bool) -> Thresholds {
+    let all = Thresholds::new().incomplete(incomplete);
+    loading.iter().fold(all, |thresholds, pattern| thresholds.loading(pattern))
+}
+
+/// The part of a run that is diagnosed.
+pub(crate) enum Scope<'a> {
+    Run,
+    /// These ranges together.
+    Range(&'a str),
+    /// Each instance of these ranges.
+    Steps(&'a str),
+}
+
+impl<'a> Scope<'a> {
+    pub(crate) fn new(range: Option<&'a str>, steps: Option<&'a str>) -> Self {
+        match (range, steps) {
+            (Some(path), _) => Self::Range(path),
+            (None, Some(path)) => Self::Steps(path),
+            (None, None) => Self::Run,
+        }
+    }
+}
+
+/// The diagnosis of a scope.
+pub(crate) enum Diagnosed {
+    Run(Box<Diagnosis>),
+    Range(Box<Verdict>),
+    Steps(Vec<Verdict>),
+}
+
+impl Diagnosed {
+    pub(crate) fn new(
+        file: &Path,
+        profile: &Profile,
+        thresholds: Thresholds,
+        scope: Scope<'_>,
+    ) -> Result<Self, Failure> {
+        let diagnoser = profile.diagnosis(thresholds);
+        let missing = |path: &str| suggest::no_range(file, profile, path);
+        match scope {
+            Scope::Run => Ok(Self::Run(Box::new(diagnoser.run()))),
+            Scope::Range(path) => {
+                let verdict = diagnoser.range(path).ok_or_else(|| missing(path))?;
+                Ok(Self::Range(Box::new(verdict)))
+            }
+            Scope::Steps(path) => match diagnoser.steps(path) {
+                steps if steps.is_empty() => Err(missing(path)),
+                steps => Ok(Self::Steps(steps)),
+            },
+        }
+    }
+
+    /// The JSON of the diagnosis.
+    pub(crate) fn document(&self, profile: &Profile) -> Document<'_> {
+        match self {
+            Self::Run(diagnosis) => {
+                let verdicts = diagnosis.verdicts().into_iter().chain(diagnosis.ranges());
+                let findings = diagnosis.findings().iter().map(|finding| &finding.evidence);
+                let evidence = verdicts.flat_map(evidence_of).chain(findings);
+                Document::Run(Written::new(diagnosis, profile, evidence))
+            }
+            Self::Range(verdict) => {
+                Document::Range(Written::new(verdict, profile, evidence_of(verdict)))
+            }
+            Self::Steps(steps) => Document::Steps(steps),
+        }
+    }
+
+    /// The largest estimate for one change.
+    fn worst(&self) -> f64 {
+        match self {
+            Self::Run(diagnosis) => worst_of_all(diagnosis),
+            Self::Range(verdict) => worst_of(verdict),
+            Self::Steps(steps) => steps.iter().map(worst_of).fold(1.0, f64::max),
+        }
+    }
+
+    /// Returns why there is no verdict, because an unknown result must not pass the gate.
+    fn unsaid(&self) -> Option<Inconclusive> {
+        match self {
+            Self::Run(diagnosis) => diagnosis.verdicts().into_iter().find_map(unsaid),
+            Self::Range(verdict) => unsaid(verdict),
+            Self::Steps(steps) => steps.iter().find_map(unsaid),
+        }
+    }
+}
+
 fn evidence_of(verdict: &Verdict) -> impl Iterator<Item = &Evidence> {
     verdict.causes.iter().map(|cause| &cause.evidence)
 }
 
+/// The JSON of a diagnosis.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Document<'d> {
+    Run(Written<'d, Diagnosis>),
+    Range(Written<'d, Verdict>),
+    Steps(&'d [Verdict]),
+}
+
 /// A diagnosis with the tables that resolve the indices in its evidence.
 #[derive(Serialize)]
-struct Written<'d, T> {
+pub(crate) struct Written<'d, T> {
     #[serde(flatten)]
     of: &'d T,
     evidence: EvidenceTables,
@@ -167,7 +245,6 @@ fn worst_of(verdict: &Verdict) -> f64 {
     causes.map(|cause| cause.estimate).fold(1.0, f64::max)
 }
 
-/// Returns why there is no verdict, because an unknown result must not pass the gate.
 fn unsaid(verdict: &Verdict) -> Option<Inconclusive> {
     verdict.inconclusive.filter(|why| !matches!(why, Inconclusive::NoSingleCause { .. }))
 }

@@ -83,7 +83,7 @@ pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {
             DiffFormat::Csv => out.write_all(comparison.to_csv().as_bytes())?,
             DiffFormat::Json => {
                 let files = sides.each_ref().map(Side::names);
-                write_json(out, &Written { files, comparison: &comparison })?;
+                write_json(out, &Document { files, comparison: &comparison })?;
             }
             DiffFormat::Markdown => out.write_all(comparison.to_markdown().as_bytes())?,
             DiffFormat::Html => out.write_all(comparison.to_html().as_bytes())?,
@@ -96,11 +96,12 @@ pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {
     }
 }
 
+/// The JSON of a comparison.
 #[derive(Serialize)]
-struct Written<'c> {
-    files: [Vec<String>; 2],
+pub(crate) struct Document<'c> {
+    pub(crate) files: [Vec<String>; 2],
     #[serde(flatten)]
-    comparison: &'c Comparison,
+    pub(crate) comparison: &'c Comparison,
 }
 
 /// The commands that record and compare this number of runs of each side.

@@ -57,6 +57,12 @@ impl From<io::Error> for Failure {
     }
 }
 
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Error(format!("could not make JSON of the result: {error}"))
+    }
+}
+
 impl From<gpuprof_control::Error> for Failure {
     fn from(error: gpuprof_control::Error) -> Self {
         Self::Error(error.to_string())

@@ -52,6 +52,53 @@ fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, F
     })
 }
 
+/// The kinds of input files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Folder,
+    Recording,
+    Capture,
+    Trace,
+}
+
+impl FileKind {
+    /// The kind of a file with these first bytes.
+    fn from_content(bytes: &[u8]) -> Option<Self> {
+        if begins(bytes, SQLITE) {
+            Some(Self::Capture)
+        } else if begins(bytes, RECORDING) {
+            Some(Self::Recording)
+        } else if is_json(bytes) || bytes.starts_with(GZIP) {
+            Some(Self::Trace)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Folder => "folder of recordings",
+            Self::Recording => "recording",
+            Self::Capture => "capture of Nsight Systems",
+            Self::Trace => "trace of torch.profiler",
+        }
+    }
+}
+
+/// The kind of a file or folder, from its first bytes.
+pub(crate) fn kind(path: &Path) -> Result<FileKind, Failure> {
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    if path.is_dir() {
+        return Ok(FileKind::Folder);
+    }
+    let (bytes, _) = begin(path, file)?;
+    FileKind::from_content(&bytes).ok_or_else(|| of_no_kind(path, &bytes))
+}
+
+fn of_no_kind(path: &Path, bytes: &[u8]) -> Failure {
+    Failure::Error(format!("{} is {}: {GIVE}", path.display(), unknown(path, bytes)))
+}
+
 fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
     let is_standard = path == Path::new("-");
     let opened = if is_standard { standard_input()? } else { File::open(path) };
@@ -64,39 +111,40 @@ fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, 
     }
     let (bytes, file) = begin(path, file)?;
     let is_large = progress::is_large(about.len());
-    if begins(&bytes, SQLITE) {
-        if !about.is_file() {
-            let path = path.display();
-            return Err(Failure::Error(format!(
-                "{path} is a capture that comes through a pipe: SQLite needs a file, so write it to one first"
-            )));
+    match FileKind::from_content(&bytes) {
+        Some(FileKind::Capture) => {
+            if !about.is_file() {
+                let path = path.display();
+                return Err(Failure::Error(format!(
+                    "{path} is a capture that comes through a pipe: SQLite needs a file, so write it to one first"
+                )));
+            }
+            let spinner = progress::spinner("reading the capture", is_large);
+            let profile = profiler_analysis::nsys::read(path);
+            spinner.finish_and_clear();
+            profile.map_err(Failure::from)
         }
-        let spinner = progress::spinner("reading the capture", is_large);
-        let profile = profiler_analysis::nsys::read(path);
-        spinner.finish_and_clear();
-        return profile.map_err(Failure::from);
+        Some(FileKind::Recording) => {
+            let bar = match is_large {
+                true => progress::bar("reading", about.len(), true),
+                false => ProgressBar::hidden(),
+            };
+            let recording = recording(path, &about, bar.wrap_read((&bytes[..]).chain(file)));
+            bar.finish_and_clear();
+            let spinner = progress::spinner("joining calls and records", is_large);
+            let profile = recording.map(|recording| keep(Profile::from_recording(recording)));
+            spinner.finish_and_clear();
+            profile
+        }
+        Some(FileKind::Trace) => {
+            let max_bytes = GlobalArgs::get().map_or(Recording::MAX_BYTES, |args| args.max_bytes);
+            let spinner = progress::spinner("reading the trace", is_large);
+            let profile = kineto::read_from((&bytes[..]).chain(file), max_bytes);
+            spinner.finish_and_clear();
+            profile.map_err(|error| Failure::Error(format!("{}: {error}", path.display())))
+        }
+        Some(FileKind::Folder) | None => Err(of_no_kind(path, &bytes)),
     }
-    if begins(&bytes, RECORDING) {
-        let bar = match is_large {
-            true => progress::bar("reading", about.len(), true),
-            false => ProgressBar::hidden(),
-        };
-        let recording = recording(path, &about, bar.wrap_read((&bytes[..]).chain(file)));
-        bar.finish_and_clear();
-        let spinner = progress::spinner("joining calls and records", is_large);
-        let profile = recording.map(|recording| keep(Profile::from_recording(recording)));
-        spinner.finish_and_clear();
-        return profile;
-    }
-    if is_json(&bytes) || bytes.starts_with(GZIP) {
-        let max_bytes = GlobalArgs::get().map_or(Recording::MAX_BYTES, |args| args.max_bytes);
-        let spinner = progress::spinner("reading the trace", is_large);
-        let profile = kineto::read_from((&bytes[..]).chain(file), max_bytes);
-        spinner.finish_and_clear();
-        let of_file = |error| Failure::Error(format!("{}: {error}", path.display()));
-        return profile.map_err(of_file);
-    }
-    Err(Failure::Error(format!("{} is {}: {GIVE}", path.display(), unknown(path, &bytes))))
 }
 
 /// True for the start of a JSON object.
@@ -331,7 +379,7 @@ fn unknown(path: &Path, bytes: &[u8]) -> &'static str {
     }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
     let shown = path.display();
     Failure::Error(match error.kind() {
         io::ErrorKind::NotFound => {

@@ -1,43 +1,70 @@
 //! `kernels` and `tensor-cores`: list kernels by name and by launch.
 
 use std::io::Write as _;
+use std::path::Path;
 
-use profiler_analysis::kernels::{Classifier, KernelClass, TcStatus};
+use profiler_analysis::kernels::{Classifier, KernelClass, LaunchShapes, TcStatus};
 use profiler_analysis::prelude::*;
 use profiler_analysis::reports::AnyReport;
+use profiler_core::Profile;
 
 use crate::args::{KernelsArgs, OutputFormat as _, TableFormat, TensorCoresArgs};
 use crate::failure::Failure;
 use crate::reports;
 use crate::terminal::Text;
 
+/// The tables of kernels: by class, by class in each range, and by launch shape.
+pub(crate) struct KernelTables {
+    classes: AnyReport,
+    by_range: Option<AnyReport>,
+    shapes: LaunchShapes,
+}
+
+impl KernelTables {
+    /// The tables of the kernels in these ranges; without ranges, of all.
+    pub(crate) fn new(
+        file: &Path,
+        profile: &Profile,
+        within: Option<&str>,
+        classifier: &Classifier,
+        by_range: bool,
+    ) -> Result<Self, Failure> {
+        let mut query = profile.query().kernels();
+        if let Some(path) = within {
+            reports::check_within(file, profile, path)?;
+            query = query.in_range(path);
+        }
+        Ok(Self {
+            classes: query.kernel_class_sums(classifier),
+            by_range: by_range.then(|| query.range_class_sums(classifier)),
+            shapes: query.launch_shapes_with(classifier),
+        })
+    }
+
+    pub(crate) fn write(self, out: &mut Text<'_>, format: TableFormat) -> Result<(), Failure> {
+        let reports = [self.classes].into_iter().chain(self.by_range);
+        let reports = reports.chain([self.shapes.report()]).collect();
+        reports::write(out, format, named(reports))
+    }
+}
+
 pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
     let ((output, profile), format) = (args.io.open()?, args.format.get());
-    let mut query = profile.query().kernels();
-    if let Some(path) = args.within.as_deref() {
-        reports::check_within(&args.io.file, &profile, path)?;
-        query = query.in_range(path);
-    }
-    let classifier = classifier(args.classes);
-    let classes = query.kernel_class_sums(&classifier);
-    let by_range = args.by_range.then(|| query.range_class_sums(&classifier));
-    let shapes = query.launch_shapes_with(&classifier);
+    let (file, within) = (&args.io.file, args.within.as_deref());
+    let tables =
+        KernelTables::new(file, &profile, within, &classifier(args.classes), args.by_range)?;
     output.write_in(format.is_for_people(), |out| match format {
         TableFormat::Table => {
-            out.show(&classes)?;
+            out.show(&tables.classes)?;
             writeln!(out)?;
-            if let Some(by_range) = by_range {
-                out.show_all(&by_range)?;
+            if let Some(by_range) = &tables.by_range {
+                out.show_all(by_range)?;
                 writeln!(out)?;
             }
-            out.show_rows(&shapes, args.limit)?;
-            hint_at_limit(out, args.limit, shapes.rows().len())
+            out.show_rows(&tables.shapes, args.limit)?;
+            hint_at_limit(out, args.limit, tables.shapes.rows().len())
         }
-        format => {
-            let reports = [classes].into_iter().chain(by_range);
-            let reports = reports.chain([shapes.report()]).collect();
-            reports::write(out, format, named(reports))
-        }
+        format => tables.write(out, format),
     })
 }
 

@@ -31,6 +31,7 @@ mod interference;
 mod kernels;
 mod lines;
 mod live;
+mod mcp;
 mod message;
 mod open;
 mod output;
@@ -175,6 +176,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
         Command::Gate(args) => gate::gate(args),
+        Command::Mcp => mcp::mcp(),
         Command::Doctor { format, require } => doctor::doctor(format.get(), require),
         Command::Run(args) => run::run(*args),
         Command::Calibrate(args) => run::calibrate(args),

@@ -3,12 +3,15 @@
 mod listing;
 mod machine_code;
 
+use std::path::Path;
+
 use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::table::Table;
 use profiler_base::text::printable;
 use profiler_base::units::percent;
 use profiler_core::Profile;
-use profiler_core::query::{Instructions, SampledPlace, Stalls};
+use profiler_core::query::{InstructionCounts, Instructions, SampledPlace, Stalls};
+use regex::Regex;
 use serde::Serialize;
 
 use crate::args::{LinesArgs, OutputFormat as _};
@@ -22,13 +25,42 @@ const BAR: usize = 20;
 /// The share of samples without a line from which the tables say so.
 const WITHOUT_LINE: f64 = 0.05;
 
+/// The JSON of samples.
 #[derive(Serialize)]
-struct Rows {
+pub(crate) struct Rows {
     samples: f64,
     exact_share: f64,
     account: Account,
     kernels: Vec<Row>,
     lines: Vec<Row>,
+}
+
+impl Rows {
+    pub(crate) fn new(counts: &InstructionCounts<'_>, samples: &Instructions<'_>) -> Self {
+        let rows = |places: Vec<SampledPlace<'_>>| places.iter().map(Row::new).collect();
+        Self {
+            samples: samples.samples(),
+            exact_share: samples.exact_share(),
+            account: Account {
+                total: counts.total,
+                recorded: counts.recorded,
+                dropped: counts.dropped,
+                non_user: counts.non_user,
+                over_limit: counts.over_limit,
+                outside_windows: counts.outside_windows,
+                without_launch: counts.without_launch,
+                without_line: counts.without_line,
+                full_slices: counts.full_slices,
+                failed_reads: counts.failed_reads,
+                missed_ends: counts.missed_ends,
+                cubins_left_out: counts.cubins_left_out,
+                is_complete: counts.is_complete(),
+                failures: counts.failures.iter().map(ToString::to_string).collect(),
+            },
+            kernels: rows(samples.by_kernel()),
+            lines: rows(samples.by_line()),
+        }
+    }
 }
 
 /// The samples of the whole recording.
@@ -159,10 +191,13 @@ impl DisplayOptions for Text<'_> {
     }
 }
 
-pub(crate) fn lines(args: &LinesArgs) -> Result<(), Failure> {
-    let (output, is_for_people) = (args.io.output(&[])?, args.format.get().is_for_people());
-    let file = &args.io.file;
-    let profile = input::profile(file)?;
+/// The samples of kernels in these ranges whose name matches, and the counts of all samples.
+pub(crate) fn samples<'p>(
+    file: &Path,
+    profile: &'p Profile,
+    kernel: Option<&'p Regex>,
+    range: Option<&str>,
+) -> Result<(InstructionCounts<'p>, Instructions<'p>), Failure> {
     let Some(counts) = profile.instruction_counts() else {
         return Err(Failure::Error(format!(
             "{} has no instruction samples: record it with `gpuprof run --lines`, or with Sampling::instructions",
@@ -170,50 +205,35 @@ pub(crate) fn lines(args: &LinesArgs) -> Result<(), Failure> {
         )));
     };
     let mut query = profile.query().kernels();
-    if let Some(path) = args.range.as_deref() {
-        reports::check_within(file, &profile, path)?;
+    if let Some(path) = range {
+        reports::check_within(file, profile, path)?;
         query = query.in_range(path);
     }
-    if let Some(regex) = &args.kernel {
+    if let Some(regex) = kernel {
         query = query.filter(|operation| {
             let kernel = operation.as_kernel();
             kernel
                 .is_some_and(|of| regex.is_match(&of.demangled_name()) || regex.is_match(of.name()))
         });
     }
+    let samples = match (kernel, range) {
+        (None, None) => profile.instructions(),
+        _ => query.instructions(),
+    };
+    Ok((counts, samples))
+}
+
+pub(crate) fn lines(args: &LinesArgs) -> Result<(), Failure> {
+    let (output, is_for_people) = (args.io.output(&[])?, args.format.get().is_for_people());
+    let file = &args.io.file;
+    let profile = input::profile(file)?;
+    let (counts, samples) = samples(file, &profile, args.kernel.as_ref(), args.range.as_deref())?;
     let of_kernels = args.kernel.as_ref().map(|regex| format!("of kernels that match {regex}"));
     let in_range = args.range.as_ref().map(|path| format!("in {path}"));
     let selected: Vec<String> = of_kernels.into_iter().chain(in_range).collect();
-    let samples = match selected.is_empty() {
-        true => profile.instructions(),
-        false => query.instructions(),
-    };
     let code = args.sass.then(|| MachineCode::new(file, &profile, &samples)).transpose()?;
     let sources =
         args.source.as_deref().map(|folder| Sources::new(folder, &profile)).transpose()?;
-    let rows = |places: Vec<SampledPlace<'_>>| places.iter().map(Row::new).collect();
-    let json = Rows {
-        samples: samples.samples(),
-        exact_share: samples.exact_share(),
-        account: Account {
-            total: counts.total,
-            recorded: counts.recorded,
-            dropped: counts.dropped,
-            non_user: counts.non_user,
-            over_limit: counts.over_limit,
-            outside_windows: counts.outside_windows,
-            without_launch: counts.without_launch,
-            without_line: counts.without_line,
-            full_slices: counts.full_slices,
-            failed_reads: counts.failed_reads,
-            missed_ends: counts.missed_ends,
-            cubins_left_out: counts.cubins_left_out,
-            is_complete: counts.is_complete(),
-            failures: counts.failures.iter().map(ToString::to_string).collect(),
-        },
-        kernels: rows(samples.by_kernel()),
-        lines: rows(samples.by_line()),
-    };
     let text = Text {
         profile: &profile,
         samples: &samples,
@@ -222,5 +242,5 @@ pub(crate) fn lines(args: &LinesArgs) -> Result<(), Failure> {
         sources: sources.as_ref(),
         code: code.as_ref(),
     };
-    output.text_or_json(is_for_people, |out| out.show(&text), &json)
+    output.text_or_json(is_for_people, |out| out.show(&text), &Rows::new(&counts, &samples))
 }

@@ -18,7 +18,7 @@ use profiler_core::profile::{GpuOperation, ProcessRangeGroup};
 use profiler_core::query::{Group, KernelName, StreamKey};
 use serde::Serialize;
 
-use crate::args::{TableFormat, TopArgs, TopPlace, TopSort, TopTable};
+use crate::args::{TableFormat, TopArgs, TopPlace, TopSelection, TopSort, TopTable};
 use crate::failure::Failure;
 use crate::input::note_losses;
 use crate::output::write_json;
@@ -92,7 +92,7 @@ struct Row {
 
 /// The tables of a file.
 #[derive(Serialize)]
-struct Top {
+pub(crate) struct Top {
     file: String,
     /// True if the recording is complete.
     complete: bool,
@@ -137,7 +137,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     for file in &args.io.files {
         let profile = args.numbers.profile(file)?;
         note_losses(file, &profile);
-        files.push(Top::new(file, &profile, args));
+        files.push(Top::new(file, &profile, &args.selection));
     }
     match args.format.get() {
         TableFormat::Json => output.write(|out| write_json(out, &files)),
@@ -173,11 +173,11 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
 }
 
 impl Top {
-    fn new(file: &Path, profile: &Profile, args: &TopArgs) -> Self {
+    pub(crate) fn new(file: &Path, profile: &Profile, selection: &TopSelection) -> Self {
         let rows = |table: TopTable| {
-            let asked = if args.of.is_empty() { &USUAL[..] } else { &args.of };
+            let asked = if selection.of.is_empty() { &USUAL[..] } else { &selection.of };
             let is_asked = asked.contains(&table);
-            is_asked.then(|| Rows::new(table, profile, args))
+            is_asked.then(|| Rows::new(table, profile, selection))
         };
         Self {
             file: file.display().to_string(),
@@ -210,12 +210,12 @@ impl TopTable {
 }
 
 impl Rows {
-    fn new(table: TopTable, profile: &Profile, args: &TopArgs) -> Self {
+    fn new(table: TopTable, profile: &Profile, selection: &TopSelection) -> Self {
         let all = || profile.query();
         let mut rows: Vec<Row> = match table {
             TopTable::Kernels => {
                 let groups = all().kernels().group_by(|operation| {
-                    let place = args.by.map(|by| Place::new(by, operation));
+                    let place = selection.by.map(|by| Place::new(by, operation));
                     Some((KernelName::new(&operation.as_kernel()?), place))
                 });
                 groups.iter().map(|group| Row::new(group.key().0, group.key().1, group)).collect()
@@ -243,19 +243,20 @@ impl Rows {
         for row in &mut rows {
             row.share = share(row.time_ns);
         }
-        let is_shown = |name: &str| args.filter.as_ref().is_none_or(|filter| filter.is_match(name));
+        let is_shown =
+            |name: &str| selection.filter.as_ref().is_none_or(|filter| filter.is_match(name));
         let outside = (table == TopTable::Ranges && !rows.is_empty() && is_shown(OUTSIDE))
             .then(|| ns(profile.outside_ranges().gpu_time()))
             .filter(|time_ns| *time_ns != 0)
             .map(|time_ns| Outside { time_ns, share: share(time_ns) });
         rows.retain(|row| is_shown(&row.label()));
-        match args.sort {
+        match selection.sort {
             TopSort::Time => rows.sort_by_key(|row| Reverse((row.time_ns, row.host_ns))),
             TopSort::Count => rows.sort_by_key(|row| Reverse((row.count, row.time_ns))),
             TopSort::Mean => rows.sort_by(|a, b| b.mean_ns.total_cmp(&a.mean_ns)),
             TopSort::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),
         }
-        let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+        let limit = if selection.limit == 0 { usize::MAX } else { selection.limit };
         let more = rows.len().saturating_sub(limit);
         rows.truncate(limit);
         Self { rows, more, outside }

@@ -60,7 +60,7 @@ const COMMANDS: [&[&str]; 29] = [
 ];
 
 /// Commands that show no recording as text for people, and why.
-const NO_TEXT: [(&str, &str); 15] = [
+const NO_TEXT: [(&str, &str); 16] = [
     ("open", "prints an address: tested below"),
     ("flamegraph", "a picture"),
     ("convert", "formats for programs"),
@@ -74,6 +74,7 @@ const NO_TEXT: [(&str, &str); 15] = [
     ("off", "live processes: the tests `processes`"),
     ("mark", "live processes: the tests `processes`"),
     ("snapshot", "live processes: the tests `processes`"),
+    ("mcp", "answers to programs: the tests `processes`"),
     ("completions", "a script"),
     ("man", "the source of a page"),
 ];

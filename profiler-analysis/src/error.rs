@@ -28,6 +28,9 @@ pub(crate) enum Kind {
     /// An invalid capture of another tool, or one that cannot be read or written.
     #[cfg(any(feature = "kineto", feature = "nsys"))]
     Capture { what: String },
+    /// A query that is refused, or exceeds a limit.
+    #[cfg(feature = "nsys")]
+    Query { what: String },
     /// A missing baseline, or runs that cannot be compared with it.
     Baseline(String),
     /// Invalid peaks of a device.
@@ -108,6 +111,8 @@ impl fmt::Display for Error {
             }
             #[cfg(any(feature = "kineto", feature = "nsys"))]
             Kind::Capture { what } => what.clone(),
+            #[cfg(feature = "nsys")]
+            Kind::Query { what } => what.clone(),
             Kind::Baseline(what) | Kind::Counts(what) | Kind::Measure(what) => what.clone(),
             Kind::Peaks { why } => {
                 format!("not the peaks of a device: {why}; give the output of Peaks::to_json")

@@ -46,7 +46,7 @@
 //! - Threads: an analysis runs on the calling thread and borrows the profile.
 //! - Cost: microseconds for each operation, and no GPU; each method states its own.
 //!
-//! No feature is on by default. `nsys` reads and writes captures (it builds SQLite's C code),
+//! No feature is on by default. `nsys` reads and writes captures and answers SQL (it builds SQLite's C code),
 //! `kineto` reads traces of `torch.profiler`, `parquet` writes tables, and `pprof`, `otlp` and `firefox` are further formats. `push` pushes
 //! profiles over HTTP, and `nvml` lets gates discard runs in which the GPU was throttled.
 

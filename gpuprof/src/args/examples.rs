@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-const EXAMPLES: [(&str, &str); 25] = [
+const EXAMPLES: [(&str, &str); 27] = [
     (
         "report",
         "gpuprof run.gpuprof\ngpuprof report --json run.gpuprof | jq .path\nssh host cat run.gpuprof | gpuprof report -",
@@ -82,6 +82,7 @@ const EXAMPLES: [(&str, &str); 25] = [
         "gpuprof gate --update baseline.json run-*.gpuprof\ngpuprof gate baseline.json run-*.gpuprof",
     ),
     ("live", "gpuprof live\ngpuprof live train.gpurun\nssh -t host gpuprof live 4711"),
+    ("mcp", "gpuprof mcp   # an agent's program starts it"),
     ("doctor", "gpuprof doctor\ngpuprof doctor --require"),
 ];
 

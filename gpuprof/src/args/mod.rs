@@ -136,6 +136,11 @@ pub(crate) enum Command {
     Diff(DiffArgs),
     /// Compares recorded runs with a baseline: counts exactly, times by their noise
     Gate(GateArgs),
+    /// Serves recordings to agents: the Model Context Protocol over standard input and output
+    #[command(
+        after_help = "It reads the files that a call names, and writes none. Record with `gpuprof run`."
+    )]
+    Mcp,
     /// The GPU profiling that this machine and process allow, and remedies for what is missing
     Doctor {
         #[command(flatten)]
@@ -211,6 +216,17 @@ pub(crate) struct ReportArgs {
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs<TableFormat>,
+    #[command(flatten)]
+    pub(crate) selection: TopSelection,
+    #[command(flatten)]
+    pub(crate) numbers: NumbersArgs,
+    #[command(flatten)]
+    pub(crate) io: FilesArgs,
+}
+
+/// The tables and rows of `top`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopSelection {
     /// Only these tables [default: kernels,ranges,api]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "TABLE")]
     pub(crate) of: Vec<TopTable>,
@@ -226,10 +242,6 @@ pub(crate) struct TopArgs {
     /// Only names and paths that match this regular expression
     #[arg(long, value_name = "REGEX")]
     pub(crate) filter: Option<Regex>,
-    #[command(flatten)]
-    pub(crate) numbers: NumbersArgs,
-    #[command(flatten)]
-    pub(crate) io: FilesArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -4,7 +4,7 @@ use crate::load;
 use profiler_analysis::diagnosis::{Bottleneck, FindingKind, Thresholds};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
-use test_support::diseases::{DISEASES, judge};
+use test_support::diseases::{DISEASES, FIXES, judge};
 
 /// What two runs of one program differ by; and the cured twin's copies, kernels and waits are not the ill one's to the last
 /// microsecond: a copy of what the host has just written takes longer.
@@ -171,4 +171,20 @@ fn a_capture_of_nsys_is_diagnosed_too() {
     assert_eq!(loading.phase.as_deref(), Some("start-up"));
     assert!(loading.cost.as_millis() > 300, "{loading}");
     assert!(loading.path().unwrap().starts_with("Batch 0"), "{loading}");
+}
+
+/// The fix of each program is its first fix before the change, and no longer after it.
+#[test]
+fn first_fix_is_the_planted_one() {
+    for (name, planted) in FIXES {
+        let [before, after] = match DISEASES.iter().any(|(of, _)| *of == name) {
+            true => pair(name),
+            false => ["before", "after"].map(|state| load(&format!("case-studies/{name}-{state}"))),
+        };
+        let first = |profile: &Profile| profile.diagnose().first().map(|fix| fix.kind);
+        assert_eq!(first(&before), Some(planted), "{name}");
+        // Products in bf16 keep the GPU busy, too.
+        assert!(first(&after) != Some(planted) || name == "bf16", "{name}");
+        assert_eq!(before.scorecard().first.map(|fix| fix.kind), Some(planted), "{name}");
+    }
 }

@@ -102,7 +102,8 @@ fn values_match_the_diagnosis_and_the_tables() {
     let value = |kind| card.score(kind).unwrap().value.unwrap();
     let cause = diagnosis.verdict().cause().unwrap();
     assert!((value(ScoreKind::Copy) - cause.share).abs() < 1e-12);
-    assert_eq!(first(&card)["estimate"], cause.estimate);
+    assert_eq!(first(&card), serde_json::to_value(diagnosis.first()).unwrap());
+    assert_eq!(first(&card)["kind"], "pageable_copies");
     let findings = diagnosis.findings().iter().filter(|found| !found.kind.is_note());
     let largest = findings.map(|found| found.estimate).fold(cause.estimate, f64::max);
     assert_eq!(value(ScoreKind::Estimate), largest);

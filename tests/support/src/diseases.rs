@@ -1,7 +1,7 @@
 //! What a diagnosis has to say of programs that are slow for one known reason, and of their cured twins: the same for their
 //! recordings and for live runs.
 
-use profiler_analysis::diagnosis::{Bottleneck, Diagnosis, FindingKind, Thresholds};
+use profiler_analysis::diagnosis::{Bottleneck, Diagnosis, FindingKind, FixKind, Thresholds};
 use profiler_analysis::prelude::*;
 use profiler_core::Profile;
 
@@ -32,6 +32,24 @@ pub const DISEASES: [(&str, &[Named]); 9] = [
     ("small-gemms", &[Named::Finding(FindingKind::SmallGemms)]),
     ("tail-effect", &[Named::Finding(FindingKind::TailEffect)]),
     ("serial-streams", &[Named::Finding(FindingKind::SerialStreams)]),
+];
+
+/// The first thing to fix in these programs and in the case studies: what was planted.
+pub const FIXES: [(&str, FixKind); 13] = [
+    ("launch-bound", FixKind::Cause(Bottleneck::Launch)),
+    ("sync-every-kernel", FixKind::Cause(Bottleneck::Synchronization)),
+    ("pageable-copies", FixKind::Finding(FindingKind::PageableCopies)),
+    ("host-preprocessing", FixKind::Cause(Bottleneck::Cpu)),
+    ("slow-loader", FixKind::Cause(Bottleneck::Data)),
+    ("tiny-copies", FixKind::Finding(FindingKind::TinyCopies)),
+    ("small-gemms", FixKind::Finding(FindingKind::SmallGemms)),
+    ("tail-effect", FixKind::Finding(FindingKind::TailEffect)),
+    ("serial-streams", FixKind::Finding(FindingKind::SerialStreams)),
+    ("loader", FixKind::Cause(Bottleneck::Data)),
+    // Products in f32: the remedy names lower precision on tensor cores.
+    ("bf16", FixKind::Cause(Bottleneck::GpuCompute)),
+    ("batched", FixKind::Finding(FindingKind::SmallGemms)),
+    ("optimizer", FixKind::Cause(Bottleneck::Launch)),
 ];
 
 /// What a pair of runs came to.

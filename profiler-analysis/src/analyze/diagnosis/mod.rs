@@ -52,6 +52,7 @@ mod copies;
 mod estimate;
 mod evidence;
 mod finding;
+mod fix;
 mod gemm_kernel;
 mod gemms;
 mod phase;
@@ -95,6 +96,8 @@ pub(crate) use estimate::{certainty, device_list, factor, faster};
 use evidence::Longest;
 pub use evidence::{Evidence, IdleStack, Moment};
 pub use finding::{Finding, FindingKind};
+pub(crate) use fix::fixable;
+pub use fix::{Fix, FixKind};
 pub use phase::Phase;
 pub(crate) use phase::{Judged, Others, Section};
 use profiler_core::profile::{ProcessRangeGroup, Profile, Range, RangeNode};
@@ -129,6 +132,7 @@ fn looks(all: u64) -> u64 {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diagnosis {
     verdict: Verdict,
+    first: Option<Fix>,
     phases: Vec<Phase>,
     ranges: Vec<Verdict>,
     /// Ranges without a verdict: too short, with too few operations, or beyond the limit of
@@ -144,6 +148,10 @@ impl Diagnosis {
         /// The verdict on the steady phase with the most time; without a steady phase, on the whole
         /// run.
         verdict: &Verdict = verdict;
+        /// The first thing to fix in the phase of the verdict: its cause, or a finding with a narrower
+        /// remedy for most of the cause's time. If the cause is GPU work, the costliest finding, or
+        /// else that work.
+        first: Option<&Fix> = first.as_ref();
         /// The phases of the run by start, the steady ones with their verdicts. Empty if nothing
         /// repeats.
         phases: &[Phase] = phases;
@@ -331,8 +339,8 @@ impl<'a> Diagnoser<'a> {
             self.profile.range_tree().nodes.len() + self.profile.process_range_groups().len();
         let ranges_left_out = (paths - ranges.len()) as u64;
         let Judged { verdict, phases, findings, .. } = judged;
-        let thresholds = self.thresholds.clone();
-        Diagnosis { verdict, phases, ranges, ranges_left_out, findings, outlook, thresholds }
+        let (first, thresholds) = (Fix::first(&verdict, &findings), self.thresholds.clone());
+        Diagnosis { verdict, first, phases, ranges, ranges_left_out, findings, outlook, thresholds }
     }
 
     /// The divided clock of the run.

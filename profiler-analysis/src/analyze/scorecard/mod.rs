@@ -24,12 +24,12 @@ mod text;
 
 use std::time::Duration;
 
-use profiler_base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
+use profiler_base::units::{NAME_WIDTH, shortened, time};
 use serde::Serialize;
 
 use crate::analyze::diagnosis::{
-    Bottleneck, Diagnoser, Finding, Inconclusive, Judged, Others, Verdict, certainty, device_list,
-    factor, faster, finite,
+    Bottleneck, Diagnoser, Fix, Inconclusive, Judged, Others, Verdict, certainty, device_list,
+    factor, faster, finite, fixable,
 };
 use crate::analyze::kernels::{Classifier, TcRemedy};
 use crate::analyze::kernels::{launches, tensor_cores};
@@ -61,23 +61,6 @@ fn known<S: serde::Serializer>(value: &Option<f64>, serializer: S) -> Result<S::
     finite(&value.unwrap_or(f64::NAN), serializer)
 }
 
-/// A cause or finding to fix, with an estimate of the gain.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Mending {
-    /// The cause or finding as text.
-    pub(crate) what: String,
-    /// The speed-up of the run under [`assumption`](Self::assumption); infinite if the whole run is
-    /// removed.
-    #[serde(serialize_with = "finite")]
-    pub(crate) estimate: f64,
-    /// True if no change of this kind saves more: [`Finding::is_bound`].
-    pub(crate) is_bound: bool,
-    /// The assumption of the estimate.
-    pub(crate) assumption: &'static str,
-    /// The advice.
-    pub(crate) remedy: &'static str,
-}
-
 /// A run on one page, by [`Profile::scorecard`](crate::prelude::ProfileExt::scorecard). `{}` is up
 /// to 24 lines of text, and one more for each further phase.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -94,19 +77,15 @@ pub struct Scorecard {
     /// The time that shares refer to.
     #[serde(rename = "clock_ns", serialize_with = "profiler_base::statistics::as_ns")]
     pub clock: Duration,
-    /// The first thing to fix: the verdict's cause, or the costliest finding if the cause is GPU
-    /// work.
-    pub(crate) first: Option<Mending>,
+    /// The first thing to fix: [`Diagnosis::first`](crate::diagnosis::Diagnosis::first).
+    pub first: Option<Fix>,
     scores: Vec<Score>,
 }
 
 impl Scorecard {
     /// Makes a scorecard from an existing diagnosis.
     pub(crate) fn new(profile: &Profile, targets: &Targets, judged: &Judged) -> Self {
-        let verdict = &judged.verdict;
-        let is_of = |finding: &&Finding| finding.phase.is_none() || finding.phase == verdict.phase;
-        let findings = judged.findings.iter().filter(is_of).collect();
-        Card { profile, targets, verdict, findings, judged }.fill()
+        Card { profile, targets, verdict: &judged.verdict, judged }.fill()
     }
 
     /// The values, in the order of [`ScoreKind::ALL`].
@@ -141,7 +120,6 @@ struct Card<'a> {
     profile: &'a Profile,
     targets: &'a Targets,
     verdict: &'a Verdict,
-    findings: Vec<&'a Finding>,
     judged: &'a Judged,
 }
 
@@ -178,7 +156,7 @@ impl Card<'_> {
             others,
             bottleneck: self.verdict.bottleneck,
             clock: self.verdict.clock,
-            first: self.causes().chain(self.findings()).next(),
+            first: Fix::first(self.verdict, &self.judged.findings),
             scores: scores.collect(),
         }
     }
@@ -418,8 +396,8 @@ impl Card<'_> {
 
     fn estimate(&self) -> Known {
         // Among equal estimates the finding, which has a location.
-        let all = self.findings().chain(self.all_causes());
-        let largest = all.fold(None, |largest: Option<Mending>, next| match largest {
+        let all = self.findings().chain(self.causes());
+        let largest = all.fold(None, |largest: Option<Fix>, next| match largest {
             Some(largest) if largest.estimate >= next.estimate => Some(largest),
             _ => Some(next),
         });
@@ -433,38 +411,15 @@ impl Card<'_> {
         }
     }
 
-    /// The cause of the verdict, unless the cause is GPU work.
-    fn causes(&self) -> impl Iterator<Item = Mending> {
-        let decided = self.verdict.bottleneck.filter(|of| *of != Bottleneck::GpuCompute);
-        self.all_causes().take(usize::from(decided.is_some()))
-    }
-
     /// All causes except GPU work, the verdict's first.
-    fn all_causes(&self) -> impl Iterator<Item = Mending> {
+    fn causes(&self) -> impl Iterator<Item = Fix> {
         let causes = self.verdict.causes.iter();
-        let causes = causes.filter(|cause| cause.bottleneck != Bottleneck::GpuCompute);
-        causes.map(|cause| Mending {
-            what: cause.bottleneck.text().to_owned(),
-            estimate: cause.estimate,
-            is_bound: cause.is_bound,
-            assumption: cause.assumption,
-            remedy: cause.remedy,
-        })
+        causes.filter(|cause| cause.bottleneck != Bottleneck::GpuCompute).map(Fix::from)
     }
 
     /// The findings to fix, costliest first.
-    fn findings(&self) -> impl Iterator<Item = Mending> {
-        let findings = self.findings.iter().filter(|found| !found.is_note());
-        findings.map(|found| Mending {
-            what: match found.path() {
-                Some(path) => format!("{}, in {}", found.title, shortened(path, PATH_WIDTH)),
-                None => found.title.clone(),
-            },
-            estimate: found.estimate,
-            is_bound: found.is_bound,
-            assumption: found.assumption,
-            remedy: found.remedy,
-        })
+    fn findings(&self) -> impl Iterator<Item = Fix> {
+        fixable(self.verdict, &self.judged.findings).map(Fix::from)
     }
 }
 

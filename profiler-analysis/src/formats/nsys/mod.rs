@@ -4,6 +4,8 @@
 //! to 3.25. Missing tables and columns are read as empty. The same rows are written to Parquet
 //! files: see `parquet`.
 
+#[cfg(feature = "nsys")]
+mod database;
 pub(crate) mod destination;
 #[cfg(feature = "nsys")]
 mod file;
@@ -22,6 +24,8 @@ use std::path::Path;
 
 #[cfg(feature = "nsys")]
 use crate::error::Error;
+#[cfg(feature = "nsys")]
+pub use database::{Database, DatabaseLimits, QueryPage};
 #[cfg(feature = "nsys")]
 use profiler_core::profile::Profile;
 

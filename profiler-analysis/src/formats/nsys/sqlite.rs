@@ -1,4 +1,4 @@
-//! The tables of a capture as an SQLite file.
+//! The tables of a capture in SQLite.
 
 use std::io;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(super) fn write(
     };
     // SQLite's error does not contain the reason, and SQLite would continue with an existing file.
     let new = Replacement::begin(to).map_err(failed)?;
-    write_tables(profile, new.path(), progress).map_err(|error| unwritable(path, &error))?;
+    write_file(profile, new.path(), progress).map_err(|error| unwritable(path, &error))?;
     new.commit().map_err(failed)
 }
 
@@ -37,20 +37,29 @@ fn unwritable(path: &Path, error: &rusqlite::Error) -> Error {
     Error::new(Kind::Capture { what })
 }
 
-fn write_tables(
+fn write_file(
     profile: &Profile,
     path: &Path,
     progress: impl FnMut(u64, u64),
 ) -> rusqlite::Result<()> {
     let connection = Connection::open(path)?;
-    // The file is private until it is complete, so it needs no journal and no syncs.
+    write_tables(profile, &connection, progress)?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+/// Writes the tables into a new database. It is private until it is complete, so it needs no journal
+/// and no syncs.
+pub(super) fn write_tables(
+    profile: &Profile,
+    connection: &Connection,
+    progress: impl FnMut(u64, u64),
+) -> rusqlite::Result<()> {
     connection.execute_batch(
         "PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
          PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536; BEGIN",
     )?;
-    Writer::write(profile, &connection, progress)?;
-    connection.execute_batch("COMMIT")?;
-    connection.close().map_err(|(_, error)| error)
+    Writer::write(profile, connection, progress)?;
+    connection.execute_batch("COMMIT")
 }
 
 impl<'a> Destination for &'a Connection {
