@@ -1,8 +1,8 @@
 //! Input files. The file type is detected from the content, not the extension.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
-use std::fs::{File, Metadata};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
 use std::io::{self, IsTerminal as _, Read};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -18,7 +18,8 @@ use profiler_core::{Profile, Recording};
 use crate::failure::Failure;
 use crate::global::GlobalArgs;
 use crate::message::note;
-use crate::{progress, suggest};
+use crate::output::private_folder;
+use crate::{progress, suggest, tool};
 
 const RECORDING: &[u8] = b"GPUPROF";
 const SQLITE: &[u8] = b"SQLite format 3\0";
@@ -143,8 +144,39 @@ fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, 
             spinner.finish_and_clear();
             profile.map_err(|error| Failure::Error(format!("{}: {error}", path.display())))
         }
+        None if is_report(path) && !bytes.is_empty() => exported(path),
         Some(FileKind::Folder) | None => Err(of_no_kind(path, &bytes)),
     }
+}
+
+/// True for the name of a report of Nsight Systems in its own format.
+fn is_report(path: &Path) -> bool {
+    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
+    extension.is_some_and(|extension| extension == "nsys-rep" || extension == "qdrep")
+}
+
+/// Reads a report of Nsight Systems through a capture that `nsys` exports into a temporary folder.
+fn exported(path: &Path) -> Result<Profile, Failure> {
+    let Some(nsys) = tool::find("nsys", "NSYS")? else {
+        let capture = path.with_extension("sqlite");
+        return Err(Failure::Error(format!(
+            "{path} is a report of Nsight Systems, which its nsys must export, and this machine has none in PATH or \
+             /usr/local/cuda/bin: set NSYS to it, or run `nsys export --type sqlite -o {capture} {path}` elsewhere",
+            path = path.display(),
+            capture = capture.display()
+        )));
+    };
+    let folder = private_folder("capture", "set TMPDIR to a folder that can be written")?;
+    let capture = folder.join("capture.sqlite");
+    let spinner = progress::spinner("exporting the report", true);
+    let words = ["export", "--type", "sqlite", "--force-overwrite", "true", "-o"].map(OsStr::new);
+    let words = words.into_iter().chain([capture.as_os_str(), path.as_os_str()]);
+    let exported = tool::run(&nsys, words);
+    spinner.finish_and_clear();
+    let profile = exported.and_then(|_| Ok(profiler_analysis::nsys::read(&capture)?));
+    // What is left in a temporary folder is no failure.
+    let _ = fs::remove_dir_all(&folder);
+    profile
 }
 
 /// True for the start of a JSON object.
@@ -367,12 +399,11 @@ fn begins(bytes: &[u8], magic: &[u8]) -> bool {
 }
 
 fn unknown(path: &Path, bytes: &[u8]) -> &'static str {
-    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
     if bytes.is_empty() {
         "empty"
     } else if bytes.starts_with(ZSTD) {
         "compressed; unpack it first"
-    } else if extension.is_some_and(|extension| extension == "nsys-rep" || extension == "qdrep") {
+    } else if is_report(path) {
         "a report of Nsight Systems in its own format; export it first"
     } else {
         "not a known profile format"

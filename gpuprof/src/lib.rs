@@ -45,6 +45,7 @@ mod scorecard;
 mod steps;
 mod suggest;
 mod terminal;
+mod tool;
 mod top;
 mod tracks;
 mod view;

@@ -1082,7 +1082,7 @@ fn file_that_is_no_profile_is_identified() {
     said(&written(&folder, "cut.json", b"{\"traceEvents\": [{\"ph\""), "the file is cut off");
     said(&written(&folder, "a.gz", b"\x1f\x8b\x08rest"), "is damaged or cut off");
     said(&written(&folder, "a.zst", b"\x28\xb5\x2f\xfdrest"), "unpack it first");
-    said(&written(&folder, "run.nsys-rep", b"whatever it is"), "export it first");
+    said(&written(&folder, "empty.nsys-rep", b""), "is empty");
     said(&Folder::new().0, "is a folder without recordings");
     said(&folder.file("missing"), "there is no file");
     said(Path::new("/dev/zero"), "is not a known profile format");
@@ -1093,6 +1093,38 @@ fn file_that_is_no_profile_is_identified() {
     failure_of(args([&"report", &odd]), 1).says("is not a known profile format");
     let bytes = OsStr::new("no-\u{fffd}");
     failure_of(args([&"report", &bytes]), 1).says("there is no file");
+}
+
+/// A script in place of nsys, which exports a real capture.
+#[test]
+fn reports_of_nsight_systems_are_exported_by_its_own_program() {
+    let folder = Folder::new();
+    let report = written(&folder, "run.nsys-rep", b"whatever it is");
+    let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/captures/one-h200.sqlite");
+    let script = "#!/bin/sh\n[ \"$1 $2 $3 $4 $5 $6\" = 'export --type sqlite --force-overwrite true -o' ] || exit 9\n\
+                  [ \"$(cat \"$8\")\" = 'whatever it is' ] || { echo 'it is damaged' >&2; exit 3; }\n\
+                  echo 'Processing'\n";
+    let nsys = written(&folder, "nsys", format!("{script}cp '{capture}' \"$7\"\n").as_bytes());
+    fs::set_permissions(&nsys, fs::Permissions::from_mode(0o755)).unwrap();
+    let temporary = folder.file("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let with = |words: &[&dyn AsRef<OsStr>]| {
+        let mut command = gpuprof();
+        command.args(words.iter().map(|word| word.as_ref()));
+        ran(command.env("NSYS", &nsys).env("TMPDIR", &temporary))
+    };
+    let expected = result_of(args([&"top", &"--json", &capture])).json();
+    let read = with(&[&"top", &"--json", &report]);
+    assert_eq!((read.status, read.error.as_str()), (0, ""));
+    assert_eq!(read.json()[0]["kernels"], expected[0]["kernels"]);
+    assert!(expected[0]["kernels"]["rows"].as_array().is_some_and(|rows| !rows.is_empty()));
+    let damaged = with(&[&"report", &written(&folder, "damaged.nsys-rep", b"other")]);
+    assert_eq!(damaged.says("it is damaged").status, 1);
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "nothing is left");
+    let without = ran(gpuprof().arg(&report).env("PATH", folder.file("no")).env_remove("NSYS"));
+    assert_eq!(without.says("nsys export --type sqlite -o").says("set NSYS").status, 1);
+    let wrong = ran(gpuprof().arg(&report).env("NSYS", folder.file("no")));
+    assert_eq!(wrong.says("NSYS is").says("no file").status, 1);
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! The machine code (SASS) beside sampled instructions, from kept cubins by `nvdisasm`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::env;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use profiler_base::display::{Layout, Tone};
 use profiler_base::text::printable;
@@ -15,6 +14,7 @@ use profiler_core::query::{Instructions, SampledInstruction};
 use super::listing::{Row, write_rows};
 use crate::failure::Failure;
 use crate::output::private_folder;
+use crate::tool;
 
 /// The instructions of a function, by offset.
 type Code = BTreeMap<u32, String>;
@@ -42,7 +42,7 @@ impl MachineCode {
                 file.display()
             )));
         }
-        let nvdisasm = find()?;
+        let nvdisasm = nvdisasm()?;
         let mut functions = BTreeMap::new();
         let folder = private_folder("cubins", "set TMPDIR to a folder that can be written")?;
         let all = cubins.iter().try_for_each(|(crc, elf)| {
@@ -105,20 +105,8 @@ impl MachineCode {
     }
 }
 
-/// Finds `nvdisasm`: the file that `NVDISASM` names, else in `PATH`, else in the toolkit's folder.
-fn find() -> Result<PathBuf, Failure> {
-    if let Some(named) = env::var_os("NVDISASM").map(PathBuf::from) {
-        return match named.is_file() {
-            true => Ok(named),
-            false => {
-                Err(Failure::Error(format!("NVDISASM is {}, which is no file", named.display())))
-            }
-        };
-    }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let folders = env::split_paths(&path).chain(["/usr/local/cuda/bin".into()]);
-    let mut files = folders.map(|folder| folder.join("nvdisasm"));
-    files.find(|file| file.is_file()).ok_or_else(|| {
+fn nvdisasm() -> Result<PathBuf, Failure> {
+    tool::find("nvdisasm", "NVDISASM")?.ok_or_else(|| {
         Failure::Error(
             "nvdisasm was not found in PATH or /usr/local/cuda/bin: install the CUDA toolkit, or set NVDISASM to the \
              file (Triton has one in triton/backends/nvidia/bin)"
@@ -130,18 +118,7 @@ fn find() -> Result<PathBuf, Failure> {
 fn disassemble(nvdisasm: &Path, file: &Path, elf: &[u8]) -> Result<String, Failure> {
     fs::write(file, elf)
         .map_err(|error| Failure::Error(format!("could not write {}: {error}", file.display())))?;
-    let output = Command::new(nvdisasm).arg("-c").arg(file).output().map_err(|error| {
-        Failure::Error(format!("could not run {}: {error}", nvdisasm.display()))
-    })?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(Failure::Error(format!(
-            "{}: {}: {}",
-            nvdisasm.display(),
-            output.status,
-            printable(String::from_utf8_lossy(&output.stderr).trim())
-        ))),
-    }
+    tool::run(nvdisasm, [OsStr::new("-c"), file.as_os_str()])
 }
 
 /// Reads functions from the text of `nvdisasm -c`: a label `.text.SYMBOL:`, then lines that begin
