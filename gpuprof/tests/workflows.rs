@@ -38,6 +38,20 @@ fn steps() -> Vec<Value> {
     .collect()
 }
 
+/// The action that workflows use.
+const ACTION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.github/actions/gate");
+
+/// A `gh` that keeps comments as files, each with the number of its version; without a token it fails.
+const GH: &str = r#"#!/usr/bin/env bash
+[[ -n $GH_TOKEN && $1 == api ]] || exit 4
+case "$2 $3" in
+"repos/o/r/issues/7/comments --paginate") grep -lF "$(sed -n 's/.*startswith(."\(.*\).").*/\1/p' <<<"${5//\\/}")" comments/* | sed 's/.*\///' ;;
+"-X POST") [[ $4 == repos/o/r/issues/7/comments ]] && cp "${6#body=@}" comments/$(($(ls comments | wc -l) + 1)) ;;
+"-X PATCH") [[ -f comments/${4##*/} ]] && cp "${6#body=@}" "comments/${4##*/}" ;;
+*) exit 5 ;;
+esac
+"#;
+
 fn script(step: &str) -> String {
     let steps = steps();
     let found = steps.iter().find(|found| found["name"] == step).unwrap();
@@ -62,8 +76,8 @@ fn every_step_runs_or_uses_and_every_variable_is_documented() {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
-        let name = format!("workflows-{}", std::process::id());
+    fn new(name: &str) -> Self {
+        let name = format!("workflows-{name}-{}", std::process::id());
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(folder.join("runs")).unwrap();
         fs::create_dir_all(folder.join("baselines")).unwrap();
@@ -110,7 +124,7 @@ impl Drop for Folder {
 
 #[test]
 fn replay_gates_recorded_runs() {
-    let folder = Folder::new();
+    let folder = Folder::new("page");
     let recording = blocks("sh")[0];
     let update = recording.lines().find(|line| line.starts_with("gpuprof ")).unwrap();
     folder.record(3);
@@ -143,4 +157,51 @@ fn replay_gates_recorded_runs() {
     // Another error ends the step.
     fs::remove_file(folder.0.join("baselines/train.json")).unwrap();
     assert_eq!(folder.step(&script("Formats")).status.code(), Some(1));
+}
+
+#[test]
+fn action_keeps_one_comment_and_the_status_of_the_gate() {
+    let action: Value =
+        yaml_serde::from_str(&fs::read_to_string(format!("{ACTION}/action.yml")).unwrap()).unwrap();
+    let step = &action["runs"]["steps"][0];
+    assert_eq!(step["run"], "bash \"$GITHUB_ACTION_PATH/gate.sh\"");
+    let variables = step["env"].as_mapping().unwrap();
+    let script = fs::read_to_string(format!("{ACTION}/gate.sh")).unwrap();
+    for name in variables.keys().map(|name| name.as_str().unwrap()) {
+        assert!(script.contains(&format!("${name}")) || script.contains(&format!("${{{name}")));
+    }
+    let folder = Folder::new("action");
+    folder.record(3);
+    let update = "gpuprof gate --update baselines/train.json runs/*.gpuprof";
+    assert!(folder.step(update).status.success());
+    fs::create_dir_all(folder.0.join("comments")).unwrap();
+    fs::create_dir_all(folder.0.join("bin")).unwrap();
+    fs::write(folder.0.join("bin/gh"), GH).unwrap();
+    let gate = |recordings: &str, token: &str, pull_request: &str| {
+        let output = folder.step(&format!(
+            "chmod +x bin/gh; export PATH=$PWD/bin:$PATH BASELINE=baselines/train.json RECORDINGS='{recordings}' \
+             GPUPROF=gpuprof GH_TOKEN={token} PULL_REQUEST={pull_request} GITHUB_REPOSITORY=o/r; bash '{ACTION}/gate.sh'"
+        ));
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let comments = || fs::read_dir(folder.0.join("comments")).unwrap().count();
+    assert_eq!(gate("runs/*.gpuprof", "t", ""), (0, String::new()));
+    assert_eq!(comments(), 0, "no pull request");
+    assert_eq!(gate("runs/*.gpuprof", "t", "7"), (0, String::new()));
+    assert_eq!(comments(), 1);
+    assert!(folder.read("comments/1").contains("passed after 8 runs"));
+    folder.record(4);
+    let (status, annotations) = gate("runs/[1-4].gpuprof runs/[5-8].gpuprof", "t", "7");
+    assert_eq!((status, comments()), (3, 1), "{annotations}");
+    assert!(annotations.starts_with("::error file=baselines/train.json"), "{annotations}");
+    assert!(folder.read("comments/1").contains("failed after 8 runs"));
+    assert!(folder.read("summary.md").contains("failed after 8 runs"));
+    // A fork has no right to comment.
+    fs::write(folder.0.join("bin/gh"), "#!/bin/sh\nexit 1\n").unwrap();
+    let (status, said) = gate("runs/*.gpuprof", "t", "7");
+    assert!(status == 3 && said.contains("::warning::"), "{said}");
+    let (status, said) = gate("none/*.gpuprof", "t", "7");
+    assert!(status == 1 && said.contains("::error::no recording matches"), "{said}");
+    fs::remove_file(folder.0.join("baselines/train.json")).unwrap();
+    assert_eq!(gate("runs/*.gpuprof", "t", "7").0, 1);
 }
