@@ -286,8 +286,7 @@ impl Options {
         add("stacks", self.stacks.map(|age| age.as_secs_f64().to_string()));
         add("host-samples", self.host_samples.map(|source| source.to_string()));
         add("lines", self.lines.map(|lines| lines.to_string()));
-        let units: Vec<String> = self.sample.iter().map(ToString::to_string).collect();
-        add("sample", (!units.is_empty()).then(|| units.join("+")));
+        add("sample", Some(self.units()).filter(|units| !units.is_empty()));
         add("nvml", self.nvml.then(|| "clocks".to_owned()));
         let memory = [(self.memory_records, "allocations"), (self.unified_memory, "managed")];
         let memory: Vec<&str> = memory.into_iter().filter(|of| of.0).map(|of| of.1).collect();
@@ -302,6 +301,12 @@ impl Options {
         ];
         variables.extend(REPLACED.map(|(name, _)| (name, None)));
         Ok(variables)
+    }
+
+    /// The sampled units, as text.
+    fn units(&self) -> String {
+        let units: Vec<String> = self.sample.iter().map(ToString::to_string).collect();
+        units.join("+")
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -322,9 +327,9 @@ impl Options {
             return Err(option("lines", &lines.to_string(), why));
         }
         if !self.sample.is_empty() && self.lines.is_some() {
-            let units: Vec<String> = self.sample.iter().map(ToString::to_string).collect();
-            let why = "the hardware samples either instructions or utilization: leave out lines";
-            return Err(option("sample", &units.join("+"), why));
+            let why =
+                "samples of instructions and of counters at once were not tried: leave out lines";
+            return Err(option("sample", &self.units(), why));
         }
         if self.keep_cubins && (self.lines.is_none() || self.keep_last.is_some()) {
             let why = "cubins belong to instruction samples of a whole run: add lines, and leave out \
@@ -475,23 +480,21 @@ impl FromStr for Lines {
     }
 }
 
-impl FromStr for HostSamples {
-    type Err = String;
+/// Reads a type from the text of one of its variants.
+macro_rules! from_variant_text {
+    ($type:ty, $give:literal) => {
+        impl FromStr for $type {
+            type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::VARIANTS.into_iter().find(|known| known.variant_text() == text);
-        known.ok_or_else(|| "give perf or timers".to_owned())
-    }
+            fn from_str(text: &str) -> Result<Self, String> {
+                let known = Self::VARIANTS.into_iter().find(|known| known.variant_text() == text);
+                known.ok_or_else(|| $give.to_owned())
+            }
+        }
+    };
 }
-
-impl FromStr for Units {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::VARIANTS.into_iter().find(|known| known.variant_text() == text);
-        known.ok_or_else(|| "give utilization, memory, nvlink or pcie".to_owned())
-    }
-}
+from_variant_text!(HostSamples, "give perf or timers");
+from_variant_text!(Units, "give utilization, memory, nvlink or pcie");
 
 #[cfg(test)]
 mod tests {

@@ -83,17 +83,17 @@ pub(crate) struct RunArgs {
     pub(crate) keep_cubins: bool,
     /// Sample the device each 100 us by hardware counters: utilization of all units, or bytes of memory, NVLink or PCIe,
     /// with commas between them. Needs the rights of hardware counters; of the device that LOCAL_RANK names, else 0.
-    /// Takes no time of kernels, and 110 MB/s of PCIe. Excludes --lines
+    /// GPU-bound programs take as long; the samples use 110 MB/s of PCIe. Excludes --lines
     #[arg(long, value_name = "UNITS", value_delimiter = ',', conflicts_with = "lines")]
     pub(crate) sample: Vec<gpuprof_control::Units>,
     /// Sample clocks, power, memory and temperature of the same device each 100 ms by NVML, which needs no rights
     #[arg(long)]
     pub(crate) nvml: bool,
-    /// Record each allocation and free of device memory
+    /// Record each allocation and free of memory. The cost in time was not measured
     #[arg(long)]
     pub(crate) memory_records: bool,
-    /// Record migrations and page faults of managed memory; a record for up to each page, so that programs that use it
-    /// become slower
+    /// Record migrations and page faults of managed memory: up to a record of 104 bytes for each page. The cost in time was
+    /// not measured
     #[arg(long)]
     pub(crate) unified_memory: bool,
     /// The run folder [default: a new folder PROGRAM-DATE-TIME.gpurun in the current one, in UTC]

@@ -144,10 +144,9 @@ impl Part {
             range.get().into_iter().for_each(|range| kept.add(store, range));
         }
         for (row, range) in (0..).map(ProcessRangeId).zip(&store.process_ranges) {
-            let is_within = self.has_time(range.time)
-                && range.parent.is_none_or(|parent| kept.ranges[parent.at()]);
-            if self.instances.is_none() && self.has_time(range.time)
-                || is_within && range.parent.is_some()
+            let is_around = |parent: RangeId| kept.ranges[parent.at()];
+            if self.has_time(range.time)
+                && (self.instances.is_none() || range.parent.is_some_and(is_around))
             {
                 kept.add_process_range(store, row);
             }
