@@ -405,11 +405,12 @@ fn pauses() {
         return;
     }
     let windows = collected.windows_ns.clone();
+    // A reading may be later than the begin of the pause in which it is the last one.
     let slices = &collected.pc_sampling.as_ref().unwrap().slices;
-    let is_within = |slice: &cupti::pc_sampling::PcSlice| {
-        windows.iter().any(|(begin, end)| slice.begin_ns >= *begin && slice.begin_ns <= *end)
-    };
-    assert!(slices.iter().all(is_within), "{slices:?} {windows:?}");
+    for (since_ns, end_ns) in slices.iter().map(|slice| (slice.since_ns, slice.end_ns)) {
+        let is_on = cupti::clock::overlaps(&windows, since_ns, Some(end_ns));
+        assert!(is_on, "{since_ns} to {end_ns} {windows:?}");
+    }
     let mut seen = Seen::default();
     seen.add(collected);
     seen.print();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use cupti::counters::{PmSampler, RangeProfiler, Samples};
+use cupti::counters::{PmSampler, RangeProfiler, SamplerBuilder, Samples};
 use cupti::{Collector, Config, Holder, PcSampling};
 use fake_cupti::{Fake, Work};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -29,13 +29,15 @@ enum End {
 
 type Scene = fn() -> ExitCode;
 
-const SCENES: [(&str, Scene, End); 12] = [
+const SCENES: [(&str, Scene, End); 14] = [
     ("main_returns", main_returns, End::Code(0)),
     ("main_returns_with_threads_that_launch", main_returns_with_threads, End::Code(0)),
     ("the_program_exits", the_program_exits, End::Code(3)),
     ("a_thread_exits_the_program", a_thread_exits, End::Code(4)),
     ("main_panics", main_panics, End::Code(101)),
     ("the_program_aborts", the_program_aborts, End::Signal(libc::SIGABRT)),
+    ("the_program_exits_while_it_is_sampled", exits_sampled, End::Code(5)),
+    ("an_exit_handler_stops_a_sampler", exit_handler_stops_sampler, End::Code(6)),
     ("a_child_is_left_out_and_the_parent_goes_on", a_child_is_left_out, End::Code(0)),
     ("a_child_of_a_stopped_collection_has_none", a_child_of_a_stopped_collection, End::Code(0)),
     ("a_child_drops_and_ends", a_child_drops_and_ends, End::Code(0)),
@@ -223,10 +225,43 @@ fn a_child_of_a_stopped_collection() -> ExitCode {
     ExitCode::from(u8::from(!content) | u8::from(!parent) << 1)
 }
 
+fn sampler(fake: &Fake) -> SamplerBuilder {
+    PmSampler::builder(&fake.library().unwrap()).metrics(["fake__0.sum"])
+}
+
+fn start_sampler(fake: &Fake) -> PmSampler {
+    sampler(fake).start().unwrap()
+}
+
+fn exits_sampled() -> ExitCode {
+    let _sampler = start_sampler(fake());
+    std::process::exit(5)
+}
+
+/// The handler of a program, or of a library that is injected, is older than CUPTI's.
+fn exit_handler_stops_sampler() -> ExitCode {
+    static SAMPLER: Mutex<Option<(PmSampler, SamplerBuilder)>> = Mutex::new(None);
+    extern "C" fn stop() {
+        let (sampler, another) = SAMPLER.lock().take().unwrap();
+        let samples = sampler.stop();
+        // The first sample begins with the reservation, and is left out.
+        let has_all =
+            samples.is_ok_and(|samples| samples.len() == 2 && samples.failure().is_none());
+        if !has_all || another.start().is_ok() {
+            std::process::abort();
+        }
+    }
+    // SAFETY: the handler is a function of this program and does not unwind.
+    unsafe { libc::atexit(stop) };
+    let fake = fake();
+    *SAMPLER.lock() = Some((start_sampler(fake), sampler(fake)));
+    (0..3).for_each(|at| fake.sample(at, at + 1, 1));
+    ExitCode::from(6)
+}
+
 fn a_child_of_a_sampler() -> ExitCode {
     let fake = fake();
-    let library = fake.library().unwrap();
-    let mut sampler = Some(PmSampler::builder(&library).metrics(["fake__0.sum"]).start().unwrap());
+    let mut sampler = Some(start_sampler(fake));
     // Samples that wait are the parent's.
     (0..3).for_each(|at| fake.sample(at, at + 1, 1));
     while fake.undecoded_samples() > 0 {

@@ -1,8 +1,8 @@
 //! Counters at intervals: the GPU's activity over time, without ranges and repeated runs.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::forked;
 use crate::library::Library;
 use crate::quiet_thread;
 use crate::sys::counters::SamplingApi;
+use crate::sys::os;
 use crate::sys::sampling::SamplingObject;
 
 /// Bytes of the GPU's samples in host memory until they are decoded.
@@ -29,6 +30,9 @@ const IMAGE_SAMPLES: u32 = 4096;
 
 /// The sampled devices: CUPTI refuses a second sampler of a device with UNKNOWN.
 static SAMPLED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// The samplers that run; `None` once the process ends. Locked while one starts.
+static RUNNING: Mutex<Option<Vec<Weak<Shared>>>> = Mutex::new(Some(Vec::new()));
 
 #[derive(Debug)]
 struct DeviceLease(u32);
@@ -110,7 +114,10 @@ impl SamplerBuilder {
             .ok_or_else(|| library.lacks("sampling of counters".into(), "12.8"))?;
         let host_api = library.host_api()?;
         let turn = DeviceLease::take(device)?;
+        let mut running = RUNNING.lock();
+        let running = running.as_mut().ok_or_else(|| Error::misuse("the process ends"))?;
         api.prepare()?;
+        end_with_process();
         let chip = api.chip_of(device)?;
         let availability = api.availability_of(device)?;
         let host =
@@ -132,6 +139,8 @@ impl SamplerBuilder {
         let metrics = plan.metrics().to_vec();
         let shared = Arc::new(Shared {
             ends: AtomicBool::new(false),
+            thread: Mutex::new(None),
+            ended: Mutex::new(Ok(())),
             kept: Mutex::new(Samples::new(metrics.clone(), interval_ns, begun)),
         });
         let decoder =
@@ -142,8 +151,11 @@ impl SamplerBuilder {
         let work = move || decoder.run(pause);
         let thread = quiet_thread::spawn(thread::Builder::new(), "cupti-pm-sampling", work)
             .map_err(|error| Error::new(Kind::Thread { reason: error.to_string() }))?;
+        *shared.thread.lock() = Some(thread);
+        running.retain(|other| other.strong_count() > 0);
+        running.push(Arc::downgrade(&shared));
         let process_id = std::process::id();
-        Ok(PmSampler { library, shared, metrics, missing, thread: Some(thread), process_id })
+        Ok(PmSampler { library, shared, metrics, missing, process_id })
     }
 }
 
@@ -232,14 +244,45 @@ pub struct PmSampler {
     shared: Arc<Shared>,
     metrics: Vec<String>,
     missing: Vec<String>,
-    thread: Option<JoinHandle<Result<(), Error>>>,
     process_id: u32,
 }
 
 #[derive(Debug)]
 struct Shared {
     ends: AtomicBool,
+    /// The decoder, until its end. Locked while that is waited for.
+    thread: Mutex<Option<JoinHandle<Result<(), Error>>>>,
+    /// The result of a decoder that has ended.
+    ended: Mutex<Result<(), Error>>,
     kept: Mutex<Samples>,
+}
+
+impl Shared {
+    /// Ends the decoder and returns its result.
+    fn end(&self) -> Result<(), Error> {
+        self.ends.store(true, Ordering::Release);
+        let mut thread = self.thread.lock();
+        if let Some(thread) = thread.take() {
+            thread.thread().unpark();
+            let panicked = || Err(Error::new(Kind::Thread { reason: "it panicked".into() }));
+            *self.ended.lock() = thread.join().unwrap_or_else(|_| panicked());
+        }
+        self.ended.lock().clone()
+    }
+}
+
+/// Ends the samplers that run at the end of the process, and lets none start. CUPTI samples with
+/// libnvperf_host, and crashes once the objects of that library are gone. Its preparation loads the
+/// library: an exit handler that is registered later runs before they go.
+fn end_with_process() {
+    static ONCE: Once = Once::new();
+    let last = || {
+        let running = RUNNING.lock().take();
+        // The sampler's owner has the result if it still stops it.
+        let running = running.iter().flatten().filter_map(Weak::upgrade);
+        running.for_each(|sampler| _ = sampler.end());
+    };
+    ONCE.call_once(|| os::at_exit(last));
 }
 
 impl PmSampler {
@@ -265,7 +308,7 @@ impl PmSampler {
 
     /// True if sampling ended before the stop. [`stop`](Self::stop) returns the reason.
     pub fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.shared.thread.lock().as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Removes and returns the samples so far; those of the last milliseconds are in the next
@@ -308,18 +351,9 @@ impl PmSampler {
         if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
     }
 
-    fn end(&mut self) -> Result<(), Error> {
-        if let Err(error) = self.check_process() {
-            std::mem::forget(self.thread.take());
-            return Err(error);
-        }
-        self.shared.ends.store(true, Ordering::Release);
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        thread.thread().unpark();
-        match thread.join() {
-            Ok(ended) => ended,
-            Err(_) => Err(Error::new(Kind::Thread { reason: "it panicked".into() })),
-        }
+    fn end(&self) -> Result<(), Error> {
+        self.check_process()?;
+        self.shared.end()
     }
 }
 

@@ -18,8 +18,8 @@ use super::reading::Reading;
 use super::samples::{PcContext, PcRecord, PcSamples};
 use super::settings::PcSampling;
 use super::undrained::Undrained;
+use crate::clock;
 use crate::error::{Error, Kind};
-use crate::forked;
 use crate::launch_hold::beside_no_launch;
 use crate::quiet_thread;
 use crate::sys::api::Api;
@@ -28,7 +28,6 @@ use crate::sys::driver::Context;
 use crate::sys::os;
 use crate::sys::pc_sampling::{self, ContextSampler, Rest};
 use crate::version::Version;
-use crate::{callback_panics, clock};
 
 /// The longest wait of a callback for a reading on another thread, and of a pause and a resume for
 /// launches to return.
@@ -444,16 +443,10 @@ pub(crate) fn module_ends(context: Context) {
 /// Stops the reading thread before CUPTI ends with the process.
 fn end_with_process() {
     static ONCE: std::sync::Once = std::sync::Once::new();
-    extern "C" fn last() {
-        let end = || {
-            // A child may have locked locks.
-            if !forked::is_child()
-                && let Some(session) = current()
-            {
-                session.stop_reading();
-            }
-        };
-        std::panic::catch_unwind(end).unwrap_or_else(callback_panics::caught);
-    }
+    let last = || {
+        if let Some(session) = current() {
+            session.stop_reading();
+        }
+    };
     ONCE.call_once(|| os::at_exit(last));
 }

@@ -5,6 +5,10 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use crate::{callback_panics, forked};
+
 /// The reason in an error of the dynamic loader, without the outer message.
 pub(crate) fn reason(error: &libloading::Error) -> String {
     match std::error::Error::source(error) {
@@ -240,11 +244,26 @@ pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
     let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
-/// Runs `last` when the process exits, before what was registered earlier.
-pub(crate) fn at_exit(last: extern "C" fn()) {
-    // SAFETY: `last` is a function of this crate, which stays mapped (`stay_loaded`), and does not
+/// Runs `last` when the process exits, before what was registered earlier; not in a forked child.
+/// Its panics are counted.
+pub(crate) fn at_exit(last: fn()) {
+    /// What the next handler runs is at the end: the C library calls the last one first.
+    static REGISTERED: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+    extern "C" fn run() {
+        // The parent may have locked the lock.
+        if forked::is_child() {
+            return;
+        }
+        if let Some(last) = REGISTERED.lock().pop() {
+            std::panic::catch_unwind(last).unwrap_or_else(callback_panics::caught);
+        }
+    }
+    let mut registered = REGISTERED.lock();
+    // SAFETY: `run` is a function of this crate, which stays mapped (`stay_loaded`), and does not
     // unwind.
-    let _ = unsafe { libc::atexit(last) };
+    if unsafe { libc::atexit(run) } == 0 {
+        registered.push(last);
+    }
 }
 
 /// Calls `with` while all signals are blocked in the calling thread. A write in it beyond the limit

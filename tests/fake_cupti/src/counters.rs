@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Once};
 
 use parking_lot::Mutex;
 
@@ -318,6 +319,7 @@ impl HostApi for Fake {
 
 impl RangeApi for Fake {
     fn initialize(_params: &mut ProfilerInitialize) -> Outcome {
+        unload_host_at_exit();
         STATE.lock().initialized = true;
         Ok(())
     }
@@ -470,6 +472,26 @@ impl RangeApi for Fake {
     }
 }
 
+/// True once the objects of libnvperf_host are gone.
+static IS_HOST_GONE: AtomicBool = AtomicBool::new(false);
+
+/// The preparation loads libnvperf_host, whose objects end with the process: after the exit handlers that
+/// are registered later, and before the others. CUPTI 13.0.1 then frees memory twice.
+fn unload_host_at_exit() {
+    static ONCE: Once = Once::new();
+    extern "C" fn unload() {
+        IS_HOST_GONE.store(true, Ordering::Release);
+    }
+    // SAFETY: the function stays mapped, takes and returns nothing, and does not unwind.
+    ONCE.call_once(|| _ = unsafe { libc::atexit(unload) });
+}
+
+fn abort_without_host() {
+    if IS_HOST_GONE.load(Ordering::Acquire) {
+        std::process::abort();
+    }
+}
+
 impl SamplingApi for Fake {
     fn availability(params: &mut SamplingGetCounterAvailability) -> Outcome {
         // A process without another initialisation of CUPTI's counters crashed here or soon after.
@@ -491,6 +513,7 @@ impl SamplingApi for Fake {
     }
 
     fn disable(_params: &mut SamplingDisable) -> Outcome {
+        abort_without_host();
         STATE.lock().sampling.enabled = false;
         Ok(())
     }
@@ -507,6 +530,7 @@ impl SamplingApi for Fake {
     }
 
     fn decode(params: &mut SamplingDecodeData) -> Outcome {
+        abort_without_host();
         let sampling = &mut STATE.lock().sampling;
         let room = sampling.samples as usize - sampling.decoded.len();
         let ready = room.min(sampling.waiting.len());

@@ -20,6 +20,9 @@ use crate::record::series::{
 };
 use shared::{Counters, Wanted};
 
+/// The longest wait of a stop for a sampler that starts: 0.6 s on an H200.
+const LONGEST_START: Duration = Duration::from_secs(10);
+
 /// The settings of a sampler beside a session:
 /// [`ProfilerBuilder::sample`](crate::ProfilerBuilder::sample).
 ///
@@ -304,7 +307,7 @@ impl Sampling {
         }
         let (sampling, library, what) = (self.clone(), library.clone(), what.clone());
         let (started, starting) = mpsc::sync_channel(1);
-        let none = sampling.none(device, &what, "the driver was not initialised before the end");
+        let none = sampling.none(device, &what, "it did not start before the end");
         let start = move || {
             let _ = library.find_devices();
             let _ = started.send(sampling.start_now(&library, device, &what));
@@ -394,10 +397,10 @@ enum Sampler {
 }
 
 impl Sampler {
-    /// Takes the place of a sampler that has started meanwhile.
-    fn settle(&mut self) {
+    /// Takes the place of a sampler that starts within this time.
+    fn settle(&mut self, longest: Duration) {
         if let Self::Starting(starting, _) = self
-            && let Ok(started) = starting.try_recv()
+            && let Ok(started) = starting.recv_timeout(longest)
         {
             *self = started;
         }
@@ -416,7 +419,7 @@ impl Samplers {
     /// Discards the samples so far.
     pub(crate) fn restart(&mut self) {
         for sampler in &mut self.0 {
-            sampler.settle();
+            sampler.settle(Duration::ZERO);
             match sampler {
                 Sampler::Counters(counters) => counters.restart(),
                 Sampler::Nvml(sampler) => sampler.with_kept(Kept::clear),
@@ -428,7 +431,7 @@ impl Samplers {
     /// Returns the samples so far within a window.
     pub(crate) fn so_far(&mut self, window_ns: (u64, u64)) -> Vec<Arc<Series>> {
         let cut = |sampler: &mut Sampler| {
-            sampler.settle();
+            sampler.settle(Duration::ZERO);
             Arc::new(match sampler {
                 Sampler::Counters(counters) => counters.so_far(window_ns),
                 Sampler::Nvml(sampler) => {
@@ -443,7 +446,8 @@ impl Samplers {
     /// Stops the samplers and returns the samples within a window.
     pub(crate) fn stop(self, window_ns: (u64, u64)) -> Vec<Arc<Series>> {
         let stop = |mut sampler: Sampler| {
-            sampler.settle();
+            // The process may end next, and CUPTI must not start a sampler meanwhile.
+            sampler.settle(LONGEST_START);
             Arc::new(match sampler {
                 Sampler::Counters(counters) => counters.stop(window_ns),
                 Sampler::Nvml(sampler) => sampler.stop(window_ns),
