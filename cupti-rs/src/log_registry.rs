@@ -3,7 +3,9 @@
 //! A thread registers a log when it first has an entry to write. Between its check of the recording
 //! and the registration, that recording may end and another begin: the log then belongs to the new
 //! one, or to none. Logs have numbers that are never used again, so that a number identifies a log
-//! for the life of the process.
+//! for the life of the process. When 12 bits counted recordings and repeated, idle threads and old
+//! contexts attributed kernels to unrelated ranges. The 2^33 numbers last 2.7 years with a recording
+//! a second and a hundred threads in each.
 
 use crate::shared::{AtomicU64, Mutex, Ordering};
 

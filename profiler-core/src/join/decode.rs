@@ -28,6 +28,7 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Tables {
     health.add_losses(&recording.losses);
     health.losses.truncated = u64::from(recording.is_truncated);
     health.facts.unchecked_recordings = u64::from(!recording.has_checksums);
+    health.facts.refused_kinds = recording.missing_kinds.len() as u64;
     store.session = Session {
         window_ns: recording.window_ns,
         windows_ns: recording.windows_ns.clone(),

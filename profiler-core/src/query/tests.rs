@@ -652,6 +652,28 @@ fn memory_in_use_is_allocated_minus_freed() {
     assert!(with_leaks > 100);
 }
 
+#[test]
+fn report_has_allocations_by_range_and_kind() {
+    let mut store = Tables::default();
+    for address in 0..13 {
+        store.memory.push(event(true, address, address, 1 << address, address as u8 + 2));
+    }
+    store.memory.push(event(false, 20, 12, 0, 14));
+    let report = profile_of(store).report().to_string();
+    let rows: Vec<Vec<&str>> = report
+        .lines()
+        .skip_while(|line| !line.starts_with("memory of"))
+        .take_while(|line| !line.starts_with("device"))
+        .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+        .collect();
+    assert_eq!(rows[0], ["memory of", "kind", "allocated", "allocations", "frees", "not freed"]);
+    assert_eq!(rows[1][2..], ["4.000 KiB", "1", "1", "0 B"], "{report}");
+    assert_eq!(rows[2][2..], ["2.000 KiB", "1", "0", "2.000 KiB"], "{report}");
+    assert_eq!(rows[12][2..], ["2 B", "1", "0", "2 B"], "{report}");
+    assert_eq!(rows[13], ["(1 more)", "1 B", "1", "0", "1 B"], "{report}");
+    assert_eq!(rows.len(), 14, "{report}");
+}
+
 fn of_device<'a>(memory: &'a [DeviceMemory<'a>]) -> &'a DeviceMemory<'a> {
     let is_device = |memory: &&DeviceMemory<'_>| memory.kind == cupti::MemoryKind::DEVICE;
     memory.iter().filter(is_device).find(|memory| memory.device == 0).unwrap()

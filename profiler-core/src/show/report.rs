@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use cupti::MemoryKind;
 use profiler_base::aggregate::Aggregate;
 use profiler_base::display::{DisplayOptions, Layout, Tone};
 use profiler_base::display_by_default_layout;
@@ -15,10 +16,15 @@ use profiler_base::table::Table;
 use profiler_base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, percent, shortened, time};
 use rustc_hash::FxHashMap;
 
+use crate::join::range_tree::NodeId;
 use crate::join::totals::Totals;
 use crate::profile::{Kernel, Process, ProcessRangeGroup, Profile, RangeNode};
+use crate::query::MemoryEvent;
 use crate::record::series::Series;
 use crate::show::range_table::{RangeTable, columns};
+
+/// The row of what has no range.
+const OUTSIDE: &str = "(outside any range)";
 
 /// Kernels in the table; its last row sums up the others.
 const KERNELS: usize = 12;
@@ -104,6 +110,9 @@ impl DisplayOptions for TextReport<'_> {
         writeln!(f)?;
         if let Some(section) = &self.section {
             writeln!(f, "{section}\n")?;
+        }
+        if let Some(memory) = memory(profile, layout) {
+            writeln!(f, "{memory}\n")?;
         }
         for series in profile.series() {
             writeln!(f, "{}", samples(profile, series))?;
@@ -263,6 +272,59 @@ fn graphs(totals: &Totals) -> String {
         0 => "; ".to_owned(),
         count => format!(", {} in {count} graphs traced as a whole; ", time(totals.graph_time())),
     }
+}
+
+/// Paths of ranges in the table of allocations; its last row sums up the others.
+const ALLOCATIONS: usize = 12;
+
+/// The allocations by range and kind of memory, by descending bytes, and the peak of each device and
+/// kind. `None` without records of them.
+fn memory(profile: &Profile, layout: Layout) -> Option<String> {
+    let devices = profile.memory();
+    if devices.is_empty() {
+        return None;
+    }
+    let mut rows: FxHashMap<(Option<NodeId>, MemoryKind), [u64; 4]> = FxHashMap::default();
+    let mut add = |event: &MemoryEvent<'_>, counts: [u64; 4]| {
+        let node = event.range().map(|range| range.node().id);
+        let row = rows.entry((node, event.kind())).or_default();
+        row.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(count));
+    };
+    for event in profile.memory_events() {
+        let is_allocation = u64::from(event.is_allocation());
+        let bytes = if event.is_allocation() { event.bytes() } else { 0 };
+        add(&event, [bytes, is_allocation, 1 - is_allocation, 0]);
+    }
+    for event in devices.iter().flat_map(|device| &device.not_freed) {
+        add(event, [0, 0, 0, event.bytes()]);
+    }
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    order::sort_by_key(&mut rows, |(row, sums)| (Reverse(*sums), *row));
+    let header = ["memory of", "kind", "allocated", "allocations", "frees", "not freed"];
+    let mut table = Table::new(header, 2);
+    let mut add_row =
+        |path: String, kind: String, [allocated, allocations, frees, left]: [u64; 4]| {
+            let (allocations, frees) = (allocations.to_string(), frees.to_string());
+            table.add_row([path, kind, bytes(allocated), allocations, frees, bytes(left)]);
+        };
+    let others = rows.split_off(rows.len().min(ALLOCATIONS));
+    for ((node, kind), sums) in rows {
+        let path = |id| RangeNode { profile, id }.cut_path();
+        add_row(node.map_or_else(|| OUTSIDE.to_owned(), path), kind.to_string(), sums);
+    }
+    if !others.is_empty() {
+        let sum = |mut sums: [u64; 4], (_, counts): &(_, [u64; 4])| {
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+            sums
+        };
+        let name = format!("({} more)", others.len());
+        add_row(name, String::new(), others.iter().fold([0; 4], sum));
+    }
+    let mut text = table.render(layout);
+    for device in devices {
+        let _ = write!(text, "\n{device}");
+    }
+    Some(text)
 }
 
 /// One line per sampler: the mean of each metric over the session, and losses.

@@ -231,6 +231,8 @@ fn a_recording_holds_calls_graphs_windows_and_settings() {
     let [setting] = back.attributes() else { panic!("{:?}", back.attributes()) };
     assert_eq!((setting.before, setting.asked, setting.set), (250, 8, 8));
     assert_eq!(back.missing_kinds(), [ActivityKind::GREEN_CONTEXT]);
+    let health = profile.health().to_string();
+    assert!(health.contains("1 kinds of records refused by CUPTI"), "{health}");
 }
 
 #[test]
