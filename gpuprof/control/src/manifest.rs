@@ -18,6 +18,9 @@ use crate::{Options, ProcessId};
 /// The version of both manifests, incremented when an old reader would misread a new manifest.
 pub const VERSION: u32 = 1;
 
+/// The variables with a process's global rank: of torchrun, Open MPI, and MPICH and its relatives.
+pub const RANK_VARIABLES: [&str; 3] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
+
 /// The maximum length of a text in a manifest, in bytes. Longer texts are truncated.
 pub const MAX_TEXT: usize = 4096;
 
@@ -224,7 +227,7 @@ impl Process {
             parent: std::os::unix::process::parent_id(),
             program: fs::read_link("/proc/self/exe")
                 .map_or_else(|_| String::new(), |exe| base_name(&exe)),
-            rank: number(["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"]),
+            rank: number(RANK_VARIABLES),
             local_rank: number(["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"]),
             world_size: number(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]),
             state: State::Waiting,
