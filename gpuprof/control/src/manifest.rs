@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 use profiler_base::named_variants;
-use profiler_core::session::FileTotals;
+use profiler_core::session::{FileTotals, LOCAL_RANK_VARIABLES};
 use serde::{Deserialize, Serialize};
 
 use crate::{Options, ProcessId};
@@ -228,7 +228,7 @@ impl Process {
             program: fs::read_link("/proc/self/exe")
                 .map_or_else(|_| String::new(), |exe| base_name(&exe)),
             rank: number(RANK_VARIABLES),
-            local_rank: number(["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"]),
+            local_rank: number(LOCAL_RANK_VARIABLES),
             world_size: number(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]),
             state: State::Waiting,
             reason: None,
