@@ -138,12 +138,22 @@ pub(crate) fn read(folder: &Path, mut files: Vec<PathBuf>) -> Result<Profile, Fa
         }
     }
     let profile = merger.finish().map_err(|error| last.unwrap_or_else(|| error.into()))?;
-    note(&format!(
-        "{}: the ranks of {} captures are from {source}; their times are aligned by the calendar time at the start of each, \
-         with an unknown error",
-        folder.display(),
-        captures.len()
-    ));
+    if profile.has_several_processes() {
+        note(&format!(
+            "{}: the ranks of {} captures are from {source}; their times are aligned by the calendar time at the start of \
+             each, with an unknown error",
+            folder.display(),
+            captures.len()
+        ));
+    }
+    let last_start = profile.processes().map(|of| of.start()).max();
+    let first_end = profile.processes().map(|of| of.start().saturating_add(of.duration())).min();
+    if last_start > first_end {
+        note(&format!(
+            "{}: by their calendar times the captures are of different runs, or a clock is wrong: some end before others begin",
+            folder.display()
+        ));
+    }
     Ok(profile)
 }
 

@@ -79,7 +79,7 @@ impl FileKind {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Folder => "folder of recordings or captures",
+            Self::Folder => "folder of recordings",
             Self::Recording => "recording",
             Self::Capture => "capture of Nsight Systems",
             Self::Trace => "trace of torch.profiler",

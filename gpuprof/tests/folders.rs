@@ -498,6 +498,11 @@ fn ranks_of_captures_are_in_their_data_their_names_or_their_order() {
     set_environment(&b, "XRANK=1\0RANK=4\0HOME=/");
     let (ranks, said) = ranks_of(&folder);
     assert_eq!(ranks, [(1044, 4), (1045, 5)]);
+    assert!(!said.contains("of different runs"), "{said}");
+    let year =
+        "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs - 31536000000000000";
+    Connection::open(&a).unwrap().execute(year, ()).unwrap();
+    assert!(ranks_of(&folder).1.contains("the captures are of different runs"));
     assert!(said.contains("are from OMPI_COMM_WORLD_RANK, RANK;"), "{said}");
     set_environment(&a, "RANK=4");
     let twice = ran(&["report"], &folder.0);

@@ -238,7 +238,7 @@ impl Merger {
         }
         session_of_all(&mut store);
         let mut info = hosts.swap_remove(0).first.1;
-        health.facts.clocks_by_utc = captures;
+        health.facts.clocks_by_utc = if captures > 1 { captures } else { 0 };
         health.facts.devices_by_ordinal = devices.known_by_ordinal();
         let (numbers, known) = devices.numbered();
         renumber(&mut store, &numbers);
