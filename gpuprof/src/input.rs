@@ -1,8 +1,8 @@
 //! Input files. The file type is detected from the content, not the extension.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata};
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal as _, Read};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,11 +15,12 @@ use profiler_analysis::kineto;
 use profiler_core::profile::Merger;
 use profiler_core::{Profile, Recording};
 
+use crate::captures::{self, Exports};
 use crate::failure::Failure;
+use crate::file_names::{is_capture, is_recording, is_report};
 use crate::global::GlobalArgs;
 use crate::message::note;
-use crate::output::private_folder;
-use crate::{progress, suggest, tool};
+use crate::{progress, suggest};
 
 const RECORDING: &[u8] = b"GPUPROF";
 const SQLITE: &[u8] = b"SQLite format 3\0";
@@ -27,8 +28,8 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// The list of accepted files, for messages.
-const GIVE: &str = "give a recording (.gpuprof), a folder of recordings, a capture converted by `nsys export \
-                    --type sqlite`, or a trace of torch.profiler (JSON, also with gzip)";
+const GIVE: &str = "give a recording (.gpuprof), a capture converted by `nsys export --type sqlite`, a folder of \
+                    either, or a trace of torch.profiler (JSON, also with gzip)";
 
 /// Reads a profile and drops the logs of its recording, which use more memory than the profile.
 pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
@@ -149,34 +150,10 @@ fn exact(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, 
     }
 }
 
-/// True for the name of a report of Nsight Systems in its own format.
-fn is_report(path: &Path) -> bool {
-    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
-    extension.is_some_and(|extension| extension == "nsys-rep" || extension == "qdrep")
-}
-
 /// Reads a report of Nsight Systems through a capture that `nsys` exports into a temporary folder.
 fn exported(path: &Path) -> Result<Profile, Failure> {
-    let Some(nsys) = tool::find("nsys", "NSYS")? else {
-        let capture = path.with_extension("sqlite");
-        return Err(Failure::Error(format!(
-            "{path} is a report of Nsight Systems, which its nsys must export, and this machine has none in PATH or \
-             /usr/local/cuda/bin: set NSYS to it, or run `nsys export --type sqlite -o {capture} {path}` elsewhere",
-            path = path.display(),
-            capture = capture.display()
-        )));
-    };
-    let folder = private_folder("capture", "set TMPDIR to a folder that can be written")?;
-    let capture = folder.join("capture.sqlite");
-    let spinner = progress::spinner("exporting the report", true);
-    let words = ["export", "--type", "sqlite", "--force-overwrite", "true", "-o"].map(OsStr::new);
-    let words = words.into_iter().chain([capture.as_os_str(), path.as_os_str()]);
-    let exported = tool::run(&nsys, words);
-    spinner.finish_and_clear();
-    let profile = exported.and_then(|_| Ok(profiler_analysis::nsys::read(&capture)?));
-    // What is left in a temporary folder is no failure.
-    let _ = fs::remove_dir_all(&folder);
-    profile
+    let mut exports = Exports::new();
+    Ok(profiler_analysis::nsys::read(exports.export(path)?)?)
 }
 
 /// True for the start of a JSON object.
@@ -220,19 +197,22 @@ struct Folder {
     others: Vec<PathBuf>,
     /// The processes, keyed by the file name of the recording.
     processes: HashMap<OsString, Process>,
+    /// Captures of Nsight Systems, which are read if there is no recording.
+    captures: Vec<PathBuf>,
 }
 
 impl Folder {
     fn open(path: &Path) -> Result<Self, Failure> {
         let of_folder = |error: io::Error| unreadable(path, &error);
-        let (mut files, mut others) = (Vec::new(), Vec::new());
+        let (mut files, mut others, mut captures) = (Vec::new(), Vec::new(), Vec::new());
         for entry in path.read_dir().map_err(of_folder)? {
             let path = entry.map_err(of_folder)?.path();
-            let is_recording = path.extension().is_some_and(|extension| extension == "gpuprof");
+            let is_recording = is_recording(&path);
             // `metadata` follows links.
             match path.metadata().ok().filter(Metadata::is_file) {
                 Some(about) if is_recording => files.push((path, about)),
                 None if is_recording => others.push(path),
+                _ if is_capture(&path) => captures.push(path),
                 _ => {}
             }
         }
@@ -247,7 +227,7 @@ impl Folder {
             |file: &Path| file.file_name().is_none_or(|name| !processes.contains_key(name));
         files.sort_by(|(a, _), (b, _)| (is_copy(a), a).cmp(&(is_copy(b), b)));
         others.sort();
-        Ok(Self { files, others, processes })
+        Ok(Self { files, others, processes, captures })
     }
 
     /// The processes in order of id and image, each with true if its recording is in the folder.
@@ -318,6 +298,16 @@ const NAMED: usize = 8;
 /// and counted as a loss.
 fn folder(path: &Path) -> Result<Profile, Failure> {
     let folder = Folder::open(path)?;
+    let has_recordings = !(folder.files.is_empty() && folder.processes.is_empty());
+    match &folder.captures[..] {
+        [] => {}
+        captures if has_recordings => note(&format!(
+            "{} has recordings: its captures of Nsight Systems are not read ({})",
+            path.display(),
+            captures.len()
+        )),
+        _ => return captures::read(path, folder.captures),
+    }
     for other in &folder.others {
         let why = match other.is_symlink() && !other.exists() {
             true => "is a link to nothing",

@@ -12,6 +12,7 @@
 //! with success.
 
 mod args;
+mod captures;
 mod cargo;
 mod closed;
 mod convert;
@@ -22,6 +23,7 @@ mod doctor;
 mod explain;
 mod export_format;
 mod failure;
+mod file_names;
 mod file_size;
 mod gaps;
 mod gate;

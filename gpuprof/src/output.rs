@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::export_format::ExportFormat;
 use crate::failure::Failure;
+use crate::file_names::{is_capture, is_recording};
 use crate::progress;
 use crate::terminal::{self, Text};
 
@@ -140,8 +141,8 @@ impl Output {
     }
 }
 
-/// True if a file is this input or is read with it, as the recordings and manifests of a folder
-/// are.
+/// True if a file is this input or is read with it, as the recordings and manifests, or captures, of
+/// a folder are.
 fn is_read(input: &Path, file: &Path) -> bool {
     let are_same = |one: &Path, other: &Path| match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
@@ -150,15 +151,19 @@ fn is_read(input: &Path, file: &Path) -> bool {
     if !input.is_dir() {
         return are_same(input, file);
     }
-    let is_recording =
-        |path: &Path| path.extension().is_some_and(|extension| extension == "gpuprof");
+    let entries = input.read_dir().into_iter().flatten().flatten();
+    let entries: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    let is_of_run =
+        |path: &Path| is_recording(path) || path.file_name().is_some_and(RunFolder::is_own);
+    // Without recordings the captures are read.
+    let has_recordings = entries.iter().any(|entry| is_of_run(entry));
+    let is_input = |path: &Path| is_of_run(path) || (!has_recordings && is_capture(path));
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let is_inside = are_same(input, folder.unwrap_or(Path::new(".")));
-    // A new file with such a name would be read as an input next time.
-    let is_of_run = is_recording(file) || file.file_name().is_some_and(RunFolder::is_own);
-    let mut entries = input.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
-    // An entry may be a link to a file elsewhere.
-    (is_inside && is_of_run) || entries.any(|entry| is_recording(&entry) && are_same(&entry, file))
+    // A new file with such a name would be read as an input next time, and an entry may be a link to
+    // a file elsewhere.
+    (is_inside && is_input(file))
+        || entries.iter().any(|entry| is_input(entry) && are_same(entry, file))
 }
 
 /// Returns standard output, or an error if the program was started without one.

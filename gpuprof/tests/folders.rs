@@ -4,13 +4,15 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use fake_cupti::Work;
 use profiler_analysis::Format;
 use profiler_core::Recording;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 use test_support::folder::Folder;
 use test_support::processes::{as_process, bytes_with_info, recording};
@@ -373,4 +375,226 @@ fn outputs_are_no_files_of_the_folder_that_is_read() {
     );
     let page = run.0.join("page.html");
     assert_eq!(ran(&["html", "-o", page.to_str().unwrap()], &run.0).status, 0);
+}
+
+/// The captures of a run on two GPUs, by rank, in files with these names.
+fn captures(names: [&str; 2]) -> Folder {
+    let folder = Folder::new();
+    for (rank, name) in names.iter().enumerate() {
+        let recording = run_of_ranks().join(format!("rank-{rank}.gpuprof"));
+        let capture = folder.file(name);
+        let words = ["export", "--format=nsys", "-o", capture.to_str().unwrap()];
+        assert_eq!(ran(&words, &recording).status, 0);
+    }
+    folder
+}
+
+fn run_of_ranks() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/nccl-2xh100")
+}
+
+/// Adds the environment of nsys to a capture, as nsys exports it.
+fn set_environment(capture: &Path, environment: &str) {
+    let insert =
+        "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (0, 'Local', 'DeviceEnvironment', 0, ?1)";
+    Connection::open(capture).unwrap().execute(insert, [environment]).unwrap();
+}
+
+/// The ranks of a folder's processes, by their kernel's ids.
+fn ranks_of(folder: &Folder) -> (Vec<(u64, u64)>, String) {
+    let report = ran(&["report", "--json"], &folder.0);
+    assert_eq!(report.status, 0, "{}", report.error);
+    let json: Value = serde_json::from_slice(&report.out).unwrap();
+    let processes = json[0]["whole"]["processes"].as_array().unwrap();
+    let number = |of: &Value, key: &str| of[key].as_u64().unwrap();
+    (processes.iter().map(|of| (number(of, "id"), number(of, "rank"))).collect(), report.error)
+}
+
+#[test]
+fn folder_of_captures_is_the_run_of_its_ranks() {
+    let folder = captures(["rank0.sqlite", "rank1.sqlite"]);
+    let json = |file: &Path, words: &[&str]| -> Value {
+        let ran = ran(words, file);
+        assert_eq!(ran.status, 0, "{}", ran.error);
+        serde_json::from_slice(&ran.out).unwrap()
+    };
+    let of_ranks = |file: &Path| json(file, &["ranks", "--format=json"]);
+    let (expected, found) = (of_ranks(&run_of_ranks()), of_ranks(&folder.0));
+    assert_eq!(found["matched"], 100);
+    assert_eq!(found["matched"], expected["matched"]);
+    assert_eq!(found["stragglers"].as_array().unwrap().len(), 1);
+    assert_eq!(found["stragglers"][0]["rank"], expected["stragglers"][0]["rank"]);
+    assert_eq!(found["ranks"].as_array().unwrap().len(), 2);
+    for (at, rank) in found["ranks"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(rank["rank"], at);
+        assert_eq!(rank["device"], expected["ranks"][at]["device"]);
+        assert_eq!(rank["busy_ns"], expected["ranks"][at]["busy_ns"]);
+    }
+    let of_report = |file: &Path| json(file, &["report", "--json"])[0]["ranges"].clone();
+    let (expected, found) = (of_report(&run_of_ranks()), of_report(&folder.0));
+    for (at, range) in expected.as_array().unwrap().iter().enumerate() {
+        for key in ["path", "instances", "inclusive"] {
+            assert_eq!(found[at][key], range[key], "{at} {key}");
+        }
+    }
+    let report = ran(&["report"], &folder.0);
+    assert!(
+        report.error.contains("2 captures are from the numbers after `rank`"),
+        "{}",
+        report.error
+    );
+    assert!(
+        report.text().contains("2 captures aligned by their calendar time at the start"),
+        "{}",
+        report.text()
+    );
+    let commands: [&[&str]; 9] = [
+        &["top"],
+        &["diagnose"],
+        &["steps", "--range=work"],
+        &["stats", "all"],
+        &["analyze", "all"],
+        &["critical-path"],
+        &["tracks"],
+        &["html"],
+        &["diff", folder.0.to_str().unwrap()],
+    ];
+    for words in commands {
+        let ran = ran(words, &folder.0);
+        assert_eq!((ran.status, ran.out.is_empty()), (0, false), "{words:?}: {}", ran.error);
+    }
+    for format in Format::ALL {
+        let ran = ran(&["export", "--format", format.key()], &folder.0);
+        assert_eq!((ran.status, ran.out.is_empty()), (0, false), "{format}: {}", ran.error);
+    }
+    let over = folder.file("rank0.sqlite");
+    let refused = ran(&["export", "--format=nsys", "-o", over.to_str().unwrap()], &folder.0);
+    assert!(refused.error.contains("is both input and output"), "{}", refused.error);
+}
+
+#[test]
+fn ranks_of_captures_are_in_their_data_their_names_or_their_order() {
+    let folder = captures(["b.sqlite", "a.sqlite"]);
+    let [b, a] = ["b.sqlite", "a.sqlite"].map(|name| folder.file(name));
+    let (ranks, said) = ranks_of(&folder);
+    assert_eq!(ranks, [(1045, 0), (1044, 1)]);
+    assert!(said.contains("are from the order of their names"), "{said}");
+    // A process outside of `srun` has the number 0.
+    set_environment(&a, "PATH=/bin\0SLURM_PROCID=0\0HOME=/");
+    set_environment(&b, "SLURM_PROCID=0");
+    assert!(ranks_of(&folder).1.contains("are from the order of their names"));
+    for (capture, rank) in [(&a, 3), (&b, 2)] {
+        let connection = Connection::open(capture).unwrap();
+        let ranks = format!(
+            "CREATE TABLE MPI_RANKS (globalTid INTEGER NOT NULL, rank INTEGER NOT NULL);
+             INSERT INTO MPI_RANKS VALUES (1, {rank}), (2, {rank});"
+        );
+        connection.execute_batch(&ranks).unwrap();
+    }
+    let (ranks, said) = ranks_of(&folder);
+    assert_eq!(ranks, [(1044, 2), (1045, 3)]);
+    assert!(said.contains("are from MPI_RANKS"), "{said}");
+    set_environment(&a, "NOTE=a RANK=9\0MY_RANK=8\0OMPI_COMM_WORLD_RANK=5\0SLURM_PROCID=0");
+    set_environment(&b, "XRANK=1\0RANK=4\0HOME=/");
+    let (ranks, said) = ranks_of(&folder);
+    assert_eq!(ranks, [(1044, 4), (1045, 5)]);
+    assert!(!said.contains("of different runs"), "{said}");
+    let year =
+        "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs - 31536000000000000";
+    Connection::open(&a).unwrap().execute(year, ()).unwrap();
+    assert!(ranks_of(&folder).1.contains("the captures are of different runs"));
+    assert!(said.contains("are from OMPI_COMM_WORLD_RANK, RANK;"), "{said}");
+    set_environment(&a, "RANK=4");
+    let twice = ran(&["report"], &folder.0);
+    assert_eq!((twice.status, twice.out.len()), (1, 0));
+    let message = "b.sqlite are both rank 4 by RANK: a folder has one capture per rank";
+    assert!(twice.error.contains(message), "{}", twice.error);
+    let numbered = captures(["n1.x7.sqlite", "n1.x3.sqlite"]);
+    let (ranks, said) = ranks_of(&numbered);
+    assert_eq!(ranks, [(1045, 3), (1044, 7)]);
+    assert!(said.contains("are from the last numbers of their names"), "{said}");
+}
+
+#[test]
+fn unreadable_capture_is_named_and_counted() {
+    let folder = captures(["0.sqlite", "1.sqlite"]);
+    fs::write(folder.file("2.sqlite"), b"SQLite format 3\0, and then something else").unwrap();
+    fs::copy(folder.file("1.sqlite"), folder.file("copy-of-3.sqlite")).unwrap();
+    symlink("nowhere", folder.file("4.sqlite")).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.file("5.sqlite")).status().unwrap().success());
+    let without_start = folder.file("6.sqlite");
+    fs::copy(folder.file("0.sqlite"), &without_start).unwrap();
+    let connection = Connection::open(&without_start).unwrap();
+    connection.execute("DELETE FROM TARGET_INFO_SESSION_START_TIME", ()).unwrap();
+    drop(connection);
+    let (ranks, said) = ranks_of(&folder);
+    assert_eq!(ranks, [(1044, 0), (1045, 1)], "{said}");
+    for message in [
+        "2.sqlite is not an SQLite file",
+        "copy-of-3.sqlite: a copy of another recording of process 1045",
+        "4.sqlite is no file: it is not read",
+        "5.sqlite is no file: it is not read",
+        "6.sqlite: the capture does not contain the calendar time of its start",
+    ] {
+        assert!(said.contains(message), "{message}: {said}");
+    }
+    let report = ran(&["report", "--fail-if-incomplete"], &folder.0);
+    assert_eq!(report.status, 3);
+    assert!(report.text().contains("5 recordings missing, unreadable or copies"));
+    let none = Folder::new();
+    fs::write(none.file("only.sqlite"), b"SQLite format 3\0?").unwrap();
+    let refused = ran(&["report"], &none.0);
+    assert_eq!((refused.status, refused.out.len()), (1, 0));
+    assert!(refused.error.contains("only.sqlite is not an SQLite file"), "{}", refused.error);
+}
+
+#[test]
+fn captures_beside_recordings_are_not_read() {
+    let run = run();
+    fs::write(run.file("rank0.sqlite"), b"anything").unwrap();
+    let report = ran(&["report", "--json"], &run.0);
+    assert_eq!(report.status, 0);
+    let message = "has recordings: its captures of Nsight Systems are not read (1)";
+    assert!(report.error.contains(message), "{}", report.error);
+    let json: Value = serde_json::from_slice(&report.out).unwrap();
+    assert_eq!(json[0]["complete"], true);
+}
+
+/// A script in place of nsys, which exports a real capture.
+#[test]
+fn newer_one_of_a_report_and_its_export_is_read() {
+    let folder = captures(["rank0.sqlite", "rank1.sqlite"]);
+    let elsewhere = captures(["0.sqlite", "1.sqlite"]);
+    let script = "#!/bin/sh\ncp \"$(cat \"$8\")\" \"$7\"\n";
+    let nsys = elsewhere.file("nsys");
+    fs::write(&nsys, script).unwrap();
+    fs::set_permissions(&nsys, fs::Permissions::from_mode(0o755)).unwrap();
+    let temporary = elsewhere.file("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let report = folder.file("rank1.nsys-rep");
+    fs::write(&report, elsewhere.file("1.sqlite").to_str().unwrap()).unwrap();
+    let set_time = |seconds: u64| {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        fs::File::options().write(true).open(&report).unwrap().set_modified(time).unwrap();
+    };
+    let read = |nsys: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gpuprof"));
+        command.args(["ranks", "--format=json"]).arg(&folder.0).stdin(Stdio::null());
+        command.env("NSYS", nsys).env("TMPDIR", &temporary);
+        let output = command.output().unwrap();
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        (json["ranks"].as_array().map_or(0, Vec::len), String::from_utf8(output.stderr).unwrap())
+    };
+    // The export is newer: nsys is not needed.
+    set_time(1);
+    assert_eq!(read(&folder.file("no nsys")).0, 2);
+    // The report is: its export in the folder is not read.
+    set_time(1 << 33);
+    fs::write(folder.file("rank1.sqlite"), b"outdated").unwrap();
+    set_time(1 << 33);
+    let (ranks, said) = read(&nsys);
+    assert_eq!(ranks, 2, "{said}");
+    let (_, said) = read(&folder.file("no nsys"));
+    assert!(said.contains("NSYS is") && said.contains("no file"), "{said}");
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "nothing is left");
 }

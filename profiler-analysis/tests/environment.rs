@@ -7,7 +7,9 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use fake_cupti::{Fake, Work};
+use cupti::ActivityKind;
+use cupti::sys::abi::CuptiResult;
+use fake_cupti::{Fake, When, Work};
 use profiler_analysis::from_env;
 use profiler_analysis::prelude::*;
 use profiler_core::session::{FromEnv, Guard};
@@ -40,6 +42,22 @@ fn program_that_cannot_record() {
     let fake = Fake::builder().held_by("another tool").build();
     let profiling = profiling(&fake);
     assert!(!profiling.is_recording());
+}
+
+/// On a machine that refuses hardware counters.
+#[test]
+fn program_without_rights() {
+    let fake = Fake::new();
+    fake.fail("cuptiPmSamplingEnable", CuptiResult::INSUFFICIENT_PRIVILEGES, When::Always);
+    let profiling =
+        FromEnv::default().start_from(Profiler::builder().library(fake.library().unwrap()));
+    if profiling.is_recording() {
+        let kinds = fake.enabled_kinds();
+        assert!(kinds.contains(&ActivityKind::MEMORY2), "{kinds:?}");
+        assert!(kinds.contains(&ActivityKind::UNIFIED_MEMORY_COUNTER), "{kinds:?}");
+    }
+    let _step = nvtx::range("step");
+    fake.launch(Work::kernel(c"work"));
 }
 
 /// With a panic while it is profiled.
@@ -227,6 +245,26 @@ fn unknown_word_is_named_and_nothing_is_recorded() {
     let said = stderr(&run("program", "report,sample", false, folder));
     assert!(said.contains("GPU_PROFILER: `sample` is not for this program"), "{said}");
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
+}
+
+#[test]
+fn refused_samplers_are_named_and_the_rest_is_recorded() {
+    let kept = folder::Folder::new();
+    let folder = kept.0.as_path();
+    let value = "save=run.gpuprof,sample=memory+nvlink,nvml=clocks,memory=allocations+managed";
+    let said = stderr(&run("program_without_rights", value, false, folder));
+    let lines = |start: &str| said.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(lines("GPU_PROFILER: "), 2, "{said}");
+    assert!(said.contains("cuptiPmSamplingEnable"), "{said}");
+    assert!(said.contains("built without the feature nvml"), "{said}");
+    let profile = Profile::load(folder.join("run.gpuprof")).unwrap();
+    assert_eq!(profile.range("step").unwrap().kernels(), 1);
+    assert_eq!(profile.health().facts.failed_samplers, 2);
+    let said = stderr(&run("program_without_rights", "report,sample=dram", false, folder));
+    let why = "GPU_PROFILER: `sample=dram`: give utilization, memory, nvlink or pcie";
+    assert!(said.contains(why), "{said}");
+    let said = stderr(&run("program", "report,memory=managed", false, folder));
+    assert!(said.contains("GPU_PROFILER: `memory` is not for this program"), "{said}");
 }
 
 #[test]

@@ -51,3 +51,19 @@ macro_rules! named_variants {
         }
     };
 }
+
+/// Reads an enum of [`named_variants`](crate::named_variants) of this module from the text of a
+/// variant. The error is the second argument.
+#[macro_export]
+macro_rules! from_variant_text {
+    ($type:ty, $give:literal) => {
+        impl std::str::FromStr for $type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                let known = Self::VARIANTS.into_iter().find(|known| known.variant_text() == text);
+                known.ok_or_else(|| $give.to_owned())
+            }
+        }
+    };
+}

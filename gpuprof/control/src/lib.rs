@@ -19,7 +19,7 @@ mod start_stop;
 
 pub use error::Error;
 pub use modes::{AlwaysOn, Budget, KeepLast, Triggers};
-pub use options::{HostSamples, Lines, OPTIONS_VARIABLE, Options, RUN_VARIABLE, Units};
+pub use options::{HostSamples, Lines, OPTIONS_VARIABLE, Options, RUN_VARIABLE};
 pub use process::ProcessId;
 pub use recorder::{Ended, LastPart, ServedRecorder};
 pub use run_folder::{Processes, RunFolder};

@@ -10,13 +10,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 use profiler_base::named_variants;
-use profiler_core::session::FileTotals;
+use profiler_core::session::{FileTotals, LOCAL_RANK_VARIABLES};
 use serde::{Deserialize, Serialize};
 
 use crate::{Options, ProcessId};
 
 /// The version of both manifests, incremented when an old reader would misread a new manifest.
 pub const VERSION: u32 = 1;
+
+/// The variables with a process's global rank: of torchrun, Open MPI, and MPICH and its relatives.
+pub const RANK_VARIABLES: [&str; 3] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
 
 /// The maximum length of a text in a manifest, in bytes. Longer texts are truncated.
 pub const MAX_TEXT: usize = 4096;
@@ -224,8 +227,8 @@ impl Process {
             parent: std::os::unix::process::parent_id(),
             program: fs::read_link("/proc/self/exe")
                 .map_or_else(|_| String::new(), |exe| base_name(&exe)),
-            rank: number(["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"]),
-            local_rank: number(["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"]),
+            rank: number(RANK_VARIABLES),
+            local_rank: number(LOCAL_RANK_VARIABLES),
             world_size: number(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]),
             state: State::Waiting,
             reason: None,

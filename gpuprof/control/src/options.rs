@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use profiler_base::named_variants;
+use profiler_base::{from_variant_text, named_variants};
+use profiler_core::session::DeviceData;
 
 use crate::error::{Error, Kind};
 use crate::modes::{AlwaysOn, KeepLast, Triggers};
@@ -28,9 +29,7 @@ pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
 /// | `stacks` | the age in seconds of a thread's last launch from which the next one gets its stack |
 /// | `host-samples` | [`HostSamples`] |
 /// | `lines` | [`Lines`] |
-/// | `sample` | one or more [`Units`], with `+` between them |
-/// | `nvml` | `clocks`: clocks, power and memory of the device |
-/// | `memory` | `allocations`, `managed` or `allocations+managed`: records of memory |
+/// | `sample`, `nvml`, `memory` | [`DeviceData`] |
 /// | `cubins` | `keep`: recordings hold the cubins with line tables |
 /// | `log` | `stderr`: messages of the library go to standard error |
 ///
@@ -89,14 +88,8 @@ pub struct Options {
     pub lines: Option<Lines>,
     /// Keeps cubins with line tables.
     pub keep_cubins: bool,
-    /// Samples the utilization of these units of the device; empty for none.
-    pub sample: Vec<Units>,
-    /// Samples clocks, power and memory of the device by NVML.
-    pub nvml: bool,
-    /// Records allocations and frees.
-    pub memory_records: bool,
-    /// Records migrations and page faults of managed memory.
-    pub unified_memory: bool,
+    /// Samples the device, and records its memory.
+    pub device_data: DeviceData,
     /// True if the library writes messages to standard error.
     pub log_to_stderr: bool,
 }
@@ -112,23 +105,6 @@ named_variants! {
         /// Like `Perf`, but where `perf_event_open` is not permitted, samples running threads with
         /// timers and signals.
         Timers = "timers",
-    }
-}
-
-named_variants! {
-    /// Units of a device whose utilization is sampled. As text: `utilization`, `memory`, `nvlink`,
-    /// `pcie`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    #[non_exhaustive]
-    pub enum Units {
-        /// All that fit in one pass of the hardware.
-        Utilization = "utilization",
-        /// Bytes of the device's memory.
-        Memory = "memory",
-        /// Bytes of NVLink.
-        Nvlink = "nvlink",
-        /// Bytes of PCIe.
-        Pcie = "pcie",
     }
 }
 
@@ -159,10 +135,7 @@ impl Options {
             host_samples: None,
             lines: None,
             keep_cubins: false,
-            sample: Vec::new(),
-            nvml: false,
-            memory_records: false,
-            unified_memory: false,
+            device_data: DeviceData::default(),
             log_to_stderr: false,
         }
     }
@@ -221,30 +194,14 @@ impl Options {
                 }
                 "host-samples" => self.host_samples = Some(parsed(key, &value)?),
                 "lines" => self.lines = Some(parsed(key, &value)?),
-                "sample" => {
-                    let units = value.split('+').map(|unit| parsed(key, unit));
-                    self.sample = units.collect::<Result<_, _>>()?;
-                }
-                "nvml" => self.nvml = is_the_one(key, &value, "clocks")?,
-                "memory" => {
-                    for kind in value.split('+') {
-                        match kind {
-                            "allocations" => self.memory_records = true,
-                            "managed" => self.unified_memory = true,
-                            _ => {
-                                return Err(option(
-                                    key,
-                                    &value,
-                                    "give allocations, managed or both with +",
-                                ));
-                            }
-                        }
-                    }
-                }
                 "cubins" => self.keep_cubins = is_the_one(key, &value, "keep")?,
                 "log" => self.log_to_stderr = is_the_one(key, &value, "stderr")?,
                 _ if ALWAYS_ON_KEYS.contains(&key) => settings.push(format!(",{key}={value}")),
-                _ => return Err(option(key, &value, KEYS)),
+                _ => match self.device_data.set(key, &value) {
+                    Ok(true) => {}
+                    Ok(false) => return Err(option(key, &value, KEYS)),
+                    Err(why) => return Err(option(key, &value, &why)),
+                },
             }
         }
         let settings = settings.concat();
@@ -286,11 +243,9 @@ impl Options {
         add("stacks", self.stacks.map(|age| age.as_secs_f64().to_string()));
         add("host-samples", self.host_samples.map(|source| source.to_string()));
         add("lines", self.lines.map(|lines| lines.to_string()));
-        add("sample", Some(self.units()).filter(|units| !units.is_empty()));
-        add("nvml", self.nvml.then(|| "clocks".to_owned()));
-        let memory = [(self.memory_records, "allocations"), (self.unified_memory, "managed")];
-        let memory: Vec<&str> = memory.into_iter().filter(|of| of.0).map(|of| of.1).collect();
-        add("memory", (!memory.is_empty()).then(|| memory.join("+")));
+        for (key, value) in self.device_data.entries() {
+            add(key, Some(value));
+        }
         add("cubins", self.keep_cubins.then(|| "keep".to_owned()));
         add("log", self.log_to_stderr.then(|| "stderr".to_owned()));
         let entries: Vec<String> =
@@ -301,12 +256,6 @@ impl Options {
         ];
         variables.extend(REPLACED.map(|(name, _)| (name, None)));
         Ok(variables)
-    }
-
-    /// The sampled units, as text.
-    fn units(&self) -> String {
-        let units: Vec<String> = self.sample.iter().map(ToString::to_string).collect();
-        units.join("+")
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -326,10 +275,12 @@ impl Options {
             let why = "instruction samples cannot begin and end with windows: leave out always-on";
             return Err(option("lines", &lines.to_string(), why));
         }
-        if !self.sample.is_empty() && self.lines.is_some() {
+        let mut device_data = self.device_data.entries();
+        if let Some((key, units)) = device_data.find(|of| of.0 == "sample" && self.lines.is_some())
+        {
             let why =
                 "samples of instructions and of counters at once were not tried: leave out lines";
-            return Err(option("sample", &self.units(), why));
+            return Err(option(key, &units, why));
         }
         if self.keep_cubins && (self.lines.is_none() || self.keep_last.is_some()) {
             let why = "cubins belong to instruction samples of a whole run: add lines, and leave out \
@@ -480,24 +431,12 @@ impl FromStr for Lines {
     }
 }
 
-/// Reads a type from the text of one of its variants.
-macro_rules! from_variant_text {
-    ($type:ty, $give:literal) => {
-        impl FromStr for $type {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, String> {
-                let known = Self::VARIANTS.into_iter().find(|known| known.variant_text() == text);
-                known.ok_or_else(|| $give.to_owned())
-            }
-        }
-    };
-}
 from_variant_text!(HostSamples, "give perf or timers");
-from_variant_text!(Units, "give utilization, memory, nvlink or pcie");
 
 #[cfg(test)]
 mod tests {
+    use profiler_core::session::Units;
+
     use super::*;
     use crate::modes::Budget;
     use std::num::NonZeroU32;
@@ -551,9 +490,11 @@ mod tests {
         let variables = cubins.variables().unwrap();
         let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
         assert_eq!(Options::from_variables(get).unwrap(), Some(cubins));
-        let mut device = Options { nvml: true, unified_memory: true, ..Options::new("/r") };
+        let mut device = Options::new("/r");
+        (device.device_data.nvml, device.device_data.unified_memory) = (true, true);
         for units in [vec![Units::Utilization], vec![Units::Pcie, Units::Memory, Units::Nvlink]] {
-            (device.sample, device.memory_records) = (units, !device.memory_records);
+            let data = &mut device.device_data;
+            (data.sample, data.memory_records) = (units, !data.memory_records);
             let variables = device.variables().unwrap();
             let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
             assert_eq!(Options::from_variables(get).unwrap(), Some(device.clone()));

@@ -17,7 +17,6 @@ use gpuprof_control::manifest::{Moment, Process, State};
 use gpuprof_control::socket::{Answer, Request, Server, Stopper};
 use gpuprof_control::{
     Ended, HostSamples, KeepLast, LastPart, Lines, Options, RUN_VARIABLE, RunFolder, Start, Stop,
-    Units,
 };
 use nvtx::observer::RangeStart;
 use parking_lot::{Mutex, RwLock};
@@ -278,12 +277,6 @@ impl Life {
         if self.options.whole_graphs {
             config = config.add_kind(ActivityKind::GRAPH_TRACE);
         }
-        if self.options.memory_records {
-            config = config.add_kind(ActivityKind::MEMORY2);
-        }
-        if self.options.unified_memory {
-            config = config.add_kind_if_known(ActivityKind::UNIFIED_MEMORY_COUNTER);
-        }
         let mut builder = Profiler::builder().library(library).config(config);
         match self.options.host_samples {
             Some(HostSamples::Timers) => builder = builder.sample(Sampling::host().timers()),
@@ -298,9 +291,8 @@ impl Life {
             let keeps_cubins = self.options.keep_cubins;
             builder = builder.sample(if keeps_cubins { sampling.keep_cubins() } else { sampling });
         }
-        for sampling in self.device_samplings() {
-            builder = builder.sample(sampling);
-        }
+        let local_rank = self.manifest.lock().local_rank;
+        builder = self.options.device_data.add_to(builder, local_rank);
         if let Some(part) = self.options.keep_last {
             let builder = match part {
                 KeepLast::Operations(count) => builder.keep_last_operations(count),
@@ -319,29 +311,6 @@ impl Life {
             always_on::start(&profiler, settings, range, windows).map_err(text)?;
         }
         Ok(Recorded::File(file))
-    }
-
-    /// The samplers of the device of this process: that of its rank on this machine, if it sees so
-    /// many.
-    fn device_samplings(&self) -> Vec<Sampling> {
-        let rank = self.manifest.lock().local_rank.unwrap_or(0);
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let visible = visible.map_or(u32::MAX, |names| names.split(',').count() as u32);
-        let device = if rank < visible { rank } else { 0 };
-        let mut samplings = Vec::new();
-        if !self.options.sample.is_empty() {
-            let words = self.options.sample.iter().flat_map(|units| match units {
-                Units::Memory => &["DRAM"][..],
-                Units::Nvlink => &["NVLink"],
-                Units::Pcie => &["PCIe"],
-                _ => &["SM", "tensor", "DRAM", "PCIe", "NVLink", "GPU"],
-            });
-            samplings.push(Sampling::utilization().units(words.copied()).devices([device]));
-        }
-        if self.options.nvml {
-            samplings.push(Sampling::nvml().devices([device]));
-        }
-        samplings
     }
 
     /// Finds the devices on another thread. It waits until the driver is initialised, and then

@@ -116,6 +116,42 @@ def injected():
 
 
 @scene
+def sampled():
+    """Samplers that the fake refuses."""
+    import gpuprof
+
+    folder = os.environ["FOLDER"]
+    gpuprof.inject(folder, sample="memory,nvlink", nvml=True, memory_records=True, unified_memory=True)
+    from gpu import Gpu
+
+    gpu = Gpu()
+    with gpuprof.profile() as p:
+        launches(gpu, gpu.kernel("inside"), 20)
+    print(json.dumps({"report": p.report(), "options": os.environ["GPUPROF_OPTIONS"]}))
+
+
+def ended(folder):
+    """The report of a process that has ended: only then the recording has its samples."""
+    words = [sys.executable, "-m", "gpuprof", "report", folder]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+@scene
+def sampled_wrongly():
+    import gpuprof
+
+    gpuprof.inject(sample="dram")
+    from gpu import Gpu
+
+    Gpu()
+    try:
+        with gpuprof.profile():
+            pass
+    except gpuprof.GpuprofError as error:
+        print(json.dumps({"error": str(error)}))
+
+
+@scene
 def alone():
     """Without the library there is a reason."""
     import gpuprof
@@ -154,7 +190,7 @@ def forked():
 class Recorded(unittest.TestCase):
     """What the scenes recorded, by their reports."""
 
-    def play(self, name, run=(), **variables):
+    def play(self, name, run=(), look=None, **variables):
         with tempfile.TemporaryDirectory() as folder:
             words = [sys.executable, __file__, name]
             if run is not None:
@@ -163,7 +199,10 @@ class Recorded(unittest.TestCase):
             environment = {**os.environ, "FOLDER": os.path.join(folder, "own"), **variables}
             ran = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
             self.assertEqual((ran.returncode, ran.stderr), (0, ""), ran.stdout)
-            return json.loads(ran.stdout)
+            answer = json.loads(ran.stdout)
+            if look:
+                answer["looked"] = look(environment["FOLDER"])
+            return answer
 
     def kernels(self, answer):
         """Counts by name, from the table of kernels of a report."""
@@ -208,6 +247,16 @@ class Recorded(unittest.TestCase):
         self.assertEqual(self.kernels(answer), {"inside": 20})
         self.assert_range(answer, "window", 1, 20)
         self.assertIn("one tool", answer["refused"])
+
+    def test_samplers_that_cannot_start_are_named(self):
+        answer = self.play("sampled", None, look=ended)
+        options = "start=wait,sample=memory+nvlink,nvml=clocks,memory=allocations+managed"
+        self.assertEqual(answer["options"], options)
+        self.assertEqual(self.kernels(answer), {"inside": 20})
+        self.assertIn("sampling of counters", answer["looked"])
+        self.assertIn("NVML", answer["looked"])
+        error = self.play("sampled_wrongly", None)["error"]
+        self.assertIn("GPUPROF_OPTIONS=sample=dram: give utilization, memory, nvlink or pcie", error)
 
     def test_without_a_library_the_error_says_what_to_do(self):
         self.assertIn("gpuprof run --start wait", self.play("alone", None)["error"])

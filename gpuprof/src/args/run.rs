@@ -85,7 +85,7 @@ pub(crate) struct RunArgs {
     /// with commas between them. Needs the rights of hardware counters; of the device that LOCAL_RANK names, else 0.
     /// GPU-bound programs take as long; the samples use 110 MB/s of PCIe. Excludes --lines
     #[arg(long, value_name = "UNITS", value_delimiter = ',', conflicts_with = "lines")]
-    pub(crate) sample: Vec<gpuprof_control::Units>,
+    pub(crate) sample: Vec<profiler_core::session::Units>,
     /// Sample clocks, power, memory and temperature of the same device each 100 ms by NVML, which needs no rights
     #[arg(long)]
     pub(crate) nvml: bool,

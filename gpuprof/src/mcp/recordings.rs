@@ -10,6 +10,7 @@ use profiler_analysis::nsys::{Database, DatabaseLimits};
 use profiler_core::Profile;
 
 use crate::failure::Failure;
+use crate::file_names::{is_capture, is_recording};
 use crate::input::{self, FileKind};
 
 /// The maximum number of profiles in memory.
@@ -107,11 +108,23 @@ impl Recordings {
     }
 }
 
-/// Refuses a capture with a write-ahead log: SQLite writes an index beside it to read it.
+/// Refuses captures with a write-ahead log: SQLite writes an index beside it to read it.
 fn refuse_log(path: &Path) -> Result<(), Failure> {
-    if input::kind(path)? != FileKind::Capture {
-        return Ok(());
+    match input::kind(path)? {
+        FileKind::Capture => refuse_log_of(path),
+        FileKind::Folder => {
+            let entries = path.read_dir().map_err(|error| input::unreadable(path, &error))?;
+            let files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+            // Beside recordings captures are not read.
+            let is_of_captures = !files.iter().any(|file| is_recording(file));
+            let mut captures = files.iter().filter(|file| is_of_captures && is_capture(file));
+            captures.try_for_each(|file| refuse_log_of(file))
+        }
+        FileKind::Recording | FileKind::Trace => Ok(()),
     }
+}
+
+fn refuse_log_of(path: &Path) -> Result<(), Failure> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     match std::fs::metadata(&log).is_ok_and(|log| log.len() != 0) {

@@ -165,10 +165,11 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
     options.host_samples = args.host_samples;
     options.lines = args.lines;
     options.keep_cubins = args.keep_cubins;
-    options.sample.clone_from(&args.sample);
-    options.nvml = args.nvml;
-    options.memory_records = args.memory_records;
-    options.unified_memory = args.unified_memory;
+    let data = &mut options.device_data;
+    data.sample.clone_from(&args.sample);
+    data.nvml = args.nvml;
+    data.memory_records = args.memory_records;
+    data.unified_memory = args.unified_memory;
     options.stacks = args.stacks.or(args.host_samples.map(|_| SHORTEST_GAP));
     options.log_to_stderr = Options::environment_logs_to_stderr();
     let slow = std::mem::take(&mut args.slow);

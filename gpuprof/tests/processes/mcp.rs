@@ -292,8 +292,10 @@ fn folders_and_captures_open_and_a_write_ahead_log_is_not_touched() {
     assert_eq!(rows["result"]["rows"], json!([[kernels[1]]]));
     fs::write(folder.path("other.sqlite-wal"), "changes").unwrap();
     fs::copy(&capture, folder.path("other.sqlite")).unwrap();
-    let refused = client.tool("open", json!({ "file": "other.sqlite" })).unwrap_err();
-    assert!(refused.contains("write-ahead log"), "{refused}");
+    for file in ["other.sqlite", "."] {
+        let refused = client.tool("open", json!({ "file": file })).unwrap_err();
+        assert!(refused.contains("other.sqlite has changes in its write-ahead log"), "{refused}");
+    }
     assert_eq!(fs::read(folder.path("other.sqlite-wal")).unwrap(), b"changes");
     assert_eq!(client.end(), Some(0));
 }

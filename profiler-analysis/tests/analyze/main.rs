@@ -29,6 +29,8 @@ mod launch_shapes;
 mod measure;
 mod merged;
 #[cfg(feature = "nsys")]
+mod merged_captures;
+#[cfg(feature = "nsys")]
 mod nsys;
 #[cfg(feature = "nsys")]
 mod nsys_rows;

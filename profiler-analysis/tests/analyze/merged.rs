@@ -31,14 +31,14 @@ fn program(fake: &Fake) {
 }
 
 /// A process of its own on the GPU of this address, which it knows as 0.
-fn rank(id: u32, address: &str) -> Recording {
+pub(crate) fn rank(id: u32, address: &str) -> Recording {
     with_info(&recording(program), |info| {
         info["process_id"] = json!(id);
         set_devices(info, &[address]);
     })
 }
 
-fn merged(recordings: [Recording; 2]) -> Profile {
+pub(crate) fn merged(recordings: [Recording; 2]) -> Profile {
     let mut merger = Merger::new();
     for (rank, recording) in (0..).zip(recordings) {
         merger.add_process(recording, Some("train.py".to_owned()), Some(rank)).unwrap();
@@ -46,8 +46,8 @@ fn merged(recordings: [Recording; 2]) -> Profile {
     merger.finish().unwrap()
 }
 
-const A: &str = "0000:1b:00.0";
-const B: &str = "0000:43:00.0";
+pub(crate) const A: &str = "0000:1b:00.0";
+pub(crate) const B: &str = "0000:43:00.0";
 
 /// Two ranks on one GPU.
 fn on_one() -> Profile {

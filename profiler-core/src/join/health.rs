@@ -285,6 +285,9 @@ counts! {
         /// In a profile of several recordings without addresses of devices: devices that were
         /// treated as the same GPU because the processes had the same ordinal for them.
         devices_by_ordinal: largest "devices of several processes known by their ordinal alone",
+        /// In a profile of several captures of another tool: captures whose times were aligned by
+        /// the calendar time at their starts, with an unknown error.
+        clocks_by_utc: largest "captures aligned by their calendar time at the start, with an unknown error",
         /// GPU operations outside all ranges with an [inferred
         /// range](crate::Profile::with_inferred_ranges).
         inferred_operations: sum "operations of inferred ranges",

@@ -23,7 +23,8 @@ const WITHIN: f64 = 0.95;
 pub struct HostClock {
     /// The host with which its collectives were compared; its own index for the first host.
     pub compared_with: usize,
-    /// The collectives whose ends were compared.
+    /// The collectives whose ends were compared; 0 for a machine whose [captures](
+    /// crate::profile::Merger::add_capture) have the calendar's time, with an unknown error.
     pub collectives: u64,
     /// Nanoseconds to add to its clock in the middle of these collectives.
     pub offset_ns: i64,
@@ -80,6 +81,11 @@ impl HostClock {
             contradictions: 0,
             at_ns: 0,
         }
+    }
+
+    /// The clock that is read this much later.
+    pub(crate) fn with_offset(self, offset_ns: i64) -> Self {
+        Self { offset_ns, ..self }
     }
 
     /// A clock of a simulated host.

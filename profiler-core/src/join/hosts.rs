@@ -34,7 +34,7 @@ pub(crate) fn align(
         .iter()
         .filter_map(|process| Some((process.id, clocks[process.recorded.as_ref()?.host as usize])))
         .collect();
-    shift(store, &of_process);
+    shift(store, |process| of_process.get(&process).copied());
     for series in &mut store.series {
         let host = device_hosts.get(series.device() as usize).copied().unwrap_or(0);
         std::sync::Arc::make_mut(series).change_times(|ns| clocks[host as usize].aligned(ns));
@@ -134,9 +134,9 @@ fn shared(store: &Tables) -> Shared {
 }
 
 /// Changes the times of all rows, by their processes.
-pub(crate) fn shift(store: &mut Tables, clocks: &FxHashMap<u32, HostClock>) {
+pub(crate) fn shift(store: &mut Tables, clock_of: impl Fn(u32) -> Option<HostClock>) {
     let at = |process: u32, ns: &mut u64| {
-        if let Some(clock) = clocks.get(&process) {
+        if let Some(clock) = clock_of(process) {
             *ns = clock.aligned(*ns);
         }
     };
@@ -147,7 +147,8 @@ pub(crate) fn shift(store: &mut Tables, clocks: &FxHashMap<u32, HostClock>) {
     let processes: Vec<u32> = store.threads.iter().map(|thread| thread.process).collect();
     store.ranges.iter_mut().for_each(|row| span(processes[row.thread.at()], &mut row.time));
     store.process_ranges.iter_mut().for_each(|row| span(processes[row.thread.at()], &mut row.time));
-    let calls = store.calls.iter_mut().chain(&mut store.outer_calls);
+    let repeated = store.repeated_calls.values_mut().flatten();
+    let calls = store.calls.iter_mut().chain(&mut store.outer_calls).chain(repeated);
     calls.for_each(|row| span(processes[row.thread.at()], &mut row.time));
     store.marks.iter_mut().for_each(|row| at(processes[row.thread.at()], &mut row.at_ns));
     let works = &store.works;
@@ -169,7 +170,7 @@ pub(crate) fn shift(store: &mut Tables, clocks: &FxHashMap<u32, HostClock>) {
     });
     store.call_stacks = moved.collect();
     store.host_samples.iter_mut().for_each(|row| span(processes[row.thread.at()], &mut row.time));
-    shift_launches(store, clocks, &processes);
+    shift_launches(store, &clock_of, &processes);
     for Process { id, recorded, .. } in &mut store.processes {
         let Some(recorded) = recorded else { continue };
         let RecordedProcess { window_ns, windows_ns, .. } = &mut **recorded;
@@ -181,7 +182,11 @@ pub(crate) fn shift(store: &mut Tables, clocks: &FxHashMap<u32, HostClock>) {
 }
 
 /// Changes the launch times in the marks of NCCL's plugin.
-fn shift_launches(store: &mut Tables, clocks: &FxHashMap<u32, HostClock>, processes: &[u32]) {
+fn shift_launches(
+    store: &mut Tables,
+    clock_of: impl Fn(u32) -> Option<HostClock>,
+    processes: &[u32],
+) {
     let names = &store.names;
     let (Some(domain), Some(launch)) = (names.find(COLLECTIVES_DOMAIN), names.find(fields::LAUNCH))
     else {
@@ -198,7 +203,7 @@ fn shift_launches(store: &mut Tables, clocks: &FxHashMap<u32, HostClock>, proces
         if !ours.contains(&mark.label.0) {
             continue;
         }
-        let Some(clock) = clocks.get(&processes[mark.thread.at()]) else { continue };
+        let Some(clock) = clock_of(processes[mark.thread.at()]) else { continue };
         for field in details.fields.iter_mut().filter(|field| field.name == launch) {
             if let FieldValue::U64(ns) = &mut field.value {
                 *ns = clock.aligned(*ns);
@@ -228,8 +233,7 @@ mod tests {
         store.host_samples = vec![part(900, 950), part(800, 910), part(820, 830), part(950, 990)];
         store.sort_host_samples();
         assert_eq!(store.host_samples, [part(800, 910), part(910, 950), part(950, 990)]);
-        let clocks = [(7, HostClock::planted(50, 0.0, 1_000))].into_iter().collect();
-        shift(&mut store, &clocks);
+        shift(&mut store, |process| (process == 7).then_some(HostClock::planted(50, 0.0, 1_000)));
         assert_eq!(
             std::mem::take(&mut store.call_stacks).into_iter().collect::<Vec<_>>(),
             [((ThreadId(0), 1_050), (0, 3))]

@@ -14,7 +14,7 @@ use crate::join::busy::united;
 use crate::join::correlate;
 use crate::join::decode;
 use crate::join::health::Health;
-use crate::join::host_clock::LEAST_EVENTS;
+use crate::join::host_clock::{HostClock, LEAST_EVENTS};
 use crate::join::hosts::{self, Unaligned};
 use crate::join::joined::Joined;
 use crate::join::tables::{
@@ -68,13 +68,16 @@ pub struct Merger {
     hosts: Vec<Host>,
     /// The host, process and first window of each recording; copies have the same.
     begun: FxHashSet<(usize, Option<u32>, u64)>,
+    captures: u64,
 }
 
-/// The recordings of one clock.
+/// The recordings of one clock, or the captures of one machine.
 #[derive(Debug)]
 struct Host {
     /// The recording that started first.
     first: (u64, RecordingInfo),
+    /// The name of the machine in captures.
+    machine: Option<String>,
 }
 
 impl Merger {
@@ -88,13 +91,77 @@ impl Merger {
         name: Option<String>,
         rank: Option<u32>,
     ) -> Result<(), Error> {
+        if self.captures != 0 {
+            return Err(mixed());
+        }
         let info = recording.info().clone();
         let known = self.host_of(&info)?;
         let mut health = Health::default();
-        let mut part = decode::read(&recording, &mut health);
+        let mut tables = decode::read(&recording, &mut health);
         // The raw logs take most of the memory.
         drop(recording);
-        correlate::join(&mut part, &mut health);
+        correlate::join(&mut tables, &mut health);
+        let id = info.process_id.unwrap_or(0);
+        tables.processes = vec![Process { id, name: name.map(Into::into), recorded: None }];
+        self.add_joined(Joined { tables, info, health }, known, None, rank)
+    }
+
+    /// Adds the rows of a capture of another tool, with the name of its machine and the rank of its
+    /// processes. Captures without a name are of one machine.
+    ///
+    /// Times become UTC, from the calendar time at the capture's start. Its error is not in the
+    /// capture: that of reading it and, between machines, the difference of their calendar clocks.
+    /// Several machines are aligned by NCCL's collectives where these suffice, as in recordings;
+    /// otherwise their [clocks](crate::Profile::hosts) have no collectives.
+    /// [`clocks_by_utc`](crate::profile::Facts::clocks_by_utc) counts the captures. Costs a pass
+    /// over the rows.
+    ///
+    /// # Errors
+    /// The capture does not fit, is a copy ([`Error::is_duplicate`]), has no calendar time, or
+    /// recordings were added. It is left out, and the merger remains usable.
+    pub fn add_capture(
+        &mut self,
+        capture: Joined,
+        machine: Option<&str>,
+        rank: Option<u32>,
+    ) -> Result<(), Error> {
+        if self.captures == 0 && !self.hosts.is_empty() {
+            return Err(mixed());
+        }
+        let Joined { mut tables, mut info, health } = capture;
+        let Some(offset_ns) = info.utc_offset_ns.replace(0) else {
+            let why = "the capture does not contain the calendar time of its start, so that its times \
+                       cannot be compared with others: read it alone";
+            return Err(Error::other(why));
+        };
+        let clock = HostClock::first(0).with_offset(offset_ns);
+        hosts::shift(&mut tables, |_| Some(clock));
+        for series in &mut tables.series {
+            Arc::make_mut(series).change_times(|ns| clock.aligned(ns));
+        }
+        let session = &mut tables.session;
+        let (start_ns, end_ns) = &mut session.window_ns;
+        for ns in [start_ns, end_ns, &mut session.last_annotation_ns] {
+            *ns = ns.saturating_add_signed(offset_ns);
+        }
+        if tables.processes.is_empty() {
+            tables.processes.push(Process { id: 0, name: None, recorded: None });
+        }
+        info.process_id = Some(tables.processes[0].id);
+        let known = self.hosts.iter().position(|host| host.machine.as_deref() == machine);
+        self.add_joined(Joined { tables, info, health }, known, machine, rank)?;
+        self.captures += 1;
+        Ok(())
+    }
+
+    /// Adds the rows of a part, which has a process.
+    fn add_joined(
+        &mut self,
+        Joined { tables: mut part, info, health }: Joined,
+        known: Option<usize>,
+        machine: Option<&str>,
+        rank: Option<u32>,
+    ) -> Result<(), Error> {
         self.check_rows(&part)?;
         let window_ns = part.session.window_ns;
         let is_copy = |host: usize| self.begun.contains(&(host, info.process_id, window_ns.0));
@@ -108,24 +175,32 @@ impl Merger {
         match self.hosts.get_mut(host) {
             Some(host) if host.first.0 <= first.0 => {}
             Some(host) => host.first = first,
-            None => self.hosts.push(Host { first }),
+            None => self.hosts.push(Host { first, machine: machine.map(str::to_owned) }),
         }
         self.health.add(&health);
-        let id = self.process_ids.unique(info.process_id);
         // CAST: rows of recordings are numbered with 32 bits.
         let host = host as u32;
         self.devices.host = host;
         let devices = self.devices.of_recording(&info);
-        self.append(part, id, devices);
-        let recorded = RecordedProcess { rank, host, window_ns, windows_ns, info, health };
-        let (name, recorded) = (name.map(Into::into), Some(Box::new(recorded)));
-        self.store.processes.push(Process { id, name, recorded });
+        let mut processes = FxHashMap::default();
+        for Process { id: own, name, .. } in std::mem::take(&mut part.processes) {
+            let process_id = Some(own).filter(|own| *own != 0);
+            let id = self.process_ids.unique(process_id);
+            // Rows of a recording, and rows without a process, have the number 0.
+            processes.entry(0).or_insert(id);
+            processes.insert(own, id);
+            let info = RecordingInfo { process_id, ..info.clone() };
+            let (windows_ns, health) = (windows_ns.clone(), health.clone());
+            let recorded = RecordedProcess { rank, host, window_ns, windows_ns, info, health };
+            self.store.processes.push(Process { id, name, recorded: Some(Box::new(recorded)) });
+        }
+        self.append(part, processes, devices);
         Ok(())
     }
 
     /// The known host of a recording; `None` if it is from another one.
     fn host_of(&self, info: &RecordingInfo) -> Result<Option<usize>, Error> {
-        for (host, Host { first: (_, first) }) in self.hosts.iter().enumerate() {
+        for (host, Host { first: (_, first), .. }) in self.hosts.iter().enumerate() {
             let is_same = first.has_clock_of(info).ok_or_else(|| {
                 let why = "a recording of an older version does not contain when its machine started, so \
                            that its clock cannot be compared with others: read it alone";
@@ -146,7 +221,7 @@ impl Merger {
 
     /// The store, the common recording info, and the sum of the losses.
     pub(crate) fn joined(self) -> Result<Joined, Error> {
-        let Self { mut store, mut health, mut devices, mut hosts, .. } = self;
+        let Self { mut store, mut health, mut devices, mut hosts, captures, .. } = self;
         if hosts.is_empty() {
             return Err(Error::other("there is no recording to read a profile from"));
         }
@@ -154,13 +229,16 @@ impl Merger {
             let order = number_hosts(&mut store, hosts.len());
             devices.known.iter_mut().for_each(|known| known.host = order[known.host as usize]);
             let device_hosts: Vec<u32> = devices.known.iter().map(|known| known.host).collect();
-            let aligned = hosts::align(&mut store, order.len() as u32, &device_hosts);
-            store.hosts = aligned.map_err(|unaligned| unaligned_error(&store, unaligned))?;
+            store.hosts = match hosts::align(&mut store, order.len() as u32, &device_hosts) {
+                Err(_) if captures != 0 => vec![HostClock::first(0); order.len()],
+                aligned => aligned.map_err(|unaligned| unaligned_error(&store, unaligned))?,
+            };
             let first = order.iter().position(|number| *number == 0).unwrap_or(0);
             hosts.swap(0, first);
         }
         session_of_all(&mut store);
         let mut info = hosts.swap_remove(0).first.1;
+        health.facts.clocks_by_utc = if captures > 1 { captures } else { 0 };
         health.facts.devices_by_ordinal = devices.known_by_ordinal();
         let (numbers, known) = devices.numbered();
         renumber(&mut store, &numbers);
@@ -202,8 +280,13 @@ impl Merger {
         if fits { Ok(()) } else { Err(Error::other(why)) }
     }
 
-    fn append(&mut self, mut part: Tables, process: u32, devices: FxHashMap<u32, u32>) {
-        let mut moved = self.moved(&part, process, devices);
+    fn append(
+        &mut self,
+        mut part: Tables,
+        processes: FxHashMap<u32, u32>,
+        devices: FxHashMap<u32, u32>,
+    ) {
+        let mut moved = self.moved(&part, processes, devices);
         for kind in part.call_kinds.rows() {
             let (name, share) = (moved.name(kind.name), kind.share.map(|id| moved.share(id)));
             let kind = CallKind { name, share, ..*kind };
@@ -215,7 +298,7 @@ impl Merger {
         }
         let Self { store, devices, .. } = self;
         part.for_each_side_row(|row| {
-            row.process.into_iter().for_each(|of| *of = process);
+            row.process.into_iter().for_each(|of| *of = moved.process(*of));
             if let Some((_, call)) = row.call {
                 *call = call.get().map(|call| moved.call(call)).into();
             }
@@ -224,7 +307,9 @@ impl Merger {
         });
         store.append_side_rows(&mut part);
         let threads = part.threads.into_iter();
-        store.threads.extend(threads.map(|thread| Thread { process, ..thread }));
+        store.threads.extend(
+            threads.map(|thread| Thread { process: moved.process(thread.process), ..thread }),
+        );
         store.ranges.extend(part.ranges.into_iter().map(|range| moved.range_row(range)));
         let process_ranges = part.process_ranges.into_iter();
         store.process_ranges.extend(process_ranges.map(|range| moved.process_range_row(range)));
@@ -239,15 +324,27 @@ impl Merger {
         store.outer_calls.extend(part.outer_calls.into_iter().map(|call| moved.call_row(call)));
         let operations = part.operations.into_iter();
         store.operations.extend(operations.map(|operation| moved.operation_row(operation)));
-        let dependencies = part.graph_dependencies.into_values();
-        store.graph_dependencies.extend(dependencies.map(|known| (process, known)));
+        let repeated = part.repeated_calls.into_iter();
+        store.repeated_calls.extend(repeated.map(|((process, id), calls)| {
+            let calls = calls.into_iter().map(|call| moved.call_row(call)).collect();
+            ((moved.process(process), id), calls)
+        }));
+        let dependencies = part.graph_dependencies.into_iter();
+        store
+            .graph_dependencies
+            .extend(dependencies.map(|(process, known)| (moved.process(process), known)));
+        let shared = part.shared_ordinals.into_iter();
+        store.shared_ordinals.extend(shared.map(|device| moved.device(device, devices)));
         for series in &mut part.series {
             let device = moved.device(series.device(), devices);
             Arc::make_mut(series).head.device = device;
         }
         store.series.append(&mut part.series);
         let instructions = part.instructions.into_iter();
-        store.instructions.extend(instructions.map(|(_, log)| (process, log)));
+        store.instructions.extend(instructions.map(|(process, log)| (moved.process(process), log)));
+        let (session, of_part) = (&mut store.session, &part.session);
+        session.ranges_by = of_part.ranges_by;
+        session.last_annotation_ns = session.last_annotation_ns.max(of_part.last_annotation_ns);
         // Merged profiles only check whether it is set.
         let pending = store.session.pending_from_ns.into_iter().chain(part.session.pending_from_ns);
         store.session.pending_from_ns = pending.min();
@@ -267,11 +364,16 @@ impl Merger {
     }
 
     /// The new positions of a store's rows, and of its names and labels, which this adds.
-    fn moved(&mut self, part: &Tables, process: u32, devices: FxHashMap<u32, u32>) -> Moved {
+    fn moved(
+        &mut self,
+        part: &Tables,
+        processes: FxHashMap<u32, u32>,
+        devices: FxHashMap<u32, u32>,
+    ) -> Moved {
         let store = &mut self.store;
         let names = part.names.texts().map(|name| store.names.intern(name)).collect();
         let mut moved = Moved {
-            process,
+            processes,
             names,
             labels: Vec::new(),
             kinds: Vec::new(),
@@ -316,6 +418,14 @@ fn number_hosts(store: &mut Tables, hosts: usize) -> Vec<u32> {
     numbers
 }
 
+/// The error for recordings and captures in one profile.
+fn mixed() -> Error {
+    Error::other(
+        "recordings and captures of another tool cannot be one profile, since their calls have ranges by other rules: \
+         read them apart",
+    )
+}
+
 /// Returns the error for a host whose clock cannot be aligned, with one of its processes.
 pub(crate) fn unaligned_error(store: &Tables, Unaligned { host, shared }: Unaligned) -> Error {
     let is_of_host = |process: &&Process| {
@@ -351,7 +461,8 @@ fn session_of_all(store: &mut Tables) {
 
 /// The positions of a store's rows after the move.
 struct Moved {
-    process: u32,
+    /// By the id in the part; 0 is the first.
+    processes: FxHashMap<u32, u32>,
     /// By [`NameId`], [`LabelId`], [`CallKindId`] and [`WorkId`] of the moved store.
     names: Vec<NameId>,
     labels: Vec<LabelId>,
@@ -369,6 +480,11 @@ struct Moved {
 }
 
 impl Moved {
+    fn process(&self, own: u32) -> u32 {
+        let first = || self.processes.get(&0).copied();
+        self.processes.get(&own).copied().or_else(first).unwrap_or(0)
+    }
+
     fn name(&self, id: NameId) -> NameId {
         self.names[id.at()]
     }
@@ -475,7 +591,7 @@ impl Moved {
 
     fn work(&mut self, work: &Work, devices: &mut Devices) -> Work {
         let mut work = *work;
-        work.process = self.process;
+        work.process = self.process(work.process);
         work.for_each_device(|device| *device = self.device(*device, devices));
         if let What::Kernel { names, .. } = &mut work.what {
             *names = KernelNames {
@@ -625,6 +741,7 @@ fn renumber(store: &mut Tables, numbers: &[u32]) {
     };
     store.works.for_each_mut(|work| work.for_each_device(number));
     store.for_each_side_row(|row| row.device.into_iter().for_each(number));
+    store.shared_ordinals.iter_mut().for_each(number);
     for series in &mut store.series {
         number(&mut Arc::make_mut(series).head.device);
     }

@@ -88,7 +88,8 @@ pub struct Tables {
     pub missing_stacks: u64,
     /// By [`CallId`]: the inferred range of calls outside all ranges; empty if none was inferred.
     pub inferred: Vec<Maybe<RangeId>>,
-    /// The source's number of each range, then of each process range, if it has any.
+    /// The source's number of each range, then of each process range, if it has any. Empty in a
+    /// profile of several captures.
     pub range_numbers: Vec<u64>,
 }
 

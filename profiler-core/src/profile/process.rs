@@ -39,7 +39,7 @@ impl Merger {
     /// the devices of all.
     ///
     /// # Errors
-    /// No recording was added, or recordings of several hosts share too few collectives.
+    /// Nothing was added, or recordings of several hosts share too few collectives.
     pub fn finish(self) -> Result<Profile, Error> {
         self.joined().map(Profile::from)
     }
@@ -96,13 +96,13 @@ impl<'a> Process<'a> {
         Duration::from_nanos(stop.saturating_sub(start))
     }
 
-    /// Completeness and losses of its own recording. `None` in captures.
+    /// Completeness and losses of its own recording. `None` in a single capture.
     pub fn health(&self) -> Option<&'a Health> {
         self.recorded().map(|of| &of.health)
     }
 
     /// The machine, versions and time of its recording, with its own ordinals of devices. `None` in
-    /// captures.
+    /// a single capture.
     pub fn recording_info(&self) -> Option<&'a RecordingInfo> {
         self.recorded().map(|of| &of.info)
     }

@@ -8,17 +8,17 @@ use std::path::PathBuf;
 use profiler_base::replace;
 use profiler_base::units::{MESSAGE_WIDTH, shortened};
 
-use crate::collect::sampling::Sampling;
 use crate::error::Error;
 use crate::profile::Profile;
-use crate::session::profiler::Profiler;
+use crate::session::device_data::{DeviceData, LOCAL_RANK_VARIABLES, Units};
+use crate::session::profiler::{Profiler, ProfilerBuilder};
 use crate::session::recording_file::RecordingFile;
 
 /// A profile as text.
 type TextOf = fn(&Profile) -> String;
 
 const VARIABLE: &str = "GPU_PROFILER";
-const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH or record=PATH, sample, or several with commas between";
+const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH or record=PATH, sample, sample=UNITS, nvml=clocks, memory=KINDS, or several with commas between";
 
 /// Profiles the program if the environment variable `GPU_PROFILER` is set, until the guard is
 /// dropped, which writes the outputs. Call it first in `main` and keep the guard:
@@ -41,8 +41,10 @@ const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH
 /// - `save=PATH`: the recording, for [`Profile::load`].
 /// - `record=PATH`: the same, written while the program runs ([`Profiler::record_to`]): a killed
 ///   program leaves a truncated recording. Without other outputs it needs little memory.
-/// - `sample`: the utilization of device 0 ([`Sampling::utilization`]), and with the feature `nvml`
-///   its clocks and power ([`Sampling::nvml`]). Requires one of the other outputs.
+/// - `sample=UNITS`, `nvml=clocks`, `memory=KINDS`: the options of [`DeviceData`], of the device that
+///   `LOCAL_RANK` names, otherwise 0. `sample` alone is `sample=utilization`, with `nvml=clocks` if
+///   that feature is on. They require one of the outputs. A sampler that cannot start is named on
+///   standard error at the end, and the program is recorded without it.
 ///
 /// `%p` in a path is the process id, so that processes of one program write different files. Paths
 /// cannot contain commas. An existing file is replaced once the new one is complete; the file of
@@ -73,41 +75,39 @@ impl FromEnv {
 
     /// Same as [`from_env`].
     pub fn start(self) -> Guard {
-        guard(self.json, |samples| {
-            let mut builder = Profiler::builder();
-            if samples {
-                builder = builder.sample(Sampling::utilization());
-            }
-            if samples && cfg!(feature = "nvml") {
-                builder = builder.sample(Sampling::nvml());
-            }
-            Ok(builder.build())
+        self.start_from(Profiler::builder())
+    }
+
+    /// Same as [`from_env`] with a profiler of these settings, to which the variable adds.
+    pub fn start_from(self, builder: ProfilerBuilder) -> Guard {
+        guard(self.json, |data| {
+            let local_rank = LOCAL_RANK_VARIABLES.into_iter().find_map(|name| env::var(name).ok());
+            Ok(data.add_to(builder, local_rank.and_then(|rank| rank.parse().ok())).build())
         })
     }
 
     /// Same as [`from_env`] with the program's own profiler, built only if the variable is set. The
-    /// word `sample` is an error: the profiler has its own samplers.
+    /// options of [`DeviceData`] are errors: the profiler has its own.
     pub fn start_with(self, profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
-        guard(self.json, |samples| match samples {
-            true => {
-                Err("`sample` is not for this program, which makes its own profiler: leave it out"
-                    .to_owned())
-            }
-            false => Ok(profiler()),
+        guard(self.json, |data| match data.entries().next() {
+            Some((key, _)) => Err(format!(
+                "`{key}` is not for this program, which makes its own profiler: leave it out"
+            )),
+            None => Ok(profiler()),
         })
     }
 }
 
 fn guard(
     json: Option<TextOf>,
-    profiler: impl FnOnce(bool) -> Result<Result<Profiler, Error>, String>,
+    profiler: impl FnOnce(&DeviceData) -> Result<Result<Profiler, Error>, String>,
 ) -> Guard {
     let Some(value) = env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
         return Guard { running: None };
     };
     let running = Outputs::parse(value, json).and_then(|outputs| {
         let started =
-            profiler(outputs.sample)?.and_then(|profiler| Running::start(profiler, outputs));
+            profiler(&outputs.data)?.and_then(|profiler| Running::start(profiler, outputs));
         started.map_err(|error| format!("nothing is recorded: {error}"))
     });
     Guard { running: running.map_err(|mistake| print(&mistake)).ok() }
@@ -162,7 +162,18 @@ impl Drop for Guard {
             return;
         }
         match profiler.stop() {
-            Ok(profile) => outputs.write(&profile),
+            Ok(profile) => {
+                outputs.write(&profile);
+                for series in profile.series() {
+                    if let Some(failure) = series.failure() {
+                        print(&format!(
+                            "{} of device {}: {failure}",
+                            series.source(),
+                            series.device()
+                        ));
+                    }
+                }
+            }
             Err(error) => print(&format!("nothing was recorded: {error}")),
         }
     }
@@ -174,7 +185,7 @@ struct Outputs {
     outputs: Vec<Output>,
     /// The JSON output, if the crate provides it.
     json: Option<TextOf>,
-    sample: bool,
+    data: DeviceData,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -194,16 +205,29 @@ impl Outputs {
         let value = value
             .into_string()
             .map_err(|value| format!("{} is not text in UTF-8: {HELP}", value.display()))?;
-        let is_sample = |part: &&str| part.trim() == "sample";
-        let sample = value.split(',').any(|part| is_sample(&part));
-        let parts = value.split(',').filter(|part| !is_sample(part));
-        let outputs = parts.map(|part| {
-            let (word, path) = match part.split_once('=') {
-                Some((word, path)) => (word.trim(), Some(path)),
+        let (mut data, mut given, mut outputs) = (DeviceData::default(), Vec::new(), Vec::new());
+        for part in value.split(',') {
+            let (word, setting) = match part.split_once('=') {
+                Some((word, setting)) => (word.trim(), Some(setting)),
                 None => (part.trim(), None),
             };
-            let path = path.map(|path| path.replace("%p", &std::process::id().to_string()));
-            match (word, path.map(PathBuf::from)) {
+            let is_of_data = match (word, setting) {
+                ("sample", None) => {
+                    data.sample = vec![Units::Utilization];
+                    data.nvml |= cfg!(feature = "nvml");
+                    Ok(true)
+                }
+                _ => data.set(word, setting.unwrap_or_default().trim()),
+            };
+            if is_of_data.map_err(|why| format!("`{}`: {why}", part.trim()))? {
+                if given.contains(&word) {
+                    return Err(format!("`{word}` is given twice"));
+                }
+                given.push(word);
+                continue;
+            }
+            let path = setting.map(|path| path.replace("%p", &std::process::id().to_string()));
+            outputs.push(match (word, path.map(PathBuf::from)) {
                 (_, Some(path)) if path.as_os_str().is_empty() => {
                     Err(format!("`{part}` names no file: {HELP}"))
                 }
@@ -220,13 +244,13 @@ impl Outputs {
                 }
                 ("", None) => Err(format!("there is nothing between two commas: {HELP}")),
                 _ => Err(format!("`{word}` is not understood: {HELP}")),
-            }
-        });
-        let outputs: Vec<Output> = outputs.collect::<Result<_, _>>()?;
-        if outputs.is_empty() {
-            return Err(format!("`sample` alone shows nothing: add report or save=PATH; {HELP}"));
+            }?);
         }
-        Ok(Self { outputs, json, sample })
+        if outputs.is_empty() {
+            let given = given.join(",");
+            return Err(format!("`{given}` alone shows nothing: add report or save=PATH; {HELP}"));
+        }
+        Ok(Self { outputs, json, data })
     }
 
     fn write(&self, profile: &Profile) {
@@ -286,8 +310,16 @@ mod tests {
         ];
         assert_eq!(parse(all), Ok(expected));
         let sampled = Outputs::parse("report, sample".into(), None).unwrap();
-        assert_eq!((sampled.outputs, sampled.sample), (vec![Output::Report(None)], true));
-        assert!(!Outputs::parse("report".into(), None).unwrap().sample);
+        assert_eq!(sampled.outputs, [Output::Report(None)]);
+        let nvml = cfg!(feature = "nvml");
+        let sample = vec![Units::Utilization];
+        assert_eq!(sampled.data, DeviceData { sample, nvml, ..DeviceData::default() });
+        assert_eq!(Outputs::parse("report".into(), None).unwrap().data.entries().next(), None);
+        let all = "sample=memory+pcie, nvml=clocks,report,memory=allocations+managed";
+        let data = Outputs::parse(all.into(), None).unwrap().data;
+        let sample = vec![Units::Memory, Units::Pcie];
+        let (memory_records, unified_memory) = (true, true);
+        assert_eq!(data, DeviceData { sample, nvml: true, memory_records, unified_memory });
         let id = std::process::id();
         assert_eq!(parse("json=%p/%p"), Ok(vec![Output::Json(format!("{id}/{id}").into())]));
     }
@@ -311,7 +343,12 @@ mod tests {
             ("report,,save=a", "nothing between two commas"),
             (",", "nothing between two commas"),
             ("sample", "`sample` alone shows nothing"),
-            ("sample=x,report", "`sample` is not understood"),
+            ("sample=x,report", "`sample=x`: give utilization, memory, nvlink or pcie"),
+            ("report,sample=", "`sample=`: give utilization,"),
+            ("report,nvml", "`nvml`: the one known value is clocks"),
+            ("report,memory=all", "`memory=all`: give allocations, managed or both with +"),
+            ("report,sample,sample=memory", "`sample` is given twice"),
+            ("nvml=clocks,memory=managed", "`nvml,memory` alone shows nothing"),
         ] {
             let mistake = parse(value).unwrap_err();
             assert!(mistake.contains(part), "{value}: {mistake}");

@@ -2,6 +2,7 @@
 //! example.
 
 pub mod always_on;
+mod device_data;
 pub(crate) mod environment;
 pub(crate) mod flight_recorder;
 #[cfg(feature = "opentelemetry")]
@@ -19,6 +20,7 @@ pub(crate) mod tracing_layer;
 pub use crate::collect::device_state::{DeviceMonitor, DeviceState};
 pub use crate::record::context::Attached;
 pub use crate::record::lane::{HandOver, HandedRange, LaunchQueue};
+pub use device_data::{DeviceData, LOCAL_RANK_VARIABLES, Units};
 pub use environment::{FromEnv, Guard};
 pub use flight_recorder::{FlightRecorder, FlightRecording, Trigger};
 #[cfg(feature = "opentelemetry")]

@@ -89,6 +89,12 @@ struct Settings {
 }
 
 impl ProfilerBuilder {
+    /// Changes what is collected.
+    pub(crate) fn add_kinds(mut self, add: impl FnOnce(Config) -> Config) -> Self {
+        self.settings.config = add(self.settings.config);
+        self
+    }
+
     setters! {
         /// Uses this CUPTI instead of searching one: opened from a path, or a fake of tests.
         library(library: Library) library = Some(library);

@@ -64,13 +64,22 @@ def _connect():
             return connection
         connection.close()
     if os.environ.get(_RUN):
-        why = "CUDA is not initialised yet, or recording failed: see `gpuprof list`"
+        why = _reason() or "CUDA is not initialised yet, or recording failed: see `gpuprof list`"
     else:
         why = (
             "start it with `gpuprof run --start wait -- python ...`, or call gpuprof.inject() "
             "before the first use of CUDA"
         )
     raise GpuprofError(f"process {os.getpid()} has no injection library that listens: {why}")
+
+
+def _reason():
+    """Why the library does not record this process, from its manifest."""
+    try:
+        with open(os.path.join(os.environ[_RUN], f"process-{_process()}.json"), encoding="utf-8") as file:
+            return json.load(file).get("reason")
+    except (OSError, ValueError):
+        return None
 
 
 def _request(request):
@@ -167,12 +176,14 @@ class profile:
         return False
 
 
-def inject(folder=None):
+def inject(folder=None, *, sample=None, nvml=False, memory_records=False, unified_memory=False):
     """Has CUDA and NVTX load the injection library in this process; returns the run folder.
 
     For notebooks and other programs that ``gpuprof run`` cannot start. It sets variables of the environment, which count if
     CUDA was not used before, and which children inherit. Recording waits for ``profile()``. ``folder`` is made if it is
-    missing; without one it is a new folder for temporary files, which stays.
+    missing; without one it is a new folder for temporary files, which stays. The others are options of ``gpuprof run``, as
+    ``sample="memory,pcie"``. The library checks them: ``profile()`` raises its reason to refuse one. A recording has its
+    samples when the process has ended.
     """
     for variable in _INJECTED:
         if os.environ.get(variable):
@@ -184,7 +195,15 @@ def inject(folder=None):
         os.makedirs(folder, exist_ok=True)
     folder = os.path.realpath(folder)
     os.environ[_RUN] = folder
-    os.environ["GPUPROF_OPTIONS"] = "start=wait"
+    options = ["start=wait"]
+    if sample is not None:
+        options.append("sample=" + sample.replace(",", "+"))
+    if nvml:
+        options.append("nvml=clocks")
+    memory = [kind for kind, is_on in (("allocations", memory_records), ("managed", unified_memory)) if is_on]
+    if memory:
+        options.append("memory=" + "+".join(memory))
+    os.environ["GPUPROF_OPTIONS"] = ",".join(options)
     for variable in _INJECTED:
         os.environ[variable] = path
     return folder

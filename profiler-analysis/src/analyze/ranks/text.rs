@@ -135,6 +135,10 @@ fn table<R, const N: usize>(
 
 /// The sentence on the clock of a host.
 fn described(clock: &HostClock) -> String {
+    if clock.collectives == 0 {
+        return "its clock is aligned by the calendar time of its captures, with an unknown error"
+            .to_owned();
+    }
     let ns = Duration::from_nanos;
     let sign = if clock.offset_ns < 0 { "ahead of" } else { "behind" };
     let mut text = format!(

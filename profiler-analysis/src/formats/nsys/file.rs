@@ -95,8 +95,8 @@ impl File {
         file.computed_tables = file.count_computed_tables().map_err(|error| file.error(&error))?;
         let earliest = file.earliest().map_err(|error| file.error(&error))?;
         file.zero_ns = match earliest {
-            // The earliest time becomes 1: an operation with times 0 to 0 has no time.
-            Some(earliest) if earliest < 0 => earliest.unsigned_abs().saturating_add(1),
+            // The earliest time becomes 1: 0 is no time.
+            Some(earliest) if earliest <= 0 => earliest.unsigned_abs().saturating_add(1),
             _ => 0,
         };
         file.earliest_ns = earliest.and_then(|earliest| file.at(earliest)).unwrap_or(0);

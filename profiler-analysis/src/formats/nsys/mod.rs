@@ -20,6 +20,10 @@ mod sqlite;
 pub(crate) mod write;
 
 #[cfg(feature = "nsys")]
+use std::collections::BTreeSet;
+#[cfg(feature = "nsys")]
+use std::fmt;
+#[cfg(feature = "nsys")]
 use std::path::Path;
 
 #[cfg(feature = "nsys")]
@@ -28,6 +32,8 @@ use crate::error::Error;
 pub use database::{Database, DatabaseLimits, QueryPage};
 #[cfg(feature = "nsys")]
 use profiler_core::profile::Profile;
+#[cfg(feature = "nsys")]
+use profiler_core::tables::Joined;
 
 /// Reads a capture of Nsight Systems: a file of `nsys export --type sqlite`.
 ///
@@ -55,7 +61,76 @@ use profiler_core::profile::Profile;
 /// one.
 #[cfg(feature = "nsys")]
 pub fn read(path: impl AsRef<Path>) -> Result<Profile, Error> {
-    Ok(Profile::from(read::read(&file::File::open(path.as_ref())?)?))
+    read_rows(path).map(Profile::from)
+}
+
+/// Reads the rows of a capture, for a [`Merger`](profiler_core::profile::Merger) of several.
+///
+/// # Errors
+/// As for [`read`].
+#[cfg(feature = "nsys")]
+pub fn read_rows(path: impl AsRef<Path>) -> Result<Joined, Error> {
+    read::read(&file::File::open(path.as_ref())?)
+}
+
+/// The place of a capture in a job: its machine and the environment of `nsys profile`.
+#[cfg(feature = "nsys")]
+#[derive(Default)]
+pub struct Origin {
+    machine: Option<String>,
+    mpi_rank: Option<u32>,
+    /// Private: it contains the user's secrets.
+    environment: String,
+}
+
+#[cfg(feature = "nsys")]
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Origin");
+        shown.field("machine", &self.machine).field("mpi_rank", &self.mpi_rank);
+        shown.finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "nsys")]
+impl Origin {
+    /// Reads the tables about the machine, and of MPI's ranks.
+    ///
+    /// # Errors
+    /// As for [`read`].
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let file = file::File::open(path.as_ref())?;
+        let mut origin = Self::default();
+        file.rows(schema::MACHINE, |row| match (row.text(0).as_deref(), row.text(1)) {
+            (Some("Hostname"), Some(name)) => origin.machine = Some(name.into_owned()),
+            (Some("DeviceEnvironment"), Some(text)) => origin.environment = text.into_owned(),
+            _ => {}
+        })?;
+        let mut ranks = BTreeSet::new();
+        file.rows(schema::MPI_RANKS, |row| ranks.extend(row.number::<u32>(1)))?;
+        origin.mpi_rank = ranks.first().copied().filter(|_| ranks.len() == 1);
+        Ok(origin)
+    }
+
+    /// The name of the machine.
+    pub fn machine(&self) -> Option<&str> {
+        self.machine.as_deref()
+    }
+
+    /// The rank of the traced calls of MPI (`nsys profile --trace=mpi`). `None` without them, and
+    /// if the capture has several.
+    pub fn mpi_rank(&self) -> Option<u32> {
+        self.mpi_rank
+    }
+
+    /// A variable in the environment of `nsys profile`; `None` without it, and in a capture without
+    /// an environment.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        let is_zero_terminated = self.environment.contains('\0');
+        let end = if is_zero_terminated { '\0' } else { '\n' };
+        let mut variables = self.environment.split(end);
+        variables.find_map(|variable| variable.strip_prefix(name)?.strip_prefix('='))
+    }
 }
 
 #[cfg(feature = "nsys")]

@@ -10,6 +10,12 @@ pub(super) type Columns = (&'static str, &'static str);
 
 pub(super) const STRINGS: Columns = ("StringIds", "id, value");
 pub(super) const PROCESSES: Columns = ("PROCESSES", "globalPid, pid, name");
+/// Facts about the machine, of which one is nsys's environment.
+#[cfg(feature = "nsys")]
+pub(super) const MACHINE: Columns = ("TARGET_INFO_SYSTEM_ENV", "name, value");
+/// Ranks of MPI (`--trace=mpi`).
+#[cfg(feature = "nsys")]
+pub(super) const MPI_RANKS: Columns = ("MPI_RANKS", "globalTid, rank");
 pub(super) const THREADS: Columns = ("ThreadNames", "nameId, priority, globalTid");
 pub(super) const CAPTURE: Columns = ("META_DATA_CAPTURE", "name, value");
 pub(super) const DEVICE_IDS: Columns = ("TARGET_INFO_CUDA_DEVICE", "gpuId, cudaId, pid");
@@ -42,14 +48,14 @@ pub(super) const DETAILS: Columns =
 pub(super) const DEVICES: Columns = (
     "TARGET_INFO_GPU",
     "vmId, id, name, l2CacheSize, totalMemory, memoryBandwidth, clockRate, smCount, cuDevice, computeMajor, \
-     computeMinor, smMajor, smMinor",
+     computeMinor, smMajor, smMinor, busLocation",
 );
 /// The devices of captures before schemas had versions, in the order of [`DEVICES`] and its limits.
 #[cfg(feature = "nsys")]
 pub(super) const OLD_DEVICES: Columns = (
     "TARGET_INFO_CUDA_GPU",
     "vmId, deviceId, name, l2CacheSize, globalMemorySize, globalMemoryBandwidth, coreClockRate, numMultiprocessors, \
-     deviceId, computeCapabilityMajor, computeCapabilityMinor, smMajor, smMinor, maxWarpsPerMultiprocessor, \
+     deviceId, computeCapabilityMajor, computeCapabilityMinor, smMajor, smMinor, busLocation, maxWarpsPerMultiprocessor, \
      maxBlocksPerMultiprocessor, maxRegistersPerMultiprocessor, maxRegistersPerBlock, maxSharedMemoryPerMultiprocessor, \
      maxSharedMemoryPerBlock",
 );

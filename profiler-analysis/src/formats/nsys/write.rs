@@ -236,7 +236,8 @@ impl<'a, T: Destination, P: FnMut(u64, u64)> Writer<'a, T, P> {
             insert.bits(device.l2_bytes.unwrap_or(0))?.bits(device.memory_bytes)?;
             insert.bits(device.memory_bandwidth.unwrap_or(0))?.bits(hertz)?;
             insert.set(device.multiprocessors)?.set(device.id)?;
-            insert.set(major)?.set(minor)?.set(major)?.set(minor)?.row()?;
+            insert.set(major)?.set(minor)?.set(major)?.set(minor)?;
+            insert.set(device.pci_bus_id.as_deref())?.row()?;
         }
         let mut insert = self.insert(schema::DEVICE_IDS)?;
         for process in self.processes() {

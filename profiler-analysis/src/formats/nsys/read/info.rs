@@ -1,5 +1,6 @@
 //! The recording info of a capture: time, versions and devices.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -127,7 +128,7 @@ impl Reader<'_> {
         let is_old = file.tables().any(|name| name == schema::OLD_DEVICES.0);
         let devices_of = if is_old { schema::OLD_DEVICES } else { (table, &*columns) };
         file.rows(devices_of, |row| {
-            let id = row.number::<u64>(1).or_else(|| row.number(19));
+            let id = row.number::<u64>(1).or_else(|| row.number(20));
             let Some(gpu) = id else { return self.unreadable() };
             let mut numbers = ordinals.remove(&gpu).unwrap_or_default();
             // Old captures have a row for each process.
@@ -149,12 +150,12 @@ impl Reader<'_> {
                     device: id,
                     compute_capability,
                     multiprocessors,
-                    warps: number(13),
-                    blocks: number(14),
-                    registers: number(15),
-                    registers_per_block: number(16),
-                    shared_bytes: number(17),
-                    shared_bytes_per_block: number(18),
+                    warps: number(14),
+                    blocks: number(15),
+                    registers: number(16),
+                    registers_per_block: number(17),
+                    shared_bytes: number(18),
+                    shared_bytes_per_block: number(19),
                 });
                 let mut device = DeviceInfo::default();
                 device.id = id;
@@ -167,6 +168,8 @@ impl Reader<'_> {
                 device.core_clock_khz = hertz.filter(|khz| *khz != 0);
                 device.memory_bandwidth = row.number(5).filter(|bytes| *bytes != 0);
                 device.l2_bytes = row.number(3).filter(|bytes| *bytes != 0);
+                device.pci_bus_id =
+                    row.text(13).filter(|address| !address.is_empty()).map(Cow::into_owned);
                 devices.push(device);
             }
         })?;
