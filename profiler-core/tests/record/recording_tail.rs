@@ -102,6 +102,23 @@ fn tail_of_a_running_session_has_what_was_flushed() {
     assert!(tail.is_replaced());
 }
 
+#[test]
+fn added_collectives_are_communication_and_not_busy_time() {
+    let (fake, folder) = (Fake::new(), Folder::new());
+    let path = folder.file("run.gpuprof");
+    let file = record(&fake, &path);
+    step(&fake);
+    file.finish().unwrap();
+    let times = |mut tail: RecordingTail| {
+        read_all(&mut tail);
+        let device = tail.devices(HOUR).next().unwrap();
+        (device.busy.as_nanos(), device.communication.as_nanos())
+    };
+    let open = || RecordingTail::open(&path, ROWS).unwrap();
+    assert_eq!(times(open()), (2_800, 0));
+    assert_eq!(times(open().with_communication(|name| name == "gemm")), (800, 2_000));
+}
+
 /// The bytes of a session with threads, a handed-over context, a graph, a pause and open ranges.
 fn recorded() -> Vec<u8> {
     let (fake, folder) = (Fake::new(), Folder::new());

@@ -14,6 +14,7 @@ use profiler_base::kernel_names::{label, overloaded};
 use profiler_core::Summary;
 use profiler_core::profile::Totals;
 use profiler_core::session::{DeviceMonitor, RecentDevice, RecordingTail};
+use regex::Regex;
 
 use super::observation::{DeviceUse, ImageId, Observation, Observed, Recorded, Sum};
 
@@ -37,6 +38,8 @@ pub(super) struct Reader {
     /// The only process that is read.
     only: Option<ProcessId>,
     sockets: Vec<Folder>,
+    /// Kernels that count as communication beside those known by name.
+    communication: Option<Regex>,
     recordings: BTreeMap<ImageId, Recording>,
     /// By process and ordinal.
     monitors: BTreeMap<(ImageId, u32), Result<DeviceMonitor, String>>,
@@ -54,18 +57,27 @@ struct Recording {
 
 impl Recording {
     /// Opens the file. Without a complete first frame this fails, and later it may not.
-    fn open(folder: &RunFolder, process: &Process, generation: u64) -> Result<Self, String> {
+    fn open(reader: &Reader, process: &Process, generation: u64) -> Result<Self, String> {
+        let folder = &reader.folder;
         let file = folder.open_recording(process).map_err(|error| error.to_string())?;
         let tail = RecordingTail::from_file(file, &folder.recording(process), MOST_NAMES);
-        let tail = tail.map_err(|error| error.to_string())?;
+        let mut tail = tail.map_err(|error| error.to_string())?;
+        if let Some(names) = reader.communication.clone() {
+            tail = tail.with_communication(move |name| names.is_match(name));
+        }
         Ok(Self { tail, generation, failed: None })
     }
 }
 
 impl Reader {
-    pub(super) fn new(folder: RunFolder, only: Option<ProcessId>, sockets: Vec<Folder>) -> Self {
+    pub(super) fn new(
+        folder: RunFolder,
+        only: Option<ProcessId>,
+        sockets: Vec<Folder>,
+        communication: Option<Regex>,
+    ) -> Self {
         let (recordings, monitors) = Default::default();
-        Self { folder, only, sockets, recordings, monitors }
+        Self { folder, only, sockets, communication, recordings, monitors }
     }
 
     /// Reads what is new, at most some megabytes of each recording.
@@ -134,7 +146,7 @@ impl Reader {
         let generation = known.as_ref().map_or(0, |known| known.generation + 1);
         let mut recording = match known.filter(|known| !known.tail.is_replaced()) {
             Some(known) => known,
-            None => Recording::open(&self.folder, process, generation)?,
+            None => Recording::open(self, process, generation)?,
         };
         let read = match &recording.failed {
             Some(why) => Err(why.clone()),
@@ -263,7 +275,7 @@ mod tests {
         process.set_state(State::Finished, None);
         run.write_process(&process).unwrap();
         fs::write(run.recording(&process), bytes).unwrap();
-        Reader::new(run, None, Vec::new())
+        Reader::new(run, None, Vec::new(), None)
     }
 
     fn only(observation: &Observation) -> &Observed {
@@ -287,6 +299,21 @@ mod tests {
         assert!(recorded.devices[0].name.contains("H200") && recorded.losses.is_empty());
         assert!(observation.is_read() && recorded.bytes_read == recorded.bytes);
         assert_eq!(observation.notes, [""; 0], "no device of an ended process is read");
+    }
+
+    #[test]
+    fn kernels_of_communication_are_not_busy_time() {
+        let folder = TestFolder::new();
+        let mut reader = run(&folder, &fs::read(RECORDING).unwrap());
+        let device = |reader: &mut Reader| {
+            let observation = reader.observe().unwrap();
+            only(&observation).recorded.as_ref().unwrap().devices[0].clone()
+        };
+        let before = device(&mut reader);
+        let names = Some(Regex::new("^col_sum$").unwrap());
+        let after = device(&mut Reader::new(reader.folder.clone(), None, Vec::new(), names));
+        assert_eq!((before.communication, after.recorded), (Duration::ZERO, before.recorded));
+        assert!(!after.communication.is_zero() && after.busy < before.busy);
     }
 
     /// A process that was killed while it wrote: there is nothing more to read.
