@@ -56,6 +56,12 @@ pub struct Run {
     /// [`Stop`](crate::Stop) as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
+    /// [`AlwaysOn`](crate::AlwaysOn) as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub always_on: Option<String>,
+    /// [`KeepLast`](crate::KeepLast) as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_last: Option<String>,
     /// When the program started.
     pub began: Moment,
     /// The end of the program; absent while the program runs.
@@ -93,6 +99,8 @@ impl Run {
             program: base_name(program),
             start: options.start.to_string(),
             stop: options.stop.map(|stop| stop.to_string()),
+            always_on: options.always_on.map(|settings| settings.to_string()),
+            keep_last: options.keep_last.map(|part| part.to_string()),
             began: Moment::now(),
             ended: None,
         }
@@ -325,8 +333,9 @@ pub(crate) fn other_version(version: u32, gpuprof: &str) -> String {
 impl Check for Run {
     fn check(&self) -> Result<(), String> {
         let Self { gpuprof, program, start, .. } = self;
-        let texts = [Some(gpuprof), Some(program), Some(start), self.stop.as_ref()];
-        check(self.version, gpuprof, &texts)
+        let further = [&self.stop, &self.always_on, &self.keep_last].map(Option::as_ref);
+        let texts = [Some(gpuprof), Some(program), Some(start)].into_iter().chain(further);
+        check(self.version, gpuprof, &texts.collect::<Vec<_>>())
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod history;
 mod model;
+mod modes;
 mod news;
 mod observation;
 mod reader;

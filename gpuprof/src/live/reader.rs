@@ -5,14 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use gpuprof_control::manifest::{Moment, Process};
 use gpuprof_control::socket::{Answer, Client, Folder, Request};
 use gpuprof_control::{Error, ProcessId, RunFolder};
 use profiler_base::kernel_names::{label, overloaded};
 use profiler_core::Summary;
-use profiler_core::profile::Totals;
+use profiler_core::profile::{Merger, Totals};
 use profiler_core::session::{DeviceMonitor, RecentDevice, RecordingTail};
 use regex::Regex;
 
@@ -95,10 +95,11 @@ impl Reader {
         let until = Instant::now() + ANSWERS;
         let bytes = (BYTES / processes.len().max(1) as u64).max(LEAST_BYTES);
         let processes = processes.into_iter().map(|process| self.observed(process, until, bytes));
-        let processes: Vec<Observed> = processes.collect();
+        let mut processes: Vec<Observed> = processes.collect();
         let ids: Vec<ImageId> = processes.iter().map(Observed::id).collect();
         self.recordings.retain(|id, _| ids.contains(id));
         self.monitors.retain(|(id, _), _| ids.contains(id));
+        self.number_devices(&mut processes);
         let memory = self.monitors.values().find_map(|monitor| monitor.as_ref().err());
         notes.extend(memory.map(|why| format!("device memory is not shown: {why}")));
         Ok(Observation {
@@ -129,7 +130,9 @@ impl Reader {
             Some(Err(why)) => (None, Some(why)),
             None => (None, None),
         };
-        let mut observed = Observed { process, is_alive, no_answer, recorded, unreadable };
+        // Without its report the process is shown all the same.
+        let report = self.folder.read_always_on(&process).ok().flatten();
+        let mut observed = Observed { process, is_alive, no_answer, recorded, report, unreadable };
         self.add_memory(&mut observed);
         observed
     }
@@ -154,15 +157,31 @@ impl Reader {
         };
         recording.failed = read.as_ref().err().cloned();
         let recorded = read.map(|has_more| {
-            let bytes = fs::metadata(&path).map_or(0, |file| file.len());
+            let file = fs::metadata(&path).ok();
+            let written = file.as_ref().and_then(|file| file.modified().ok());
+            let written = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             Recorded {
-                bytes,
+                bytes: file.map_or(0, |file| file.len()),
+                written_ns: written.and_then(|at| at.as_nanos().try_into().ok()),
                 is_read: !has_more,
                 ..recorded(&recording.tail, recording.generation)
             }
         });
         self.recordings.insert(id, recording);
         recorded
+    }
+
+    /// Gives each GPU one number, although each process has its own ordinals.
+    fn number_devices(&self, processes: &mut [Observed]) {
+        let tail = |of: &Observed| Some(&self.recordings.get(&of.id())?.tail);
+        let infos: Vec<_> = processes.iter().filter_map(tail).map(RecordingTail::info).collect();
+        let numbers = Merger::device_numbers(&infos);
+        let with_tail = processes.iter_mut().filter(|of| self.recordings.contains_key(&of.id()));
+        for (process, numbers) in with_tail.zip(numbers) {
+            for device in process.recorded.iter_mut().flat_map(|recorded| &mut recorded.devices) {
+                device.number = numbers.get(&device.ordinal).copied().unwrap_or(device.ordinal);
+            }
+        }
     }
 
     /// Adds the memory of the devices of a live process.
@@ -182,17 +201,18 @@ impl Reader {
 
 fn recorded(tail: &RecordingTail, generation: u64) -> Recorded {
     let summary = tail.summary();
-    let name_of = |ordinal: u32| {
-        let device = tail.info().devices.iter().find(|device| device.id == ordinal);
-        device.map(|device| device.name.clone()).unwrap_or_default()
-    };
-    let device = |of: RecentDevice| DeviceUse {
-        ordinal: of.device,
-        name: name_of(of.device),
-        recorded: of.recorded,
-        busy: of.busy,
-        communication: of.communication,
-        memory: None,
+    let device = |of: RecentDevice| {
+        let info = tail.info().devices.iter().find(|device| device.id == of.device);
+        DeviceUse {
+            ordinal: of.device,
+            number: of.device,
+            name: info.map(|info| info.name.clone()).unwrap_or_default(),
+            address: info.and_then(|info| info.pci_bus_id.clone()),
+            recorded: of.recorded,
+            busy: of.busy,
+            communication: of.communication,
+            memory: None,
+        }
     };
     let is_count = |name: &&str| !name.starts_with("ns ");
     let losses = summary.health().losses.named();
@@ -257,8 +277,9 @@ fn merged(sums: impl Iterator<Item = Sum>) -> Vec<Sum> {
 mod tests {
     use gpuprof_control::manifest::{Run, State};
     use gpuprof_control::{Options, RunFolder};
-    use profiler_core::Profile;
+    use profiler_core::{Profile, Recording};
     use test_support::folder::Folder as TestFolder;
+    use test_support::processes::{bytes_with_info, set_devices};
 
     use super::*;
 
@@ -269,13 +290,17 @@ mod tests {
     fn run(folder: &TestFolder, bytes: &[u8]) -> Reader {
         let run = Run::new("python".as_ref(), &Options::new("/run"));
         let run = RunFolder::create(&folder.file("job"), &run).unwrap();
+        add_process(&run, 1, bytes);
+        Reader::new(run, None, Vec::new(), None)
+    }
+
+    fn add_process(run: &RunFolder, pid: u32, bytes: &[u8]) {
         let mut process = Process::current().unwrap();
-        process.id = ProcessId { pid: 1, start: 1 };
+        process.id = ProcessId { pid, start: 1 };
         process.has_recording = true;
         process.set_state(State::Finished, None);
         run.write_process(&process).unwrap();
         fs::write(run.recording(&process), bytes).unwrap();
-        Reader::new(run, None, Vec::new(), None)
     }
 
     fn only(observation: &Observation) -> &Observed {
@@ -314,6 +339,24 @@ mod tests {
         let after = device(&mut Reader::new(reader.folder.clone(), None, Vec::new(), names));
         assert_eq!((before.communication, after.recorded), (Duration::ZERO, before.recorded));
         assert!(!after.communication.is_zero() && after.busy < before.busy);
+    }
+
+    #[test]
+    fn gpu_has_one_number_in_all_processes() {
+        let recording = Recording::load(RECORDING).unwrap();
+        let on = |address| bytes_with_info(&recording, |info| set_devices(info, &[address]));
+        let (first, second) = ("0000:1b:00.0", "0000:43:00.0");
+        let folder = TestFolder::new();
+        let mut reader = run(&folder, &on(second));
+        add_process(&reader.folder, 2, &on(first));
+        add_process(&reader.folder, 3, &on(second));
+        let observation = reader.observe().unwrap();
+        let device = |of: &Observed| of.recorded.as_ref().unwrap().devices[0].clone();
+        let devices = observation.processes.iter().map(device);
+        let numbers: Vec<_> =
+            devices.map(|of| (of.ordinal, of.number, of.address.unwrap())).collect();
+        let [first, second] = [first, second].map(str::to_owned);
+        assert_eq!(numbers, [(0, 1, second.clone()), (0, 0, first), (0, 1, second)]);
     }
 
     /// A process that was killed while it wrote: there is nothing more to read.

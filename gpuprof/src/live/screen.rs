@@ -12,6 +12,7 @@ use ratatui::text::{Line as TextLine, Span, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::model::{Kind, Line, Message, Model};
+use super::modes;
 use super::observation::{DeviceUse, Observed};
 
 /// The smallest screen with all parts.
@@ -19,7 +20,7 @@ const LEAST: (u16, u16) = (60, 12);
 /// The width from which ranges and kernels are beside each other.
 const WIDE: u16 = 130;
 /// The width from which devices have names and a history.
-const WIDEST: u16 = 165;
+const WIDEST: u16 = 175;
 const KEYS: [(&str, &str); 7] = [
     ("s", "start"),
     ("x", "stop"),
@@ -93,7 +94,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme) {
 }
 
 /// Time in whole seconds.
-fn seconds(time: Duration) -> String {
+pub(super) fn seconds(time: Duration) -> String {
     humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
 }
 
@@ -170,7 +171,8 @@ fn notices(model: &Model, theme: Theme) -> Vec<TextLine<'static>> {
         notices.extend(why.map(|why| (format!("{name}: {why}"), theme.error())));
     }
     let notes = model.observation.iter().flat_map(|of| of.notes.iter().cloned());
-    notices.extend(notes.map(|note| (note, Style::new().add_modifier(Modifier::DIM))));
+    let quiet = notes.chain(modes::lines(model));
+    notices.extend(quiet.map(|note| (note, Style::new().add_modifier(Modifier::DIM))));
     let line =
         |(text, style): (String, Style)| TextLine::styled(printable(&text).into_owned(), style);
     notices.into_iter().map(line).collect()
@@ -232,7 +234,10 @@ const STATE: Column = ("state", 9, false, |_, row| match row.is_first {
     false => String::new(),
 });
 const GPU: Column =
-    ("GPU", 3, true, |_, row| row.device.map_or_else(String::new, |of| of.ordinal.to_string()));
+    ("GPU", 3, true, |_, row| row.device.map_or_else(String::new, |of| of.number.to_string()));
+const ADDRESS: Column = ("address", 12, false, |_, row| {
+    row.device.and_then(|of| of.address.clone()).unwrap_or_default()
+});
 const GPU_NAME: Column =
     ("name", 18, false, |_, row| row.device.map_or_else(String::new, |of| of.name.clone()));
 const BUSY: Column =
@@ -273,11 +278,12 @@ const NARROW_COLUMNS: [Column; 9] =
     [RANK, PID, STATE, GPU, BUSY, COMMUNICATION, WAITS, STEPS, LOST];
 const NARROW_WITH_MEMORY: [Column; 10] =
     [RANK, PID, STATE, GPU, BUSY, COMMUNICATION, MEMORY, WAITS, STEPS, LOST];
-const WIDE_COLUMNS: [Column; 13] = [
+const WIDE_COLUMNS: [Column; 14] = [
     RANK,
     PID,
     STATE,
     GPU,
+    ADDRESS,
     GPU_NAME,
     BUSY,
     COMMUNICATION,
