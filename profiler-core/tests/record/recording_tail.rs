@@ -102,6 +102,22 @@ fn tail_of_a_running_session_has_what_was_flushed() {
     assert!(tail.is_replaced());
 }
 
+/// The lengths of records are in the file for each kind, whichever part has it first.
+#[test]
+fn parts_with_one_kind_each_are_readable() {
+    let (fake, folder) = (Fake::new(), Folder::new());
+    let path = folder.file("run.gpuprof");
+    let file = record(&fake, &path);
+    fake.launch(Work::synchronize());
+    file.flush().unwrap();
+    fake.launch(Work::host_to_device(1_000));
+    file.flush().unwrap();
+    file.finish().unwrap();
+    let profile = Profile::load(&path).unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.copies().count(), 1);
+}
+
 #[test]
 fn added_collectives_are_communication_and_not_busy_time() {
     let (fake, folder) = (Fake::new(), Folder::new());
