@@ -131,8 +131,14 @@ fn added_collectives_are_communication_and_not_busy_time() {
         (device.busy.as_nanos(), device.communication.as_nanos())
     };
     let open = || RecordingTail::open(&path, ROWS).unwrap();
-    assert_eq!(times(open()), (2_800, 0));
-    assert_eq!(times(open().with_communication(|name| name == "gemm")), (800, 2_000));
+    // The conversion to the clock of the host rounds both ends of each operation.
+    let is_near = |(busy, communication): (u128, u128), expected: (u128, u128)| {
+        busy.abs_diff(expected.0) <= 6 && communication.abs_diff(expected.1) <= 6
+    };
+    let by_name = times(open());
+    assert!(is_near(by_name, (2_800, 0)), "{by_name:?}");
+    let with_added = times(open().with_communication(|name| name == "gemm"));
+    assert!(is_near(with_added, (800, 2_000)), "{with_added:?}");
 }
 
 /// The bytes of a session with threads, a handed-over context, a graph, a pause and open ranges.
