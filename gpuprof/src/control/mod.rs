@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::args::{ControlArgs, ListArgs};
 use crate::failure::Failure;
 use crate::input;
-use crate::message::{PROGRAM_WIDTH, note, process_label};
+use crate::message::{PROGRAM_WIDTH, note, process_label, whole_seconds};
 use crate::output::{Output, write_json};
 
 /// The time limit for each process to answer `list`.
@@ -76,8 +76,7 @@ impl Row {
         let since = self.process.as_ref().filter(|_| self.is_alive).map(|process| process.began);
         let now = Moment::now().monotonic_ns;
         let age = since.and_then(|since| now.checked_sub(since.monotonic_ns));
-        let age = age.map(|age| Duration::from_secs(age / 1_000_000_000));
-        age.map(|age| humantime::format_duration(age).to_string()).unwrap_or_default()
+        age.map(|age| whole_seconds(Duration::from_nanos(age))).unwrap_or_default()
     }
 
     fn run_name(&self) -> String {

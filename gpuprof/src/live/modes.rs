@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::model::{Model, process_name};
 use super::observation::Observed;
-use super::screen::seconds;
+use crate::message::whole_seconds;
 
 /// A line for each selected process of a run in one of these modes.
 pub(super) fn lines(model: &Model) -> Vec<String> {
@@ -40,7 +40,10 @@ fn kept(of: &Observed, part: &str, now_ns: u64) -> String {
     };
     let written = match of.recorded.as_ref().and_then(|recorded| recorded.written_ns) {
         Some(at) => {
-            format!("written {} ago", seconds(Duration::from_nanos(now_ns.saturating_sub(at))))
+            format!(
+                "written {} ago",
+                whole_seconds(Duration::from_nanos(now_ns.saturating_sub(at)))
+            )
         }
         None => "not written yet".to_owned(),
     };

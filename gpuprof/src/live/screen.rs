@@ -14,6 +14,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 use super::model::{Kind, Line, Message, Model};
 use super::modes;
 use super::observation::{DeviceUse, Observed};
+use crate::message::whole_seconds;
 
 /// The smallest screen with all parts.
 const LEAST: (u16, u16) = (60, 12);
@@ -93,16 +94,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme) {
     draw_footer(frame, footer, model, theme);
 }
 
-/// Time in whole seconds.
-pub(super) fn seconds(time: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
-}
-
 fn header(model: &Model, width: u16, theme: Theme) -> TextLine<'static> {
     let mut parts = vec![shortened(&model.name, usize::from(width) / 2)];
     if let Some(observation) = &model.observation {
         let now_ns = observation.at.wall_ns;
-        let since = |ns: u64| seconds(Duration::from_nanos(now_ns.saturating_sub(ns)));
+        let since = |ns: u64| whole_seconds(Duration::from_nanos(now_ns.saturating_sub(ns)));
         let ended = observation.run.as_ref().and_then(|run| run.ended);
         let begins = observation.processes.iter().map(|of| of.process.began.wall_ns);
         let run = observation.run.as_ref().map(|run| run.began.wall_ns);
