@@ -15,6 +15,7 @@ mod args;
 mod captures;
 mod cargo;
 mod closed;
+mod control;
 mod convert;
 mod critical_path;
 mod diagnose;
@@ -50,7 +51,6 @@ mod terminal;
 mod tool;
 mod top;
 mod tracks;
-mod view;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -183,13 +183,13 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Doctor { format, require } => doctor::doctor(format.get(), require),
         Command::Run(args) => run::run(*args),
         Command::Calibrate(args) => run::calibrate(args),
-        Command::List(args) => live::list(&args),
-        Command::Live(args) => view::live(&args),
-        Command::On(args) => live::switch(&args, &Request::On),
-        Command::Off(args) => live::switch(&args, &Request::Off),
-        Command::Mark { live, text } => live::switch(&live, &Request::Mark { text }),
-        Command::Snapshot { report, live } => live::snapshot(&live, report),
-        Command::Status { json, live } => live::status(&live, json),
+        Command::List(args) => control::list(&args),
+        Command::Live(args) => live::live(&args),
+        Command::On(args) => control::switch(&args, &Request::On),
+        Command::Off(args) => control::switch(&args, &Request::Off),
+        Command::Mark { control, text } => control::switch(&control, &Request::Mark { text }),
+        Command::Snapshot { report, control } => control::snapshot(&control, report),
+        Command::Status { json, control } => control::status(&control, json),
         Command::Completions { shell } => {
             // `generate` panics if a write fails, so it writes to memory.
             let mut script = Vec::new();

@@ -1,6 +1,7 @@
-//! Messages on standard error, and labels for processes.
+//! Messages on standard error, times in them, and labels for processes.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use gpuprof_control::manifest::Process;
 use profiler_base::text::shortened;
@@ -19,6 +20,11 @@ pub(crate) fn note(message: &str) {
     let width = terminal::stderr().width.filter(|_| io::stderr().is_terminal());
     let message = width.map_or(message.clone(), |width| terminal::wrapped(&message, width));
     let _: io::Result<()> = writeln!(io::stderr(), "{message}");
+}
+
+/// A time in whole seconds, as `1m 40s`.
+pub(crate) fn whole_seconds(time: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
 }
 
 /// The label of a process in a message.

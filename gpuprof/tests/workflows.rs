@@ -72,6 +72,20 @@ fn every_step_runs_or_uses_and_every_variable_is_documented() {
     }
 }
 
+#[test]
+fn pod_of_the_guide_has_the_volumes_that_it_mounts() {
+    let page = include_str!("../../docs/guide/containers.md");
+    let text = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let pod: Value = yaml_serde::from_str(text).unwrap();
+    let items = |of: &Value| of.as_sequence().unwrap().clone();
+    let names = |of: Vec<Value>| -> BTreeSet<String> {
+        of.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let containers = ["initContainers", "containers"].map(|kind| items(&pod["spec"][kind]));
+    let mounts = containers.concat().iter().flat_map(|of| items(&of["volumeMounts"])).collect();
+    assert_eq!(names(mounts), names(items(&pod["spec"]["volumes"])));
+}
+
 /// An empty folder that goes away.
 struct Folder(PathBuf);
 

@@ -59,6 +59,12 @@ pub struct Run {
     /// [`Stop`](crate::Stop) as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
+    /// [`AlwaysOn`](crate::AlwaysOn) as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub always_on: Option<String>,
+    /// [`KeepLast`](crate::KeepLast) as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_last: Option<String>,
     /// When the program started.
     pub began: Moment,
     /// The end of the program; absent while the program runs.
@@ -96,6 +102,8 @@ impl Run {
             program: base_name(program),
             start: options.start.to_string(),
             stop: options.stop.map(|stop| stop.to_string()),
+            always_on: options.always_on.map(|settings| settings.to_string()),
+            keep_last: options.keep_last.map(|part| part.to_string()),
             began: Moment::now(),
             ended: None,
         }
@@ -156,13 +164,13 @@ pub struct Process {
     pub parent: u32,
     /// The base name of the executable.
     pub program: String,
-    /// The global rank, from `RANK` or the variables of MPI.
+    /// The global rank, from `RANK` or the variables of MPI or Slurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// The rank on this machine, from `LOCAL_RANK` or the variables of MPI.
+    /// The rank on this machine, from `LOCAL_RANK` or the variables of MPI or Slurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_rank: Option<u32>,
-    /// The number of ranks, from `WORLD_SIZE` or the variables of MPI.
+    /// The number of ranks, from `WORLD_SIZE` or the variables of MPI or Slurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world_size: Option<u32>,
     /// The activity of the process, or its outcome.
@@ -215,10 +223,13 @@ impl Process {
     }
 
     fn new(id: ProcessId, get: impl Fn(&str) -> Option<OsString>) -> Self {
-        let number = |names: [&str; 3]| {
-            let text = names.into_iter().find_map(&get)?;
+        let number = |names: &[&str]| -> Option<u32> {
+            let text = names.iter().find_map(|name| get(name))?;
             text.to_str()?.parse().ok()
         };
+        // A batch script has the number of a task, too, and so have the ranks that one task starts.
+        let tasks = number(&["SLURM_STEP_NUM_TASKS"]).filter(|tasks| *tasks > 1);
+        let of_task = |name| number(&[name]).filter(|_| tasks.is_some());
         Self {
             version: VERSION,
             gpuprof: env!("CARGO_PKG_VERSION").to_owned(),
@@ -227,9 +238,9 @@ impl Process {
             parent: std::os::unix::process::parent_id(),
             program: fs::read_link("/proc/self/exe")
                 .map_or_else(|_| String::new(), |exe| base_name(&exe)),
-            rank: number(RANK_VARIABLES),
-            local_rank: number(LOCAL_RANK_VARIABLES),
-            world_size: number(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]),
+            rank: number(&RANK_VARIABLES).or_else(|| of_task("SLURM_PROCID")),
+            local_rank: number(&LOCAL_RANK_VARIABLES).or_else(|| of_task("SLURM_LOCALID")),
+            world_size: number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]).or(tasks),
             state: State::Waiting,
             reason: None,
             has_recording: false,
@@ -328,8 +339,9 @@ pub(crate) fn other_version(version: u32, gpuprof: &str) -> String {
 impl Check for Run {
     fn check(&self) -> Result<(), String> {
         let Self { gpuprof, program, start, .. } = self;
-        let texts = [Some(gpuprof), Some(program), Some(start), self.stop.as_ref()];
-        check(self.version, gpuprof, &texts)
+        let further = [&self.stop, &self.always_on, &self.keep_last].map(Option::as_ref);
+        let texts = [Some(gpuprof), Some(program), Some(start)].into_iter().chain(further);
+        check(self.version, gpuprof, &texts.collect::<Vec<_>>())
     }
 }
 
@@ -345,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_the_numbers_of_torchrun_and_mpi() {
+    fn ranks_are_the_numbers_of_torchrun_mpi_and_slurm() {
         let id = ProcessId { pid: 1, start: 2 };
         let of = |set: &[(&str, &str)]| {
             let process = Process::new(id, |name| {
@@ -358,6 +370,12 @@ mod tests {
         assert_eq!(of(&torchrun), (Some(5), Some(1), Some(8)));
         assert_eq!(of(&[("OMPI_COMM_WORLD_RANK", "3")]), (Some(3), None, None));
         assert_eq!(of(&[("RANK", "secret"), ("WORLD_SIZE", "-1")]), (None, None, None));
+        let task = [("SLURM_PROCID", "3"), ("SLURM_LOCALID", "1"), ("SLURM_NTASKS", "4")];
+        let step = |tasks| [&task[..], &[("SLURM_STEP_NUM_TASKS", tasks)]].concat();
+        assert_eq!(of(&step("4")), (Some(3), Some(1), Some(4)));
+        assert_eq!(of(&step("1")), (None, None, None), "torch.multiprocessing starts the ranks");
+        assert_eq!(of(&task), (None, None, None), "a batch script");
+        assert_eq!(of(&[&step("4")[..], &torchrun].concat()), (Some(5), Some(1), Some(8)));
     }
 
     #[test]

@@ -156,15 +156,15 @@ pub(crate) enum Command {
     /// The live processes that a run records, of this user
     List(ListArgs),
     /// A terminal view of a run or a process, refreshed each second: GPUs, ranges, kernels, ranks
-    Live(ViewArgs),
+    Live(LiveArgs),
     /// Opens a window of recording in a live process, or in all of a run
-    On(LiveArgs),
+    On(ControlArgs),
     /// Closes the window of recording in a live process, or in all of a run
-    Off(LiveArgs),
+    Off(ControlArgs),
     /// Records a mark in a live process, or in all of a run
     Mark {
         #[command(flatten)]
-        live: LiveArgs,
+        control: ControlArgs,
         /// The text of the mark
         #[arg(value_name = "TEXT")]
         text: String,
@@ -175,7 +175,7 @@ pub(crate) enum Command {
         #[arg(long)]
         report: bool,
         #[command(flatten)]
-        live: LiveArgs,
+        control: ControlArgs,
     },
     /// The state of a live process, or of all of a run
     Status {
@@ -183,7 +183,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        live: LiveArgs,
+        control: ControlArgs,
     },
     /// Prints a completion script for a shell
     Completions {
@@ -577,7 +577,7 @@ pub(crate) struct ListArgs {
     after_help = "Keys: s start recording, x or o stop it, m record a mark, w write what has finished to the \
                         recording (with --keep-last, the last part), tab or an arrow select a process, a all, q quit."
 )]
-pub(crate) struct ViewArgs {
+pub(crate) struct LiveArgs {
     /// A process, or a run: the path of its folder, or its name as `gpuprof list` prints it [default:
     /// the newest run with a live process, or else the newest in this folder]
     #[arg(value_name = "PID|RUN", value_hint = ValueHint::DirPath)]
@@ -585,7 +585,7 @@ pub(crate) struct ViewArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct LiveArgs {
+pub(crate) struct ControlArgs {
     /// A process, or a run: the path of its folder, or its name as `gpuprof list` prints it
     #[arg(value_name = "PID|RUN", value_hint = ValueHint::DirPath)]
     pub(crate) target: PathBuf,

@@ -1,393 +1,223 @@
-//! `list`, `on`, `off`, `mark`, `snapshot`, `status`: commands for live processes, sent over their
-//! control sockets.
+//! `gpuprof live`: a terminal view of a run, refreshed every second.
+//!
+//! The thread of the screen waits for keys alone. One thread reads the run, another sends requests.
 
-mod absent;
+mod history;
+mod model;
+mod modes;
+mod news;
+mod observation;
+mod reader;
+mod requests;
+mod screen;
+mod stragglers;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use absent::{folder_of, reason as no_socket_reason};
-
-use std::collections::BTreeSet;
-use std::convert::Infallible;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use gpuprof_control::manifest::{Counts, Moment, Process};
-use gpuprof_control::socket::{Answer, Client, Folder, Request, sockets};
-use gpuprof_control::{Error, ProcessId, RunFolder};
-use profiler_base::table::Table;
-use profiler_base::text::{printable, shortened};
-use serde::Serialize;
+use gpuprof_control::socket::{Client, Folder, Request, sockets};
+use gpuprof_control::{ProcessId, RunFolder};
+use nix::libc::{SIGHUP, SIGTERM};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use signal_hook::flag;
 
-use crate::args::{ListArgs, LiveArgs};
+use crate::args::LiveArgs;
+use crate::control::{self, Target};
 use crate::failure::Failure;
-use crate::input;
-use crate::message::{PROGRAM_WIDTH, note, process_label};
-use crate::output::{Output, write_json};
+use crate::global::GlobalArgs;
+use crate::terminal;
 
-/// The time limit for each process to answer `list`.
-const LIST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time without an answer after which a note names the process.
-const PATIENCE: Duration = Duration::from_secs(1);
+use model::{Action, Model};
+use news::News;
+use reader::Reader;
+use screen::Theme;
 
-/// A row of `list` and `status`.
-#[derive(Serialize)]
-struct Row {
-    #[serde(flatten)]
-    id: ProcessId,
-    is_alive: bool,
-    /// The absolute path of the run folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    process: Option<Process>,
-    /// The reason why the process did not answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
+/// The time between two observations.
+const EVERY: Duration = Duration::from_secs(1);
+/// The time limit for each process to answer the search for a run.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest wait for a key before other news are drawn.
+const KEY_WAIT: Duration = Duration::from_millis(100);
+/// The end of the names of run folders.
+const RUN_SUFFIX: &str = "gpurun";
 
-impl Row {
-    fn new(id: ProcessId, answer: Result<Answer, Error>) -> Self {
-        match answer {
-            Ok(Answer { process, run, .. }) => {
-                Self { id, is_alive: true, run: Some(run), process: Some(process), error: None }
-            }
-            Err(error) => {
-                let error = Some(error.to_string());
-                Self { id, is_alive: true, run: None, process: None, error }
-            }
-        }
-    }
-
-    fn cell(&self, of: impl Fn(&Process) -> String) -> String {
-        self.process.as_ref().map(of).unwrap_or_default()
-    }
-
-    fn state(&self) -> String {
-        match &self.process {
-            None => "no answer".to_owned(),
-            Some(process) if process.state.is_open() && !self.is_alive => "cut off".to_owned(),
-            Some(process) => process.state.name().to_owned(),
-        }
-    }
-
-    /// The time since the library started, for live processes of this machine.
-    fn age(&self) -> String {
-        let since = self.process.as_ref().filter(|_| self.is_alive).map(|process| process.began);
-        let now = Moment::now().monotonic_ns;
-        let age = since.and_then(|since| now.checked_sub(since.monotonic_ns));
-        let age = age.map(|age| Duration::from_secs(age / 1_000_000_000));
-        age.map(|age| humantime::format_duration(age).to_string()).unwrap_or_default()
-    }
-
-    fn run_name(&self) -> String {
-        let name = self.run.as_deref().and_then(|run| Path::new(run).file_name());
-        name.map(|name| shortened(&name.to_string_lossy(), 3 * PROGRAM_WIDTH)).unwrap_or_default()
-    }
-}
-
-/// The head of a column and its count.
-type CountColumn = (&'static str, fn(&Counts) -> u64);
-
-/// The columns of counts in `status`.
-const COUNTS: [CountColumn; 6] = [
-    ("operations", |counts| counts.operations),
-    ("ranges", |counts| counts.ranges),
-    ("windows", |counts| counts.windows),
-    ("bytes", |counts| counts.bytes),
-    ("lost", |counts| counts.lost),
-    ("incidents", |counts| counts.incidents),
-];
-
-fn table(rows: &[Row], counts: &[CountColumn]) -> Table {
-    let start = ["pid", "program", "rank", "state", "for"].into_iter();
-    let header = start.chain(counts.iter().map(|(head, _)| *head)).chain(["run"]);
-    let texts = [1, 3, 5 + counts.len()];
-    let mut table = texts.into_iter().fold(Table::new(header, 0), Table::with_text);
-    for row in rows {
-        let start = [
-            row.id.pid.to_string(),
-            row.cell(|process| shortened(&process.program, PROGRAM_WIDTH)),
-            row.cell(rank),
-            row.state(),
-            row.age(),
-        ];
-        let counts =
-            counts.iter().map(|(_, of)| row.cell(|process| of(&process.counts).to_string()));
-        table.add_row(start.into_iter().chain(counts).chain([row.run_name()]));
-    }
-    table
-}
-
-fn rank(process: &Process) -> String {
-    process.rank.map(|rank| rank.to_string()).unwrap_or_default()
-}
-
-/// The folders of control sockets. A note names each that is not used.
-pub(crate) fn folders() -> Vec<Folder> {
-    let (folders, errors) = Folder::existing();
-    for error in errors {
-        note(&error.to_string());
-    }
-    folders
-}
-
-/// Runs `gpuprof list`.
-pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
-    let folders = folders();
-    let found = sockets(&folders);
-    for error in &found.errors {
-        note(&error.to_string());
-    }
-    if found.foreign != 0 {
-        note(&format!(
-            "{} more are in another container: list and switch them there",
-            found.foreign
+/// Runs `gpuprof live`.
+pub(crate) fn live(args: &LiveArgs) -> Result<(), Failure> {
+    if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+        return Err(Failure::Error(
+            "the view needs a terminal: `gpuprof status --json RUN` prints the state for programs"
+                .to_owned(),
         ));
     }
-    let mut rows = Vec::new();
-    for client in &found.clients {
-        match client.ask(Request::Status, LIST_TIMEOUT) {
-            // The process ended between the search and the request.
-            Err(error) if error.is_gone() || error.is_no_socket() => {}
-            answer => rows.push(Row::new(client.process(), answer)),
-        }
-    }
-    Output::Standard.write_in(!args.json, |out| {
-        if args.json {
-            return write_json(out, &rows);
-        }
-        if rows.is_empty() {
-            note("no live process of this user is recorded: `gpuprof run -- PROGRAM` starts one");
-            return Ok(());
-        }
-        Ok(writeln!(out, "{}", table(&rows, &[]).render(out.layout))?)
-    })
+    let mut folders = control::folders();
+    let (folder, only) = found(args.target.as_deref(), &mut folders)?;
+    let name = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (news, received) = mpsc::channel();
+    let (look, looks) = mpsc::channel();
+    let (asks, requested) = mpsc::channel();
+    let communication = GlobalArgs::get().and_then(|args| args.communication.clone());
+    let mut reader = Reader::new(folder, only, folders, communication);
+    // The first observation names a folder that cannot be read before the screen is taken.
+    let first = reader.observe()?;
+    let threads = [
+        spawn("gpuprof-reader", {
+            let news = news.clone();
+            move || read(&mut reader, &news, &looks)
+        })?,
+        spawn("gpuprof-requests", move || requests::serve(&requested, &news, &look))?,
+    ];
+    let mut model = Model::new(name);
+    model.observe(first);
+    on_screen(&mut model, &Threads { news: received, asks, threads })
 }
 
-/// The target of a command.
-pub(crate) enum Target {
-    Process(ProcessId),
-    Run(RunFolder),
+/// The other threads of the view.
+struct Threads {
+    news: Receiver<News>,
+    asks: Sender<requests::Submission>,
+    threads: [JoinHandle<()>; 2],
 }
 
-impl Target {
-    pub(crate) fn find(target: &Path, folders: &[Folder]) -> Result<Self, Failure> {
-        if let Some(pid) = target.to_str().and_then(|text| text.parse().ok()) {
-            return Ok(Self::Process(ProcessId::from_pid(pid)?));
-        }
-        if target.exists() {
-            return Ok(Self::Run(RunFolder::open(target)?));
-        }
-        let mut runs = BTreeSet::new();
-        for client in sockets(folders).clients {
-            if let Ok(answer) = client.ask(Request::Status, LIST_TIMEOUT) {
-                let run = PathBuf::from(answer.run);
-                runs.extend(Some(run).filter(|run| run.file_name() == Some(target.as_os_str())));
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
+    let spawned = Builder::new().name(name.to_owned()).spawn(work);
+    spawned
+        .map_err(|error| Failure::Error(format!("a thread of the view cannot be started: {error}")))
+}
+
+/// Finds the run, and the process in it if a pid was given.
+fn found(
+    target: Option<&Path>,
+    folders: &mut Vec<Folder>,
+) -> Result<(RunFolder, Option<ProcessId>), Failure> {
+    let Some(target) = target else {
+        return Ok((RunFolder::open(&default_run(folders)?)?, None));
+    };
+    match Target::find(target, folders)? {
+        Target::Run(folder) => Ok((folder, None)),
+        Target::Process(process) => {
+            folders.extend(control::folder_of(process));
+            let asked = Client::find(folders, process)
+                .and_then(|client| client.ask(Request::Status, SEARCH_TIMEOUT));
+            match asked {
+                Ok(answer) => Ok((RunFolder::open(Path::new(&answer.run))?, Some(process))),
+                Err(error) if error.is_no_socket() => {
+                    Err(Failure::Error(control::no_socket_reason(process)))
+                }
+                Err(error) => Err(error.into()),
             }
         }
-        let name = printable(&target.to_string_lossy()).into_owned();
-        match (runs.pop_first(), runs.pop_first()) {
-            (Some(run), None) => Ok(Self::Run(RunFolder::open(&run)?)),
-            (None, _) => Err(Failure::Error(format!(
-                "{name} is no pid, no run folder, and no run of a live process: `gpuprof list` shows those"
-            ))),
-            (Some(one), Some(other)) => Err(Failure::Error(format!(
-                "{name} is the name of several live runs, {} and {}: give the path",
-                one.display(),
-                other.display()
-            ))),
-        }
-    }
-
-    /// The live processes. For a run, only processes that still record or may start recording.
-    fn live(&self) -> Result<Vec<ProcessId>, Failure> {
-        let folder = match self {
-            Self::Process(process) => return Ok(vec![*process]),
-            Self::Run(folder) => folder,
-        };
-        let processes = folder.processes()?;
-        for error in &processes.unreadable {
-            note(&error.to_string());
-        }
-        let all = processes.found.iter();
-        let open = all.filter(|process| process.state.is_open()).map(|process| process.id);
-        let live: BTreeSet<_> = open.filter(|process| process.is_alive()).collect();
-        match live.is_empty() {
-            false => Ok(live.into_iter().collect()),
-            true => Err(Failure::Error(format!(
-                "no process of {} is recorded now: {}",
-                folder.path().display(),
-                match processes.found.len() {
-                    0 => "none has called CUDA yet".to_owned(),
-                    count => format!(
-                        "{count} have been, and `gpuprof status {}` shows how they ended",
-                        folder.path().display()
-                    ),
-                }
-            ))),
-        }
     }
 }
 
-/// Sends a request to each process and passes each answer to `answered`. Fails if a process does
-/// not answer.
-fn ask(
-    args: &LiveArgs,
-    request: &Request,
-    mut answered: impl FnMut(&Answer),
-) -> Result<Target, Failure> {
-    let timeout = Duration::try_from_secs_f64(args.timeout).unwrap_or(Duration::MAX);
-    // A day is long enough, and adding it to an instant cannot overflow.
-    let timeout = timeout.min(Duration::from_hours(24));
-    let mut folders = folders();
-    let target = Target::find(&args.target, &folders)?;
-    if let Target::Process(process) = target {
-        folders.extend(absent::folder_of(process));
-    }
-    let live = target.live()?;
-    let mut failures = Vec::new();
-    for &process in &live {
-        let asked = Client::find(&folders, process);
-        match asked.and_then(|client| ask_with_note(&client, request, timeout)) {
-            Ok(answer) => answered(&answer),
-            Err(error) if error.is_no_socket() => failures.push(absent::reason(process)),
-            Err(error) => failures.push(error.to_string()),
-        }
-    }
-    match (failures.pop(), live.len()) {
-        (None, _) => Ok(target),
-        (Some(failure), 1) => Err(Failure::Error(failure)),
-        (Some(last), count) => {
-            failures.iter().for_each(|failure| note(failure));
-            note(&last);
-            let failed = failures.len() + 1;
-            Err(Failure::Error(format!("{failed} of {count} processes did not follow")))
-        }
-    }
-}
-
-/// Sends a request. After one second without an answer, a note names the process and the time
-/// limit.
-fn ask_with_note(client: &Client, request: &Request, timeout: Duration) -> Result<Answer, Error> {
-    let (answered, answer) = mpsc::channel::<Infallible>();
-    let pid = client.process().pid;
-    let watch = move || {
-        if answer.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            let timeout = humantime::format_duration(timeout);
-            note(&format!("waiting for process {pid}, at most {timeout} (--timeout)"));
-        }
-    };
-    std::thread::scope(|scope| {
-        // If the thread cannot be started, the note is omitted.
-        let _watch =
-            (timeout > PATIENCE).then(|| std::thread::Builder::new().spawn_scoped(scope, watch));
-        let answer = client.ask(request.clone(), timeout);
-        drop(answered);
-        answer
+/// The newest run with a live process, or the newest one in this folder.
+fn default_run(folders: &[Folder]) -> Result<PathBuf, Failure> {
+    let clients = sockets(folders).clients;
+    let answers =
+        clients.iter().filter_map(|client| client.ask(Request::Status, SEARCH_TIMEOUT).ok());
+    let live = answers.map(|answer| {
+        let path = PathBuf::from(answer.run);
+        (began(&path).unwrap_or(answer.process.began.wall_ns), path)
+    });
+    let entries = std::fs::read_dir(".").into_iter().flatten().flatten();
+    let is_run = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == RUN_SUFFIX);
+    let ended = entries.map(|entry| entry.path()).filter(is_run);
+    let ended = ended.filter_map(|path| Some((began(&path)?, path)));
+    let newest = live.max().or_else(|| ended.max());
+    newest.map(|(_, path)| path).ok_or_else(|| {
+        Failure::Error(
+            "no live process of this user is recorded, and this folder has no run: `gpuprof run -- PROGRAM` starts one, \
+             `gpuprof live RUN` shows one"
+                .to_owned(),
+        )
     })
 }
 
-/// Runs `gpuprof on`, `off` and `mark`.
-pub(crate) fn switch(args: &LiveArgs, request: &Request) -> Result<(), Failure> {
-    let mut lines = Vec::new();
-    let asked = ask(args, request, |answer| {
-        let already = match (request, answer.changed) {
-            (Request::On | Request::Off, false) => ", as before",
-            _ => "",
-        };
-        let done = match request {
-            Request::Mark { .. } => "marked",
-            _ => answer.process.state.name(),
-        };
-        lines.push(format!("{}: {done}{already}", process_label(&answer.process)));
-    });
-    write_lines(&lines)?;
-    asked.map(drop)
+fn began(run: &Path) -> Option<u64> {
+    Some(RunFolder::open(run).ok()?.run().ok()??.began.wall_ns)
 }
 
-/// Runs `gpuprof snapshot`.
-pub(crate) fn snapshot(args: &LiveArgs, report: bool) -> Result<(), Failure> {
-    let (mut lines, mut recordings) = (Vec::new(), Vec::new());
-    let asked = ask(args, &Request::Snapshot, |answer| {
-        let process = &answer.process;
-        if !process.has_recording {
-            lines.push(format!("{}: nothing is recorded until now", process_label(process)));
+/// Observes the run until the screen is gone: every second, and after a request.
+fn read(reader: &mut Reader, news: &Sender<News>, looks: &Receiver<()>) {
+    let mut wait = EVERY;
+    loop {
+        match looks.recv_timeout(wait) {
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let sent = match reader.observe() {
+            Ok(observation) => {
+                wait = if observation.is_read() { EVERY } else { Duration::ZERO };
+                news.send(News::Observed(Box::new(observation)))
+            }
+            Err(error) => news.send(News::Failed(error.to_string())),
+        };
+        if sent.is_err() {
             return;
         }
-        let path = Path::new(&answer.run).join(process.recording_name());
-        let counts = process.counts;
-        lines.push(format!(
-            "{}: {} operations and {} ranges, {} bytes, readable until now: {}",
-            process_label(process),
-            counts.operations,
-            counts.ranges,
-            counts.bytes,
-            path.display()
-        ));
-        recordings.push(path);
-    });
-    write_lines(&lines)?;
-    let target = asked?;
-    let read = match (&target, &recordings[..]) {
-        (_, []) => return Ok(()),
-        (Target::Process(_), [recording, ..]) => recording.as_path(),
-        (Target::Run(folder), _) => folder.path(),
-    };
-    if report {
-        let profile = input::profile(read)?;
-        Output::Standard.write_in(true, |out| {
-            writeln!(out)?;
-            out.show(&profile)
-        })?;
+    }
+}
+
+/// Restores the terminal also after an error. A panic restores it before its message.
+fn on_screen(model: &mut Model, threads: &Threads) -> Result<(), Failure> {
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGHUP] {
+        // A second signal ends the program at once: a terminal that is not read blocks the screen.
+        // Without the handlers the first one does, and the terminal stays as it is.
+        let _: io::Result<_> = flag::register_conditional_shutdown(signal, 1, ends.clone());
+        let _: io::Result<_> = flag::register(signal, ends.clone());
+    }
+    let mut terminal = ratatui::try_init()?;
+    let shown = show(&mut terminal, model, threads, &ends);
+    let restored = ratatui::try_restore();
+    shown?;
+    Ok(restored?)
+}
+
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    model: &mut Model,
+    threads: &Threads,
+    ends: &AtomicBool,
+) -> Result<(), Failure> {
+    let theme = Theme { is_coloured: terminal::stdout().is_coloured };
+    let mut has_changed = true;
+    while !ends.load(Ordering::Relaxed) {
+        if std::mem::take(&mut has_changed) {
+            terminal.draw(|frame| screen::draw(frame, model, theme))?;
+        }
+        if event::poll(KEY_WAIT)? {
+            has_changed = true;
+            if let Event::Key(key) = event::read()?
+                && key.kind != KeyEventKind::Release
+            {
+                match model.press(key) {
+                    Some(Action::Quit) => return Ok(()),
+                    Some(Action::Ask(request, processes)) => {
+                        // A thread that has ended is noticed below.
+                        let _ = threads.asks.send((request, processes));
+                    }
+                    None => {}
+                }
+            }
+        }
+        for news in threads.news.try_iter() {
+            has_changed = true;
+            match news {
+                News::Observed(observation) => model.observe(*observation),
+                News::Answered(answer) => model.answered(answer),
+                News::Failed(why) => model.answered(Err(why)),
+            }
+        }
+        if threads.threads.iter().any(JoinHandle::is_finished) {
+            return Err(Failure::Error("a thread of the view has ended early".to_owned()));
+        }
     }
     Ok(())
-}
-
-fn write_lines(lines: &[String]) -> Result<(), Failure> {
-    Output::Standard.write_in(true, |out| {
-        let mut lines = lines.iter();
-        let written: io::Result<()> =
-            lines.try_for_each(|line| writeln!(out, "{}", printable(line)));
-        Ok(written?)
-    })
-}
-
-/// Runs `gpuprof status`. For a run, processes that have ended are included.
-pub(crate) fn status(args: &LiveArgs, json: bool) -> Result<(), Failure> {
-    let mut rows = Vec::new();
-    if let Ok(Target::Run(folder)) = Target::find(&args.target, &folders()) {
-        let run = Some(folder.path().display().to_string());
-        for process in folder.processes()?.found {
-            let (id, run) = (process.id, run.clone());
-            rows.push(Row { id, is_alive: false, run, process: Some(process), error: None });
-        }
-    }
-    let has_open = |row: &Row| row.process.as_ref().is_some_and(|process| process.state.is_open());
-    let asks = rows.is_empty() || rows.iter().any(|row| has_open(row) && row.id.is_alive());
-    let asked = match asks {
-        true => ask(args, &Request::Status, |answer| {
-            let is_same = |row: &Row| {
-                row.process.as_ref().is_some_and(|process| {
-                    (process.id, process.image) == (answer.process.id, answer.process.image)
-                })
-            };
-            rows.retain(|row| !is_same(row));
-            rows.push(Row::new(answer.process.id, Ok(answer.clone())));
-        })
-        .map(drop),
-        false => Ok(()),
-    };
-    for row in &rows {
-        if let Some(reason) = row.process.as_ref().and_then(|process| process.reason.as_deref()) {
-            note(&format!("process {}: {}", row.id.pid, printable(reason)));
-        }
-    }
-    if !rows.is_empty() {
-        Output::Standard.write_in(!json, |out| match json {
-            true => write_json(out, &rows),
-            false => Ok(writeln!(out, "{}", table(&rows, &COUNTS).render(out.layout))?),
-        })?;
-    }
-    asked
 }

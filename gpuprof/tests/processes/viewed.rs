@@ -110,10 +110,23 @@ fn last_part_is_shown_once_it_is_written() {
     let folder = Folder::new();
     let program = run(&folder, &["--keep-last", "600s"], 1);
     let mut view = view(&folder, "job", 80, 24);
-    wait_for(&view, &["job  runs for ", " recording "]);
+    wait_for(&view, &[" recording ", "rank 0: keeps the last 600 seconds, not written yet; "]);
     assert!(!view.contents().contains("gemm"), "nothing is written yet");
     view.press("w");
-    wait_for(&view, &["written: ", "\ngemm "]);
+    wait_for(&view, &["written: ", "\ngemm ", "rank 0: keeps the last 600 seconds, written "]);
+    view.press("q");
+    assert!(view.wait().0.success());
+    end(program);
+}
+
+#[test]
+fn always_on_process_shows_its_cost_once_its_report_is_written() {
+    let folder = Folder::new();
+    let program = run(&folder, &["--always-on"], 1);
+    let mut view = view(&folder, "job", 100, 24);
+    wait_for(&view, &[" recording "]);
+    view.press("w");
+    wait_for(&view, &["written: ", " windows; cost: windows ", "budget 3"]);
     view.press("q");
     assert!(view.wait().0.success());
     end(program);

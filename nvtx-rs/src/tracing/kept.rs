@@ -36,7 +36,7 @@ pub(super) enum KeptValue {
 
 impl KeptValue {
     pub(super) fn text(text: &str) -> KeptValue {
-        KeptValue::Text(text[..text.floor_char_boundary(LONGEST_TEXT)].into())
+        KeptValue::Text(beginning(text, LONGEST_TEXT).into())
     }
 
     /// The text of a value, formatted up to the longest text. Text after a formatting error is
@@ -46,7 +46,7 @@ impl KeptValue {
         impl Write for Limited {
             fn write_str(&mut self, text: &str) -> fmt::Result {
                 let room = LONGEST_TEXT - self.0.len();
-                self.0.push_str(&text[..text.floor_char_boundary(room)]);
+                self.0.push_str(beginning(text, room));
                 if text.len() <= room { Ok(()) } else { Err(fmt::Error) }
             }
         }
@@ -64,6 +64,15 @@ impl KeptValue {
             KeptValue::Text(text) => FieldValue::Str(text),
         }
     }
+}
+
+/// At most this many bytes of a text. `str::floor_char_boundary` would need Rust 1.91.
+fn beginning(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Fields by name, shared between a span and its open entries; replaced when values are recorded

@@ -4,6 +4,7 @@
 //! Merging moves rows, which remain joined. Rows of several hosts are aligned to one clock at the
 //! end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use profiler_base::order;
@@ -196,6 +197,26 @@ impl Merger {
         }
         self.append(part, processes, devices);
         Ok(())
+    }
+
+    /// The number of each device in a profile of these recordings, by its ordinal in each of them.
+    /// Recordings in the order of their ranks: hosts are numbered in this order. A recording of an
+    /// older version without its boot counts as of the first host.
+    pub fn device_numbers(infos: &[&RecordingInfo]) -> Vec<BTreeMap<u32, u32>> {
+        let (mut devices, mut recordings) = (Devices::default(), Vec::new());
+        let mut hosts: Vec<&RecordingInfo> = Vec::new();
+        for &info in infos {
+            let host = hosts.iter().position(|host| host.has_clock_of(info) != Some(false));
+            devices.host = host.unwrap_or(hosts.len()) as u32;
+            if host.is_none() {
+                hosts.push(info);
+            }
+            recordings.push(devices.of_recording(info));
+        }
+        let (numbers, _) = devices.numbered();
+        let numbered = |(ordinal, at): (u32, u32)| Some((ordinal, *numbers.get(at as usize)?));
+        let of = |known: FxHashMap<u32, u32>| known.into_iter().filter_map(numbered).collect();
+        recordings.into_iter().map(of).collect()
     }
 
     /// The known host of a recording; `None` if it is from another one.

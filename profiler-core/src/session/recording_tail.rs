@@ -1,13 +1,14 @@
 //! The sums of a recording that another process writes, while it grows.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cupti::{Clock, Record};
 use profiler_base::kept::Identity;
-use profiler_base::kernel_names::lower_case;
+use profiler_base::kernel_names::{displayed, lower_case};
 use rustc_hash::FxHashMap;
 
 use crate::collect::request::Sink as _;
@@ -58,9 +59,19 @@ pub struct RecordingTail {
     devices: BTreeMap<u32, RecentBusy>,
     /// True for kernels that are collectives, by the key of their name.
     collectives: FxHashMap<u64, bool>,
+    added: Option<NamePredicate>,
     /// The end of the last part and the time until which all operations are known.
     until_ns: u64,
     known_ns: u64,
+}
+
+/// Kernels that count as collectives beside those recognized by name.
+struct NamePredicate(Box<dyn Fn(&str) -> bool + Send>);
+
+impl fmt::Debug for NamePredicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamePredicate").finish_non_exhaustive()
+    }
 }
 
 /// The last seconds of a device in a recording.
@@ -105,9 +116,23 @@ impl RecordingTail {
             has_calls: false,
             devices: BTreeMap::new(),
             collectives: FxHashMap::default(),
+            added: None,
             until_ns: 0,
             known_ns: 0,
         })
+    }
+
+    /// Adds collectives by name for [`devices`](Self::devices), as
+    /// [`Profile::with_communication`](crate::Profile::with_communication) does. What was read
+    /// before stays as it is.
+    #[must_use]
+    pub fn with_communication(
+        mut self,
+        is_communication: impl Fn(&str) -> bool + Send + 'static,
+    ) -> Self {
+        self.added = Some(NamePredicate(Box::new(is_communication)));
+        self.collectives.clear();
+        self
     }
 
     /// Reads at least this many of the new bytes, if there are as many. Returns true if it stopped
@@ -172,7 +197,9 @@ impl RecordingTail {
             return *known;
         }
         let Some(text) = segment.records.name(name) else { return false };
-        let is_collective = communication::row_of(&lower_case(text).0).is_some();
+        let is_added = |NamePredicate(of): &NamePredicate| of(&displayed(text, None)) || of(text);
+        let is_collective = communication::row_of(&lower_case(text).0).is_some()
+            || self.added.as_ref().is_some_and(is_added);
         if self.collectives.len() < MOST_KERNELS {
             self.collectives.insert(name.0, is_collective);
         }

@@ -190,7 +190,15 @@ fn device_is_a_gpu_whatever_its_ordinal_in_a_process() {
     let [first, second] = two();
     let (a, b) = ("0000:1b:00.0", "0000:43:00.0");
     let devices = |recordings: Vec<Recording>| {
+        let infos: Vec<_> = recordings.iter().map(Recording::info).collect();
+        let numbers = Merger::device_numbers(&infos);
+        let ids: Vec<_> = infos.iter().map(|info| info.process_id.unwrap()).collect();
         let profile = Profile::from_recordings(recordings).unwrap();
+        for (id, numbers) in ids.into_iter().zip(numbers) {
+            let used: Vec<_> =
+                profile.query().process(id).by_device().iter().map(|group| *group.key()).collect();
+            assert_eq!(used, [numbers[&0]], "the work is on ordinal 0");
+        }
         let known = &profile.recording_info().devices;
         let known: Vec<_> =
             known.iter().map(|of| (of.id, of.pci_bus_id.clone().unwrap())).collect();

@@ -102,6 +102,45 @@ fn tail_of_a_running_session_has_what_was_flushed() {
     assert!(tail.is_replaced());
 }
 
+/// The lengths of records are in the file for each kind, whichever part has it first.
+#[test]
+fn parts_with_one_kind_each_are_readable() {
+    let (fake, folder) = (Fake::new(), Folder::new());
+    let path = folder.file("run.gpuprof");
+    let file = record(&fake, &path);
+    fake.launch(Work::synchronize());
+    file.flush().unwrap();
+    fake.launch(Work::host_to_device(1_000));
+    file.flush().unwrap();
+    file.finish().unwrap();
+    let profile = Profile::load(&path).unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.copies().count(), 1);
+}
+
+#[test]
+fn added_collectives_are_communication_and_not_busy_time() {
+    let (fake, folder) = (Fake::new(), Folder::new());
+    let path = folder.file("run.gpuprof");
+    let file = record(&fake, &path);
+    step(&fake);
+    file.finish().unwrap();
+    let times = |mut tail: RecordingTail| {
+        read_all(&mut tail);
+        let device = tail.devices(HOUR).next().unwrap();
+        (device.busy.as_nanos(), device.communication.as_nanos())
+    };
+    let open = || RecordingTail::open(&path, ROWS).unwrap();
+    // The conversion to the clock of the host rounds both ends of each operation.
+    let is_near = |(busy, communication): (u128, u128), expected: (u128, u128)| {
+        busy.abs_diff(expected.0) <= 6 && communication.abs_diff(expected.1) <= 6
+    };
+    let by_name = times(open());
+    assert!(is_near(by_name, (2_800, 0)), "{by_name:?}");
+    let with_added = times(open().with_communication(|name| name == "gemm"));
+    assert!(is_near(with_added, (800, 2_000)), "{with_added:?}");
+}
+
 /// The bytes of a session with threads, a handed-over context, a graph, a pause and open ranges.
 fn recorded() -> Vec<u8> {
     let (fake, folder) = (Fake::new(), Folder::new());

@@ -152,9 +152,9 @@ pub(crate) struct Appender {
     has_withheld: bool,
     threads: FxHashMap<u64, Known>,
     most_threads: usize,
-    /// The keys of names, the number of strides, attributes and missing kinds in the file.
+    /// The keys of names, the kinds with strides, attributes and missing kinds in the file.
     names: FxHashSet<u64>,
-    strides: usize,
+    strides: FxHashSet<u32>,
     attributes: usize,
     missing_kinds: usize,
     /// The open entries in the file: ranges by log and slot, process ranges by tag.
@@ -441,8 +441,9 @@ impl Appender {
 
     fn add_names(&mut self, records: &RecordBytes) {
         let names = Names::new(records, |key| !self.names.insert(key));
-        let has_strides = names.strides.len() > self.strides;
-        self.strides = self.strides.max(names.strides.len());
+        let known = self.strides.len();
+        self.strides.extend(names.strides.keys());
+        let has_strides = self.strides.len() > known;
         if has_strides || !names.names.is_empty() || !names.data.is_empty() {
             self.write(|writer| writer.json(NAMES, &names));
         }

@@ -8,7 +8,7 @@ use gpuprof_control::socket::{Answer, Client, Folder, Request};
 use profiler_base::units::bytes;
 
 use super::news::News;
-use crate::live::folder_of;
+use crate::control::folder_of;
 
 /// The time that each process may take: a stop waits for its GPU.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -143,7 +143,7 @@ impl Model {
     }
 
     /// The selected processes.
-    fn shown(&self) -> impl Iterator<Item = &Observed> {
+    pub(super) fn shown(&self) -> impl Iterator<Item = &Observed> {
         let selected = self.selected();
         let processes = self.processes().iter().enumerate();
         let shown = move |at: usize| selected.is_none_or(|selected| selected == at);

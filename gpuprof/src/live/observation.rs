@@ -38,6 +38,8 @@ pub(super) struct Observed {
     pub(super) no_answer: Option<String>,
     /// `None` without a recording.
     pub(super) recorded: Option<Recorded>,
+    /// The report of an always-on process.
+    pub(super) report: Option<String>,
     /// The reason why the recording cannot be read.
     pub(super) unreadable: Option<String>,
 }
@@ -75,6 +77,8 @@ pub(super) struct Recorded {
     /// The size of the file, and the part that was read.
     pub(super) bytes: u64,
     pub(super) bytes_read: u64,
+    /// The time of the last write, in nanoseconds since 1970.
+    pub(super) written_ns: Option<u64>,
     /// False if more of the file can be read at once.
     pub(super) is_read: bool,
     /// The time until which GPU operations are known, in nanoseconds of `CLOCK_MONOTONIC`.
@@ -117,8 +121,13 @@ impl Sum {
 /// A device of a process in the last seconds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeviceUse {
+    /// The ordinal in the process.
     pub(super) ordinal: u32,
+    /// The number in a profile of all processes, in which a GPU has one number.
+    pub(super) number: u32,
     pub(super) name: String,
+    /// The PCI address, if the recording has it.
+    pub(super) address: Option<String>,
     pub(super) recorded: Duration,
     pub(super) busy: Duration,
     pub(super) communication: Duration,

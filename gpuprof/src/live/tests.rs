@@ -43,13 +43,17 @@ fn rank(rank: u32, second: u64, rate: u64, communication: f64) -> Observed {
         generation: 0,
         bytes: 1_500_000,
         bytes_read: 1_500_000,
+        written_ns: Some(moment(second).wall_ns),
         is_read: true,
         known_ns: moment(second).monotonic_ns - SECOND / 2,
         session: Duration::from_secs(second),
         recorded: Duration::from_secs(second),
         devices: vec![DeviceUse {
-            ordinal: rank,
+            // Each rank sees one GPU, as with `CUDA_VISIBLE_DEVICES`.
+            ordinal: 0,
+            number: rank,
             name: "NVIDIA H200".to_owned(),
+            address: Some(format!("0000:{rank}b:00.0")),
             recorded: last,
             busy: last.mul_f64(0.5),
             communication: last.mul_f64(communication),
@@ -71,6 +75,7 @@ fn rank(rank: u32, second: u64, rate: u64, communication: f64) -> Observed {
         is_alive: true,
         no_answer: None,
         recorded: Some(recorded),
+        report: None,
         unreadable: None,
     }
 }
@@ -149,7 +154,7 @@ fn large_terminal_has_devices_and_their_history() {
     let shown = shown(&four_ranks(), 200, 50);
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines.len(), 50);
-    let row = "   0   41000 recording   0 NVIDIA H200         50 %  30 % 61.5/140 GiB  20 %    10.0     0 ";
+    let row = "   0   41000 recording   0 0000:0b:00.0 NVIDIA H200         50 %  30 % 61.5/140 GiB  20 %    10.0     0 ";
     assert!(lines[2].starts_with(row) && lines[2].ends_with(&"▄".repeat(21)), "{shown}");
     assert!(
         lines[7].starts_with("range (last 10 s) ") && lines[7].contains("  kernel (last 10 s) ")
@@ -306,6 +311,40 @@ fn losses_and_failures_are_named() {
 }
 
 #[test]
+fn always_on_processes_have_their_cost_and_kept_parts_their_age() {
+    let mut sampled = rank(0, 100, 10, 0.0);
+    sampled.process.counts.windows = 40;
+    let cost = "cost: windows 1.2 % of the units' time, budget 3.0 %; rate 1.0 % of the units";
+    sampled.report =
+        Some(format!("GPU time by range, estimated\nstep 1 2\n{cost}\nhealth: complete"));
+    let mut model = Model::new("job".to_owned());
+    let mut seen = observation(100, vec![sampled, rank(1, 100, 10, 0.0)]);
+    seen.run.as_mut().unwrap().always_on = Some("3%".to_owned());
+    model.observe(seen);
+    let text = shown(&model, 120, 24);
+    assert!(text.contains(&format!("\nrank 0: 40 windows; {cost}\n")), "{text}");
+    let first = "\nrank 1: always on (3%); w writes its first report, or 10 s do\n";
+    assert!(text.contains(first), "{text}");
+
+    let mut kept = rank(0, 100, 10, 0.0);
+    (kept.process.counts.incidents, kept.process.counts.incidents_left_out) = (2, 1);
+    let mut unwritten = rank(1, 100, 10, 0.0);
+    unwritten.recorded = None;
+    let mut seen = observation(112, vec![kept, unwritten]);
+    seen.run.as_mut().unwrap().keep_last = Some("seconds=10".to_owned());
+    model.observe(seen);
+    let text = shown(&model, 120, 24);
+    for line in [
+        "\nrank 0: keeps the last 10 seconds, written 12s ago; incidents: 2, without a file: 1\n",
+        "\nrank 1: keeps the last 10 seconds, not written yet; incidents: 0, without a file: 0\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    press(&mut model, KeyCode::Tab);
+    assert!(!shown(&model, 120, 24).contains("rank 1: keeps"), "the selected process alone");
+}
+
+#[test]
 fn processes_without_ranks_or_recordings_are_shown() {
     let mut model = Model::new("job".to_owned());
     model.observe(observation(5, Vec::new()));
@@ -317,7 +356,7 @@ fn processes_without_ranks_or_recordings_are_shown() {
     // Two devices of one process, and the first read of a large file.
     let mut two = rank(1, 5, 10, 0.0);
     let recorded = two.recorded.as_mut().unwrap();
-    recorded.devices.push(DeviceUse { ordinal: 9, ..recorded.devices[0].clone() });
+    recorded.devices.push(DeviceUse { number: 9, ..recorded.devices[0].clone() });
     (recorded.bytes, recorded.is_read) = (4 * recorded.bytes, false);
     model.observe(observation(6, vec![waiting, two]));
     let text = shown(&model, 80, 24);
@@ -341,7 +380,7 @@ fn hostile_names_and_sizes_garble_nothing() {
     hostile.process.set_state(State::Recording, Some("\u{1b}]0;title\u{7}"));
     model.observe(observation(100, vec![hostile.clone()]));
     model.observe(observation(101, vec![hostile]));
-    for (width, height) in [(80, 24), (200, 50), (60, 12), (165, 13), (59, 24), (80, 11), (1, 1)] {
+    for (width, height) in [(80, 24), (200, 50), (60, 12), (175, 13), (59, 24), (80, 11), (1, 1)] {
         let shown = shown(&model, width, height);
         let is_control = |c: char| c.is_control() && c != '\n';
         assert!(!shown.contains(is_control), "{width}x{height}: {shown:?}");

@@ -12,14 +12,16 @@ use ratatui::text::{Line as TextLine, Span, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::model::{Kind, Line, Message, Model};
+use super::modes;
 use super::observation::{DeviceUse, Observed};
+use crate::message::whole_seconds;
 
 /// The smallest screen with all parts.
 const LEAST: (u16, u16) = (60, 12);
 /// The width from which ranges and kernels are beside each other.
 const WIDE: u16 = 130;
 /// The width from which devices have names and a history.
-const WIDEST: u16 = 165;
+const WIDEST: u16 = 175;
 const KEYS: [(&str, &str); 7] = [
     ("s", "start"),
     ("x", "stop"),
@@ -92,16 +94,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme) {
     draw_footer(frame, footer, model, theme);
 }
 
-/// Time in whole seconds.
-fn seconds(time: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
-}
-
 fn header(model: &Model, width: u16, theme: Theme) -> TextLine<'static> {
     let mut parts = vec![shortened(&model.name, usize::from(width) / 2)];
     if let Some(observation) = &model.observation {
         let now_ns = observation.at.wall_ns;
-        let since = |ns: u64| seconds(Duration::from_nanos(now_ns.saturating_sub(ns)));
+        let since = |ns: u64| whole_seconds(Duration::from_nanos(now_ns.saturating_sub(ns)));
         let ended = observation.run.as_ref().and_then(|run| run.ended);
         let begins = observation.processes.iter().map(|of| of.process.began.wall_ns);
         let run = observation.run.as_ref().map(|run| run.began.wall_ns);
@@ -170,7 +167,8 @@ fn notices(model: &Model, theme: Theme) -> Vec<TextLine<'static>> {
         notices.extend(why.map(|why| (format!("{name}: {why}"), theme.error())));
     }
     let notes = model.observation.iter().flat_map(|of| of.notes.iter().cloned());
-    notices.extend(notes.map(|note| (note, Style::new().add_modifier(Modifier::DIM))));
+    let quiet = notes.chain(modes::lines(model));
+    notices.extend(quiet.map(|note| (note, Style::new().add_modifier(Modifier::DIM))));
     let line =
         |(text, style): (String, Style)| TextLine::styled(printable(&text).into_owned(), style);
     notices.into_iter().map(line).collect()
@@ -232,7 +230,10 @@ const STATE: Column = ("state", 9, false, |_, row| match row.is_first {
     false => String::new(),
 });
 const GPU: Column =
-    ("GPU", 3, true, |_, row| row.device.map_or_else(String::new, |of| of.ordinal.to_string()));
+    ("GPU", 3, true, |_, row| row.device.map_or_else(String::new, |of| of.number.to_string()));
+const ADDRESS: Column = ("address", 12, false, |_, row| {
+    row.device.and_then(|of| of.address.clone()).unwrap_or_default()
+});
 const GPU_NAME: Column =
     ("name", 18, false, |_, row| row.device.map_or_else(String::new, |of| of.name.clone()));
 const BUSY: Column =
@@ -273,11 +274,12 @@ const NARROW_COLUMNS: [Column; 9] =
     [RANK, PID, STATE, GPU, BUSY, COMMUNICATION, WAITS, STEPS, LOST];
 const NARROW_WITH_MEMORY: [Column; 10] =
     [RANK, PID, STATE, GPU, BUSY, COMMUNICATION, MEMORY, WAITS, STEPS, LOST];
-const WIDE_COLUMNS: [Column; 13] = [
+const WIDE_COLUMNS: [Column; 14] = [
     RANK,
     PID,
     STATE,
     GPU,
+    ADDRESS,
     GPU_NAME,
     BUSY,
     COMMUNICATION,

@@ -5,15 +5,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use gpuprof_control::manifest::{Moment, Process};
 use gpuprof_control::socket::{Answer, Client, Folder, Request};
 use gpuprof_control::{Error, ProcessId, RunFolder};
 use profiler_base::kernel_names::{label, overloaded};
 use profiler_core::Summary;
-use profiler_core::profile::Totals;
+use profiler_core::profile::{Merger, Totals};
 use profiler_core::session::{DeviceMonitor, RecentDevice, RecordingTail};
+use regex::Regex;
 
 use super::observation::{DeviceUse, ImageId, Observation, Observed, Recorded, Sum};
 
@@ -37,6 +38,8 @@ pub(super) struct Reader {
     /// The only process that is read.
     only: Option<ProcessId>,
     sockets: Vec<Folder>,
+    /// Kernels that count as communication beside those known by name.
+    communication: Option<Regex>,
     recordings: BTreeMap<ImageId, Recording>,
     /// By process and ordinal.
     monitors: BTreeMap<(ImageId, u32), Result<DeviceMonitor, String>>,
@@ -54,18 +57,27 @@ struct Recording {
 
 impl Recording {
     /// Opens the file. Without a complete first frame this fails, and later it may not.
-    fn open(folder: &RunFolder, process: &Process, generation: u64) -> Result<Self, String> {
+    fn open(reader: &Reader, process: &Process, generation: u64) -> Result<Self, String> {
+        let folder = &reader.folder;
         let file = folder.open_recording(process).map_err(|error| error.to_string())?;
         let tail = RecordingTail::from_file(file, &folder.recording(process), MOST_NAMES);
-        let tail = tail.map_err(|error| error.to_string())?;
+        let mut tail = tail.map_err(|error| error.to_string())?;
+        if let Some(names) = reader.communication.clone() {
+            tail = tail.with_communication(move |name| names.is_match(name));
+        }
         Ok(Self { tail, generation, failed: None })
     }
 }
 
 impl Reader {
-    pub(super) fn new(folder: RunFolder, only: Option<ProcessId>, sockets: Vec<Folder>) -> Self {
+    pub(super) fn new(
+        folder: RunFolder,
+        only: Option<ProcessId>,
+        sockets: Vec<Folder>,
+        communication: Option<Regex>,
+    ) -> Self {
         let (recordings, monitors) = Default::default();
-        Self { folder, only, sockets, recordings, monitors }
+        Self { folder, only, sockets, communication, recordings, monitors }
     }
 
     /// Reads what is new, at most some megabytes of each recording.
@@ -83,10 +95,11 @@ impl Reader {
         let until = Instant::now() + ANSWERS;
         let bytes = (BYTES / processes.len().max(1) as u64).max(LEAST_BYTES);
         let processes = processes.into_iter().map(|process| self.observed(process, until, bytes));
-        let processes: Vec<Observed> = processes.collect();
+        let mut processes: Vec<Observed> = processes.collect();
         let ids: Vec<ImageId> = processes.iter().map(Observed::id).collect();
         self.recordings.retain(|id, _| ids.contains(id));
         self.monitors.retain(|(id, _), _| ids.contains(id));
+        self.number_devices(&mut processes);
         let memory = self.monitors.values().find_map(|monitor| monitor.as_ref().err());
         notes.extend(memory.map(|why| format!("device memory is not shown: {why}")));
         Ok(Observation {
@@ -117,7 +130,9 @@ impl Reader {
             Some(Err(why)) => (None, Some(why)),
             None => (None, None),
         };
-        let mut observed = Observed { process, is_alive, no_answer, recorded, unreadable };
+        // Without its report the process is shown all the same.
+        let report = self.folder.read_always_on(&process).ok().flatten();
+        let mut observed = Observed { process, is_alive, no_answer, recorded, report, unreadable };
         self.add_memory(&mut observed);
         observed
     }
@@ -134,7 +149,7 @@ impl Reader {
         let generation = known.as_ref().map_or(0, |known| known.generation + 1);
         let mut recording = match known.filter(|known| !known.tail.is_replaced()) {
             Some(known) => known,
-            None => Recording::open(&self.folder, process, generation)?,
+            None => Recording::open(self, process, generation)?,
         };
         let read = match &recording.failed {
             Some(why) => Err(why.clone()),
@@ -142,15 +157,31 @@ impl Reader {
         };
         recording.failed = read.as_ref().err().cloned();
         let recorded = read.map(|has_more| {
-            let bytes = fs::metadata(&path).map_or(0, |file| file.len());
+            let file = fs::metadata(&path).ok();
+            let written = file.as_ref().and_then(|file| file.modified().ok());
+            let written = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             Recorded {
-                bytes,
+                bytes: file.map_or(0, |file| file.len()),
+                written_ns: written.and_then(|at| at.as_nanos().try_into().ok()),
                 is_read: !has_more,
                 ..recorded(&recording.tail, recording.generation)
             }
         });
         self.recordings.insert(id, recording);
         recorded
+    }
+
+    /// Gives each GPU one number, although each process has its own ordinals.
+    fn number_devices(&self, processes: &mut [Observed]) {
+        let tail = |of: &Observed| Some(&self.recordings.get(&of.id())?.tail);
+        let infos: Vec<_> = processes.iter().filter_map(tail).map(RecordingTail::info).collect();
+        let numbers = Merger::device_numbers(&infos);
+        let with_tail = processes.iter_mut().filter(|of| self.recordings.contains_key(&of.id()));
+        for (process, numbers) in with_tail.zip(numbers) {
+            for device in process.recorded.iter_mut().flat_map(|recorded| &mut recorded.devices) {
+                device.number = numbers.get(&device.ordinal).copied().unwrap_or(device.ordinal);
+            }
+        }
     }
 
     /// Adds the memory of the devices of a live process.
@@ -170,17 +201,18 @@ impl Reader {
 
 fn recorded(tail: &RecordingTail, generation: u64) -> Recorded {
     let summary = tail.summary();
-    let name_of = |ordinal: u32| {
-        let device = tail.info().devices.iter().find(|device| device.id == ordinal);
-        device.map(|device| device.name.clone()).unwrap_or_default()
-    };
-    let device = |of: RecentDevice| DeviceUse {
-        ordinal: of.device,
-        name: name_of(of.device),
-        recorded: of.recorded,
-        busy: of.busy,
-        communication: of.communication,
-        memory: None,
+    let device = |of: RecentDevice| {
+        let info = tail.info().devices.iter().find(|device| device.id == of.device);
+        DeviceUse {
+            ordinal: of.device,
+            number: of.device,
+            name: info.map(|info| info.name.clone()).unwrap_or_default(),
+            address: info.and_then(|info| info.pci_bus_id.clone()),
+            recorded: of.recorded,
+            busy: of.busy,
+            communication: of.communication,
+            memory: None,
+        }
     };
     let is_count = |name: &&str| !name.starts_with("ns ");
     let losses = summary.health().losses.named();
@@ -245,8 +277,9 @@ fn merged(sums: impl Iterator<Item = Sum>) -> Vec<Sum> {
 mod tests {
     use gpuprof_control::manifest::{Run, State};
     use gpuprof_control::{Options, RunFolder};
-    use profiler_core::Profile;
+    use profiler_core::{Profile, Recording};
     use test_support::folder::Folder as TestFolder;
+    use test_support::processes::{bytes_with_info, set_devices};
 
     use super::*;
 
@@ -257,13 +290,17 @@ mod tests {
     fn run(folder: &TestFolder, bytes: &[u8]) -> Reader {
         let run = Run::new("python".as_ref(), &Options::new("/run"));
         let run = RunFolder::create(&folder.file("job"), &run).unwrap();
+        add_process(&run, 1, bytes);
+        Reader::new(run, None, Vec::new(), None)
+    }
+
+    fn add_process(run: &RunFolder, pid: u32, bytes: &[u8]) {
         let mut process = Process::current().unwrap();
-        process.id = ProcessId { pid: 1, start: 1 };
+        process.id = ProcessId { pid, start: 1 };
         process.has_recording = true;
         process.set_state(State::Finished, None);
         run.write_process(&process).unwrap();
         fs::write(run.recording(&process), bytes).unwrap();
-        Reader::new(run, None, Vec::new())
     }
 
     fn only(observation: &Observation) -> &Observed {
@@ -287,6 +324,39 @@ mod tests {
         assert!(recorded.devices[0].name.contains("H200") && recorded.losses.is_empty());
         assert!(observation.is_read() && recorded.bytes_read == recorded.bytes);
         assert_eq!(observation.notes, [""; 0], "no device of an ended process is read");
+    }
+
+    #[test]
+    fn kernels_of_communication_are_not_busy_time() {
+        let folder = TestFolder::new();
+        let mut reader = run(&folder, &fs::read(RECORDING).unwrap());
+        let device = |reader: &mut Reader| {
+            let observation = reader.observe().unwrap();
+            only(&observation).recorded.as_ref().unwrap().devices[0].clone()
+        };
+        let before = device(&mut reader);
+        let names = Some(Regex::new("^col_sum$").unwrap());
+        let after = device(&mut Reader::new(reader.folder.clone(), None, Vec::new(), names));
+        assert_eq!((before.communication, after.recorded), (Duration::ZERO, before.recorded));
+        assert!(!after.communication.is_zero() && after.busy < before.busy);
+    }
+
+    #[test]
+    fn gpu_has_one_number_in_all_processes() {
+        let recording = Recording::load(RECORDING).unwrap();
+        let on = |address| bytes_with_info(&recording, |info| set_devices(info, &[address]));
+        let (first, second) = ("0000:1b:00.0", "0000:43:00.0");
+        let folder = TestFolder::new();
+        let mut reader = run(&folder, &on(second));
+        add_process(&reader.folder, 2, &on(first));
+        add_process(&reader.folder, 3, &on(second));
+        let observation = reader.observe().unwrap();
+        let device = |of: &Observed| of.recorded.as_ref().unwrap().devices[0].clone();
+        let devices = observation.processes.iter().map(device);
+        let numbers: Vec<_> =
+            devices.map(|of| (of.ordinal, of.number, of.address.unwrap())).collect();
+        let [first, second] = [first, second].map(str::to_owned);
+        assert_eq!(numbers, [(0, 1, second.clone()), (0, 0, first), (0, 1, second)]);
     }
 
     /// A process that was killed while it wrote: there is nothing more to read.
