@@ -34,6 +34,13 @@ pub(crate) fn track_segments(track: &Track<'_>, most: usize) -> Vec<TrackSegment
     downsampled(segments(samples, ns(track.series().interval()), kind), kind, most)
 }
 
+/// The segments of a state that changes at some times and ends with the session.
+pub(crate) fn state_segments(changes: &[(u64, i64)], end: u64, most: usize) -> Vec<TrackSegment> {
+    let ends = changes.iter().skip(1).map(|(at, _)| *at).chain([end]);
+    let samples = changes.iter().zip(ends).map(|(&(at, value), end)| (at, end, value as f64));
+    downsampled(segments(samples, 0, Kind::State), Kind::State, most)
+}
+
 /// Converts samples to sorted, disjoint segments.
 ///
 /// Intervals of consecutive samples differ by some hundred nanoseconds: a sample that begins less

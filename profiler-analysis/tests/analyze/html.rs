@@ -234,6 +234,23 @@ fn sampled_totals_are_on_the_page() {
     assert!(clock["total"].is_null());
 }
 
+/// The page has the memory that the program allocated and freed.
+#[test]
+fn allocated_memory_is_a_track_of_the_page() {
+    let recording = include_bytes!("../../../tests/recordings/kinds-130001.gpuprof");
+    let profile = Profile::from_bytes(recording).unwrap();
+    let memory = profile.memory();
+    let of_device = memory.iter().find(|memory| memory.kind == cupti::MemoryKind::DEVICE);
+    let peak = of_device.unwrap().peak.unwrap();
+    let data = data_of(&profile);
+    let tracks = data["tracks"].as_array().unwrap();
+    let track = tracks.iter().find(|track| track["name"] == "allocated").unwrap();
+    let values = track["value"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap());
+    assert_eq!(values.fold(0.0, f64::max), peak.bytes as f64);
+    assert!(track["interval_ns"].is_null() && track["unit"] == "bytes", "{track}");
+    assert!(data_of(&quickstart())["tracks"].as_array().unwrap().is_empty());
+}
+
 /// Lines are on the page by the range and the kernel that the operations have.
 #[test]
 fn sampled_lines_are_those_of_the_kernels_in_their_ranges() {

@@ -68,7 +68,7 @@ pub(super) fn write(
         let track = (chrome.pid(device), ids.get(Track::Counters(device), 0));
         counter(&mut events, "copy bandwidth", "bytes a second", track, &samples)?;
     }
-    for (device, samples) in counters::memory(timeline) {
+    for (device, samples) in counters::memory(timeline.profile) {
         let track = (chrome.pid(device), ids.get(Track::Counters(device), 0));
         let name = "device memory allocated since the start";
         counter(&mut events, name, "bytes", track, &samples)?;

@@ -7,11 +7,12 @@ use rustc_hash::FxHashMap;
 
 use super::timeline::{Place, Timeline, ns};
 use crate::counter_track;
+use profiler_core::profile::Profile;
 use profiler_core::series::Unit;
 use profiler_core::tables::What;
 
 /// Values, each valid from its time.
-pub(super) type Samples = Vec<(u64, i64)>;
+pub(crate) type Samples = Vec<(u64, i64)>;
 
 /// Submitted and unfinished operations of each stream, from the start of the call to the end of the
 /// operation. Without a known call, from the operation's own start.
@@ -45,10 +46,9 @@ pub(super) fn copy_bandwidth(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> 
 
 /// Bytes of device memory relative to the session's start, if CUPTI recorded allocations
 /// (`MEMORY2`). Freeing an older allocation subtracts the size in its record.
-pub(super) fn memory(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> {
+pub(crate) fn memory(profile: &Profile) -> BTreeMap<u32, Samples> {
     let mut changes: BTreeMap<u32, Samples> = BTreeMap::new();
     let mut sizes = FxHashMap::default();
-    let profile = timeline.profile;
     let events = profile.tables().memory_events();
     for event in events.filter(|event| event.kind == cupti::MemoryKind::DEVICE) {
         let bytes = i64::try_from(event.bytes).unwrap_or(i64::MAX >> 16);

@@ -123,7 +123,7 @@ fn devices(
 ) -> io::Result<()> {
     let mut sampled = counters::sampled(timeline, most_samples).peekable();
     let (queued, bandwidth) = (counters::queued(timeline), counters::copy_bandwidth(timeline));
-    let memory = counters::memory(timeline);
+    let memory = counters::memory(timeline.profile);
     if trace.is_typed && !timeline.streams.is_empty() {
         trace.gpus(timeline.devices().into_iter())?;
     }

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::counter_track::{self, TrackSegment};
+use crate::formats::export::counters;
 use crate::reports::{NodeTimes, TrackSum};
 use profiler_core::profile::{Profile, Sampled, Track};
 use profiler_core::series::{Kind, Series, Unit};
@@ -54,18 +55,16 @@ impl Times {
 pub(super) struct TrackPart<'a> {
     device: u32,
     source: String,
-    interval_ns: u64,
+    /// Absent if it changes at any time.
+    interval_ns: Option<u64>,
     name: &'a str,
     label: &'a str,
     unit: Unit,
     kind: Kind,
     /// The row of its times.
     times: u32,
-    /// The values; `f32` has seven digits, enough for a plot.
-    value: Vec<f32>,
-    /// Present only for segments of several samples.
-    least: Option<Vec<f32>>,
-    most: Option<Vec<f32>>,
+    #[serde(flatten)]
+    values: Values,
     /// The mean over the session, of all samples.
     mean: Option<f64>,
     /// The sum of a total, such as the energy, in its own unit.
@@ -73,6 +72,31 @@ pub(super) struct TrackPart<'a> {
     total_unit: Unit,
     count: u64,
     covered_ns: u64,
+}
+
+/// The values of a track's segments.
+#[derive(Debug, Serialize)]
+struct Values {
+    /// `f32` has seven digits, enough for a plot.
+    value: Vec<f32>,
+    /// Present only for segments of several samples.
+    least: Option<Vec<f32>>,
+    most: Option<Vec<f32>>,
+}
+
+impl Values {
+    fn new(segments: &[TrackSegment]) -> Self {
+        // JSON has no infinite numbers.
+        let fitting = |value: f64| (value as f32).clamp(f32::MIN, f32::MAX);
+        let column =
+            |of: fn(&TrackSegment) -> f64| segments.iter().map(|one| fitting(of(one))).collect();
+        let is_merged = segments.iter().any(|one| one.least != one.most);
+        Self {
+            value: column(|one| one.value),
+            least: is_merged.then(|| column(|one| one.least)),
+            most: is_merged.then(|| column(|one| one.most)),
+        }
+    }
 }
 
 /// A sampler with losses.
@@ -97,35 +121,48 @@ pub(super) struct Tracks<'a> {
 impl<'a> Tracks<'a> {
     pub(super) fn new(profile: &'a Profile) -> Self {
         let shown: Vec<Track<'a>> = profile.tracks().filter(|track| !track.is_empty()).collect();
-        let most = MOST.min(MOST_OF_ALL / shown.len().max(1));
+        let allocated = counters::memory(profile);
+        let most = MOST.min(MOST_OF_ALL / (shown.len() + allocated.len()).max(1));
         let mut times: Distinct<Times> = Distinct::default();
         let mut tracks = Vec::new();
         for track in &shown {
             let segments = counter_track::track_segments(track, most);
-            // JSON has no infinite numbers.
-            let fitting = |value: f64| (value as f32).clamp(f32::MIN, f32::MAX);
-            let column = |of: fn(&TrackSegment) -> f64| {
-                segments.iter().map(|one| fitting(of(one))).collect()
-            };
-            let is_merged = segments.iter().any(|one| one.least != one.most);
             let sum = TrackSum::from_track(track);
             tracks.push(TrackPart {
                 device: track.device(),
                 source: track.source().to_string(),
-                interval_ns: nanoseconds(track.series().interval()),
+                interval_ns: Some(nanoseconds(track.series().interval())),
                 name: track.name(),
                 label: track.label(),
                 unit: track.rate_unit(),
                 kind: track.kind(),
-                value: column(|one| one.value),
-                least: is_merged.then(|| column(|one| one.least)),
-                most: is_merged.then(|| column(|one| one.most)),
+                values: Values::new(&segments),
                 times: times.row(Times::new(&segments)),
                 mean: sum.as_ref().and_then(|sum| sum.mean),
                 total: sum.as_ref().and_then(|sum| sum.total),
                 total_unit: track.unit(),
                 count: sum.as_ref().map_or(0, |sum| sum.samples),
                 covered_ns: sum.as_ref().map_or(0, |sum| sum.covered_ns),
+            });
+        }
+        for (device, changes) in allocated {
+            let segments =
+                counter_track::state_segments(&changes, nanoseconds(profile.duration()), most);
+            tracks.push(TrackPart {
+                device,
+                source: "records of allocations".to_owned(),
+                interval_ns: None,
+                name: "allocated",
+                label: "memory allocated since the start",
+                unit: Unit::Bytes,
+                kind: Kind::State,
+                values: Values::new(&segments),
+                times: times.row(Times::new(&segments)),
+                mean: None,
+                total: None,
+                total_unit: Unit::Bytes,
+                count: changes.len() as u64,
+                covered_ns: segments.iter().map(|segment| segment.end - segment.start).sum(),
             });
         }
         Self {

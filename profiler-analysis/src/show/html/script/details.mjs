@@ -202,7 +202,7 @@ const describeTrack = (box, { of, row }, when) => {
     ["Duration", time(track.end[row] - track.start[row])],
     [track.kind === "state" ? "State" : samples > 1 ? "Mean" : "Value", trackText(track, track.value[row])],
     ["Least", samples > 1 ? measured(track.least[row], track.unit) : ""], ["Most", samples > 1 ? measured(track.most[row], track.unit) : ""],
-    ["Samples", count(samples)], ["Metric", track.name, "name"], ["By", `${track.source}, every ${time(track.interval_ns)}`], ["GPU", String(track.device)]]));
+    ["Samples", count(samples)], ["Metric", track.name, "name"], ["By", track.interval_ns === null ? track.source : `${track.source}, every ${time(track.interval_ns)}`], ["GPU", String(track.device)]]));
   box.append(muted("In the whole session:"), facts([
     ["Mean", track.mean === null ? "not known" : measured(track.mean, rateUnit(track))], ["Total", track.total === null ? "" : measured(track.total, track.total_unit)],
     ["Samples", count(track.count)], ["Time", time(track.covered_ns)]]));
