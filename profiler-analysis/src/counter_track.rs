@@ -1,12 +1,53 @@
-//! Counter tracks: the samples of a track as segments to draw, with gaps where no value is known.
+//! Counter tracks: allocated memory, and the samples of a track as segments to draw, with gaps where
+//! no value is known.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use profiler_base::units::nanoseconds as ns;
 use rustc_hash::FxHashMap;
 
-use profiler_core::profile::Track;
+use profiler_core::profile::{Profile, Track};
 use profiler_core::series::Kind;
+
+/// Values, each valid from its time.
+pub(crate) type Samples = Vec<(u64, i64)>;
+
+/// Bytes of device memory relative to the session's start, if CUPTI recorded allocations
+/// (`MEMORY2`). Freeing an older allocation subtracts the size in its record.
+pub(crate) fn memory(profile: &Profile) -> BTreeMap<u32, Samples> {
+    let mut changes: BTreeMap<u32, Samples> = BTreeMap::new();
+    let mut sizes = FxHashMap::default();
+    let events = profile.tables().memory_events();
+    for event in events.filter(|event| event.kind == cupti::MemoryKind::DEVICE) {
+        let bytes = i64::try_from(event.bytes).unwrap_or(i64::MAX >> 16);
+        let key = (event.process, event.device, event.address);
+        let change = if event.is_allocation {
+            sizes.insert(key, bytes);
+            bytes
+        } else {
+            -sizes.remove(&key).unwrap_or(bytes)
+        };
+        let at = ns(profile.since_start(event.at_ns));
+        changes.entry(event.device).or_default().push((at, change));
+    }
+    changes.into_iter().map(|(device, changes)| (device, summed(changes))).collect()
+}
+
+/// Sums up changes to values, one for each time.
+pub(crate) fn summed(mut changes: Samples) -> Samples {
+    changes.sort_unstable_by_key(|&(at, _)| at);
+    let mut samples: Samples = Vec::with_capacity(changes.len());
+    let mut sum = 0i64;
+    for (at, change) in changes {
+        sum = sum.saturating_add(change);
+        match samples.last_mut() {
+            Some(last) if last.0 == at => last.1 = sum,
+            _ => samples.push((at, sum)),
+        }
+    }
+    samples
+}
 
 /// A value over an interval, in the caller's nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,7 +76,7 @@ pub(crate) fn track_segments(track: &Track<'_>, most: usize) -> Vec<TrackSegment
 }
 
 /// The segments of a state that changes at some times and ends with the session.
-pub(crate) fn state_segments(changes: &[(u64, i64)], end: u64, most: usize) -> Vec<TrackSegment> {
+pub(crate) fn state_segments(changes: &Samples, end: u64, most: usize) -> Vec<TrackSegment> {
     let ends = changes.iter().skip(1).map(|(at, _)| *at).chain([end]);
     let samples = changes.iter().zip(ends).map(|(&(at, value), end)| (at, end, value as f64));
     downsampled(segments(samples, 0, Kind::State), Kind::State, most)
@@ -127,6 +168,14 @@ fn longest(chunk: &[TrackSegment]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_of_one_time_are_one_sample() {
+        assert_eq!(
+            summed(vec![(5, -1), (1, 1), (1, 1), (3, 1), (5, -1)]),
+            [(1, 2), (3, 3), (5, 1)]
+        );
+    }
 
     fn segments_of(samples: &[(u64, u64, f64)], kind: Kind) -> Vec<TrackSegment> {
         segments(samples.iter().copied(), 100, kind)

@@ -6,7 +6,8 @@ use profiler_base::text;
 
 use super::HOST;
 use super::args::{self, Args};
-use super::counters::{self, Samples};
+use super::counters;
+use crate::counter_track::{self, Samples};
 use super::json::{Event, Events, Named, Track, TrackIds};
 use super::lanes::APART;
 use super::format::Export;
@@ -68,7 +69,7 @@ pub(super) fn write(
         let track = (chrome.pid(device), ids.get(Track::Counters(device), 0));
         counter(&mut events, "copy bandwidth", "bytes a second", track, &samples)?;
     }
-    for (device, samples) in counters::memory(timeline.profile) {
+    for (device, samples) in counter_track::memory(timeline.profile) {
         let track = (chrome.pid(device), ids.get(Track::Counters(device), 0));
         let name = "device memory allocated since the start";
         counter(&mut events, name, "bytes", track, &samples)?;

@@ -1,18 +1,14 @@
-//! Counter tracks: submitted operations, allocated memory, copy bandwidth and samples.
+//! Counter tracks: submitted operations, copy bandwidth and samples.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::timeline::{Place, Timeline, ns};
-use crate::counter_track;
-use profiler_core::profile::Profile;
+use super::timeline::{Place, Timeline};
+use crate::counter_track::{self, Samples, summed};
 use profiler_core::series::Unit;
 use profiler_core::tables::What;
-
-/// Values, each valid from its time.
-pub(crate) type Samples = Vec<(u64, i64)>;
 
 /// Submitted and unfinished operations of each stream, from the start of the call to the end of the
 /// operation. Without a known call, from the operation's own start.
@@ -40,27 +36,6 @@ pub(super) fn copy_bandwidth(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> 
             changes.push((span.start, rate));
             changes.push((span.end, -rate));
         }
-    }
-    changes.into_iter().map(|(device, changes)| (device, summed(changes))).collect()
-}
-
-/// Bytes of device memory relative to the session's start, if CUPTI recorded allocations
-/// (`MEMORY2`). Freeing an older allocation subtracts the size in its record.
-pub(crate) fn memory(profile: &Profile) -> BTreeMap<u32, Samples> {
-    let mut changes: BTreeMap<u32, Samples> = BTreeMap::new();
-    let mut sizes = FxHashMap::default();
-    let events = profile.tables().memory_events();
-    for event in events.filter(|event| event.kind == cupti::MemoryKind::DEVICE) {
-        let bytes = i64::try_from(event.bytes).unwrap_or(i64::MAX >> 16);
-        let key = (event.process, event.device, event.address);
-        let change = if event.is_allocation {
-            sizes.insert(key, bytes);
-            bytes
-        } else {
-            -sizes.remove(&key).unwrap_or(bytes)
-        };
-        let at = ns(profile.since_start(event.at_ns));
-        changes.entry(event.device).or_default().push((at, change));
     }
     changes.into_iter().map(|(device, changes)| (device, summed(changes))).collect()
 }
@@ -107,32 +82,4 @@ pub(super) fn sampled<'a>(
         values.extend(until.map(|end| (end, 0.0)));
         Sampled { device: track.device(), name, unit: track.rate_unit(), values }
     })
-}
-
-/// Sums up changes to values, one for each time.
-fn summed(mut changes: Samples) -> Samples {
-    changes.sort_unstable_by_key(|&(at, _)| at);
-    let mut samples: Samples = Vec::with_capacity(changes.len());
-    let mut sum = 0i64;
-    for (at, change) in changes {
-        sum = sum.saturating_add(change);
-        match samples.last_mut() {
-            Some(last) if last.0 == at => last.1 = sum,
-            _ => samples.push((at, sum)),
-        }
-    }
-    samples
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_of_one_time_are_one_sample() {
-        assert_eq!(
-            summed(vec![(5, -1), (1, 1), (1, 1), (3, 1), (5, -1)]),
-            [(1, 2), (3, 3), (5, 1)]
-        );
-    }
 }

@@ -1,7 +1,7 @@
 //! Exports: lines of JSON, and formats of other tools.
 
 mod args;
-pub(crate) mod counters;
+mod counters;
 pub(crate) mod format;
 mod json;
 mod lanes;

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use self::render_stages::RenderStages;
 use rustc_hash::FxHashMap;
 
+use crate::counter_track;
 use crate::formats::started_at_ns;
 use super::args::{self, Args, Value};
 use super::counters;
@@ -123,7 +124,7 @@ fn devices(
 ) -> io::Result<()> {
     let mut sampled = counters::sampled(timeline, most_samples).peekable();
     let (queued, bandwidth) = (counters::queued(timeline), counters::copy_bandwidth(timeline));
-    let memory = counters::memory(timeline.profile);
+    let memory = counter_track::memory(timeline.profile);
     if trace.is_typed && !timeline.streams.is_empty() {
         trace.gpus(timeline.devices().into_iter())?;
     }

@@ -6,7 +6,6 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::counter_track::{self, TrackSegment};
-use crate::formats::export::counters;
 use crate::reports::{NodeTimes, TrackSum};
 use profiler_core::profile::{Profile, Sampled, Track};
 use profiler_core::series::{Kind, Series, Unit};
@@ -121,7 +120,7 @@ pub(super) struct Tracks<'a> {
 impl<'a> Tracks<'a> {
     pub(super) fn new(profile: &'a Profile) -> Self {
         let shown: Vec<Track<'a>> = profile.tracks().filter(|track| !track.is_empty()).collect();
-        let allocated = counters::memory(profile);
+        let allocated = counter_track::memory(profile);
         let most = MOST.min(MOST_OF_ALL / (shown.len() + allocated.len()).max(1));
         let mut times: Distinct<Times> = Distinct::default();
         let mut tracks = Vec::new();
