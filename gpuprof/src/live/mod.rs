@@ -15,6 +15,7 @@ mod stragglers;
 mod tests;
 
 use std::io::{self, IsTerminal as _};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,9 @@ use std::time::Duration;
 
 use gpuprof_control::socket::{Client, Folder, Request, sockets};
 use gpuprof_control::{ProcessId, RunFolder};
-use nix::libc::{SIGHUP, SIGTERM};
+use nix::errno::Errno;
+use nix::libc::SIGTERM;
+use nix::poll::{PollFd, PollFlags, poll};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use signal_hook::flag;
 
@@ -44,7 +47,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The time limit for each process to answer the search for a run.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest wait for a key before other news are drawn.
-const KEY_WAIT: Duration = Duration::from_millis(100);
+const KEY_WAIT_MS: u8 = 100;
 /// The end of the names of run folders.
 const RUN_SUFFIX: &str = "gpurun";
 
@@ -164,18 +167,39 @@ fn read(reader: &mut Reader, news: &Sender<News>, looks: &Receiver<()>) {
     }
 }
 
+/// Waits a while for a key. An error once the terminal is gone, of which crossterm would read for
+/// ever (crossterm-rs/crossterm#793).
+fn wait_for_input() -> Result<(), Failure> {
+    let stdin = io::stdin();
+    let mut input = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut input, KEY_WAIT_MS) {
+        // Of a change of the terminal's size.
+        Err(Errno::EINTR) => return Ok(()),
+        polled => polled.map_err(io::Error::from)?,
+    };
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    match input[0].revents() {
+        Some(events) if events.intersects(gone) => {
+            Err(Failure::Error("the terminal is gone".to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Restores the terminal also after an error. A panic restores it before its message.
 fn on_screen(model: &mut Model, threads: &Threads) -> Result<(), Failure> {
     let ends = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGHUP] {
-        // A second signal ends the program at once: a terminal that is not read blocks the screen.
-        // Without the handlers the first one does, and the terminal stays as it is.
-        let _: io::Result<_> = flag::register_conditional_shutdown(signal, 1, ends.clone());
-        let _: io::Result<_> = flag::register(signal, ends.clone());
-    }
+    // A second signal ends the program at once: a terminal that is not read blocks the screen.
+    // Without the handlers the first one does, as SIGHUP does, and the terminal stays as it is.
+    let _: io::Result<_> = flag::register_conditional_shutdown(SIGTERM, 1, ends.clone());
+    let _: io::Result<_> = flag::register(SIGTERM, ends.clone());
     let mut terminal = ratatui::try_init()?;
     let shown = show(&mut terminal, model, threads, &ends);
     let restored = ratatui::try_restore();
+    if restored.is_err() {
+        // Its drop would panic, as it cannot print the reason.
+        std::mem::forget(terminal);
+    }
     shown?;
     Ok(restored?)
 }
@@ -192,7 +216,8 @@ fn show(
         if std::mem::take(&mut has_changed) {
             terminal.draw(|frame| screen::draw(frame, model, theme))?;
         }
-        if event::poll(KEY_WAIT)? {
+        wait_for_input()?;
+        if event::poll(Duration::ZERO)? {
             has_changed = true;
             if let Event::Key(key) = event::read()?
                 && key.kind != KeyEventKind::Release

@@ -7,7 +7,7 @@ use gpuprof_control::RunFolder;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use profiler_core::Profile;
-use test_support::screen::Interactive;
+use test_support::screen::{Interactive, on_terminal_that_goes};
 
 use crate::injected::{OWN, compile, gpuprof_run, profile};
 use crate::support::{Folder, ran, wait_until};
@@ -142,6 +142,16 @@ fn ended_run_is_shown_and_a_signal_restores_the_terminal() {
     wait_for(&view, &["no process of this run is recorded now"]);
     kill(Pid::from_raw(view.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
     assert!(view.wait().0.success());
+}
+
+/// As after a lost connection.
+#[test]
+fn view_ends_with_its_terminal() {
+    let folder = Folder::new();
+    let program = run(&folder, &[], 1);
+    let status = on_terminal_that_goes(&mut folder.gpuprof(["live", "job"]), "q quit");
+    assert_eq!(status.code(), Some(1), "{status}");
+    end(program);
 }
 
 #[test]

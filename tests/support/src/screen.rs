@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use unicode_width::UnicodeWidthStr as _;
@@ -29,6 +30,45 @@ pub fn on_terminal(command: &mut Command, columns: usize) -> (String, bool) {
     let _ = File::from(terminal.master).read_to_end(&mut shown);
     let succeeds = child.wait().unwrap().success();
     (String::from_utf8(shown).unwrap().replace("\r\n", "\n"), succeeds)
+}
+
+/// Runs a command on a terminal that is gone once it shows this text. Waits for the command's end, up to a minute; it gets
+/// no signal.
+pub fn on_terminal_that_goes(command: &mut Command, text: &str) -> ExitStatus {
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(Some(&size), None).unwrap();
+    // A child that has it would keep it.
+    fcntl(&terminal.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+    let (input, output) =
+        (terminal.slave.try_clone().unwrap(), terminal.slave.try_clone().unwrap());
+    command.env("TERM", "xterm").stdin(input).stdout(output).stderr(terminal.slave);
+    let mut child = command.spawn().unwrap();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let (mut screen, mut terminal) = (vt100::Parser::default(), File::from(terminal.master));
+    while !screen.screen().contents().contains(text) {
+        let mut bytes = [0; 4096];
+        let count = terminal.read(&mut bytes).unwrap();
+        screen.process(&bytes[..count]);
+    }
+    drop(terminal);
+    let status = ended_within_limit(&mut child);
+    if status.is_none() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    status.expect("it has not ended")
+}
+
+/// Waits for the end of a program, up to a minute.
+fn ended_within_limit(child: &mut Child) -> Option<ExitStatus> {
+    let began = Instant::now();
+    while began.elapsed() < LIMIT {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
 }
 
 /// The longest wait for the end of a program.
@@ -85,14 +125,8 @@ impl Interactive {
     /// Waits for the program's end, up to a minute. Returns its status, and the text on the terminal, which is as it was
     /// before.
     pub fn wait(mut self) -> (ExitStatus, String) {
-        let began = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(began.elapsed() < LIMIT, "it has not ended:\n{}", self.contents());
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let status = ended_within_limit(&mut self.child)
+            .unwrap_or_else(|| panic!("it has not ended:\n{}", self.contents()));
         let flags = tcgetattr(&self.terminal).unwrap().local_flags;
         assert!(flags.contains(LocalFlags::ECHO | LocalFlags::ICANON), "{flags:?}");
         self.reader.take().map(JoinHandle::join).transpose().unwrap();
