@@ -51,12 +51,11 @@ pub fn on_terminal_that_goes(command: &mut Command, text: &str) -> ExitStatus {
         screen.process(&bytes[..count]);
     }
     drop(terminal);
-    let status = ended_within_limit(&mut child);
-    if status.is_none() {
+    ended_within_limit(&mut child).unwrap_or_else(|| {
         child.kill().unwrap();
         child.wait().unwrap();
-    }
-    status.expect("it has not ended")
+        panic!("it has not ended")
+    })
 }
 
 /// Waits for the end of a program, up to a minute.
