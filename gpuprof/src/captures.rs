@@ -157,7 +157,7 @@ pub(crate) fn read(folder: &Path, mut files: Vec<PathBuf>) -> Result<Profile, Fa
     Ok(profile)
 }
 
-/// What the rank of a capture is found from.
+/// A capture, with the sources of its rank.
 struct Ranked<'a> {
     /// The place among the folder's captures by name.
     place: u32,

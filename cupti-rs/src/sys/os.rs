@@ -247,7 +247,8 @@ pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
 /// Runs `last` when the process exits, before what was registered earlier; not in a forked child.
 /// Its panics are counted.
 pub(crate) fn at_exit(last: fn()) {
-    /// What the next handler runs is at the end: the C library calls the last one first.
+    /// The functions to call, in the order of their registration. The C library runs the handler that was
+    /// registered last first.
     static REGISTERED: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
     extern "C" fn run() {
         // The parent may have locked the lock.

@@ -213,8 +213,8 @@ counts! {
         /// 1 if the recording is of format 1 or 2, which have no checksums: damage may go
         /// unnoticed. For a run of several processes, the number of such recordings.
         unchecked_recordings: sum "recordings with no checksums (format 1 or 2): damage may go unnoticed; read and save them again",
-        /// Requested kinds of records that CUPTI refused, such as those of managed memory in most
-        /// containers.
+        /// Requested kinds of records that CUPTI refused. An H200 in a container refused those of
+        /// managed memory.
         refused_kinds: sum "kinds of records refused by CUPTI",
         /// In a capture of another tool: processes without events, which the profile excludes.
         silent_processes: sum "other processes without events",

@@ -30,8 +30,8 @@ from_variant_text!(Units, "give utilization, memory, nvlink or pcie");
 pub const LOCAL_RANK_VARIABLES: [&str; 3] =
     ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"];
 
-/// What is collected of devices and their memory beside ranges, calls and operations: the options
-/// that `GPU_PROFILER` and `GPUPROF_OPTIONS` share.
+/// The samplers of a device and the records of its memory that a session adds. `GPU_PROFILER` and
+/// `GPUPROF_OPTIONS` share these options.
 ///
 /// | key | value |
 /// | --- | --- |
