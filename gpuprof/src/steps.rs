@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
-use profiler_analysis::diagnosis::Thresholds;
 use profiler_analysis::prelude::*;
 use profiler_base::display::{DisplayOptions, Layout};
 use profiler_base::statistics::Statistics;
@@ -97,18 +96,12 @@ impl DisplayOptions for Steps {
     }
 }
 
-/// The ranges of the longest steady phase.
-fn steps_path(profile: &Profile) -> Option<String> {
-    let diagnosis = profile.diagnosis(Thresholds::new()).run();
-    let verdicts = diagnosis.verdicts();
-    verdicts.iter().find_map(|verdict| verdict.phase.clone())
-}
-
 pub(crate) fn steps(args: &StepsArgs) -> Result<(), Failure> {
     let ((output, profile), format) = (args.io.open()?, args.format.get());
     let file = args.io.file.display();
-    let range = args.range.clone().or_else(|| steps_path(&profile)).ok_or_else(|| {
-        Failure::Error(format!("{file} has no steady phase: name the ranges of steps with --range"))
+    let range = args.range.clone().or_else(|| profile.dependencies().steps_path());
+    let range = range.ok_or_else(|| {
+        Failure::Error(format!("{file} has no range that repeats: name one with --range"))
     })?;
     let all = profile.steps(&range);
     if all.is_empty() {

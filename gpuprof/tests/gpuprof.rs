@@ -1962,6 +1962,9 @@ fn steps_and_requests_have_percentiles() {
     let whole = result_of(args([&"steps", &"--warm-up", &"--range", &"batch/forward", &file]));
     whole.shows("20 instances of batch/forward, 0 of them warm-up\n").shows("\nGPU busy ");
     failure_of(args([&"steps", &"--range", &"batsh", &file]), 1).says("no range \"batsh\"");
+    // No range is a steady phase: several repeat together.
+    let several = Path::new(FIXTURES).join("recordings/nccl-2xh100/rank-0.gpuprof");
+    result_of(args([&"steps", &several])).shows("100 instances of ncclAllReduce, ");
 
     let found = result_of(args([&"requests", &"--range", &"batch", &"--json", &file])).json();
     let endpoint = &found["endpoints"][0];

@@ -3,7 +3,7 @@
     python lines.py --gpuprof gpuprof                    # line and dominant stall of the four kernels of planted.py
     python lines.py --gpuprof gpuprof --cost [SCENE...]  # blocks of 50 steps with and without recording by turns in one process
 
-Needs a GPU, PyTorch and Triton. Exits with 1 if a kernel's line or stall is another one.
+Needs a GPU, PyTorch and Triton, gpt2 also transformers. Exits with 1 if a kernel's line or stall is another one.
 """
 
 import argparse
@@ -78,52 +78,21 @@ def planted(arguments):
 
 
 def gpt2():
-    """A training step of GPT-2 (124 M parameters) in bf16."""
+    """A training step of GPT-2 (124 M parameters, random weights) of the package transformers, in bf16."""
     import torch
-    from torch import nn
-    from torch.nn import functional
-
-    class Block(nn.Module):
-        def __init__(self, width, heads):
-            super().__init__()
-            self.heads = heads
-            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x):
-            batch, length, width = x.shape
-            q, k, v = self.qkv(self.norm1(x)).split(width, 2)
-            q, k, v = (one.view(batch, length, self.heads, -1).transpose(1, 2) for one in (q, k, v))
-            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
-            return x + self.down(functional.gelu(self.up(self.norm2(x))))
-
-    class Gpt(nn.Module):
-        def __init__(self, words=50304, length=1024, width=768, layers=12, heads=12):
-            super().__init__()
-            self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-            self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
-            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
-
-        def forward(self, words):
-            x = self.words(words) + self.places(torch.arange(words.shape[1], device=words.device))
-            for block in self.blocks:
-                x = block(x)
-            return self.head(self.norm(x))
+    from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
-    model = Gpt().cuda()
+    model = GPT2LMHeadModel(GPT2Config()).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    words = torch.randint(0, 50257, (8, 1025), device="cuda")
+    words = torch.randint(0, 50257, (16, 512), device="cuda")
 
     def step():
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            logits = model(words[:, :-1])
-        loss = functional.cross_entropy(logits.flatten(0, 1).float(), words[:, 1:].flatten())
-        optimizer.zero_grad(set_to_none=True)
+            loss = model(words, labels=words).loss
         loss.backward()
         optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
 
     return step
 

@@ -29,7 +29,7 @@ pub const RUN_VARIABLE: &str = "GPUPROF_RUN";
 /// | `stacks` | the age in seconds of a thread's last launch from which the next one gets its stack |
 /// | `host-samples` | [`HostSamples`] |
 /// | `lines` | [`Lines`] |
-/// | `sample`, `nvml`, `memory` | [`DeviceData`] |
+/// | `sample`, `nvml`, `devices`, `memory` | [`DeviceData`] |
 /// | `cubins` | `keep`: recordings hold the cubins with line tables |
 /// | `log` | `stderr`: messages of the library go to standard error |
 ///
@@ -276,6 +276,10 @@ impl Options {
             return Err(option("lines", &lines.to_string(), why));
         }
         let mut device_data = self.device_data.entries();
+        if let Err((key, why)) = self.device_data.check() {
+            let value = device_data.find(|of| of.0 == key).map_or(String::new(), |of| of.1);
+            return Err(option(key, &value, &why));
+        }
         if let Some((key, units)) = device_data.find(|of| of.0 == "sample" && self.lines.is_some())
         {
             let why =
@@ -495,6 +499,7 @@ mod tests {
         for units in [vec![Units::Utilization], vec![Units::Pcie, Units::Memory, Units::Nvlink]] {
             let data = &mut device.device_data;
             (data.sample, data.memory_records) = (units, !data.memory_records);
+            data.devices = if data.memory_records { vec![3, 1] } else { Vec::new() };
             let variables = device.variables().unwrap();
             let get = |name: &str| variables.iter().find(|(known, _)| *known == name)?.1.clone();
             assert_eq!(Options::from_variables(get).unwrap(), Some(device.clone()));

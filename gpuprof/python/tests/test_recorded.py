@@ -121,7 +121,7 @@ def sampled():
     import gpuprof
 
     folder = os.environ["FOLDER"]
-    gpuprof.inject(folder, sample="memory,nvlink", nvml=True, memory_records=True, unified_memory=True)
+    gpuprof.inject(folder, sample="memory,nvlink", nvml=True, sample_devices="0", memory_records=True, unified_memory=True)
     from gpu import Gpu
 
     gpu = Gpu()
@@ -248,7 +248,7 @@ class Recorded(unittest.TestCase):
 
     def test_samplers_that_cannot_start_are_named(self):
         answer = self.play("sampled", None, look=ended)
-        options = "start=wait,sample=memory+nvlink,nvml=clocks,memory=allocations+managed"
+        options = "start=wait,sample=memory+nvlink,nvml=clocks,devices=0,memory=allocations+managed"
         self.assertEqual(answer["options"], options)
         self.assertEqual(self.kernels(answer), {"inside": 20})
         self.assertIn("sampling of counters", answer["looked"])

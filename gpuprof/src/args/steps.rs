@@ -6,7 +6,8 @@ use super::{FileArgs, FormatArgs, TextFormat};
 pub(crate) struct StepsArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs<TextFormat>,
-    /// The ranges that are steps, by name, path or pattern [default: those of the longest steady phase]
+    /// The ranges that are steps, by name, path or pattern [default: of those with four
+    /// or more instances, the one with the most host time]
     #[arg(long, value_name = "PATH")]
     pub(crate) range: Option<String>,
     /// Also count the steps of the warm-up

@@ -168,8 +168,12 @@ fn options(args: &mut RunArgs) -> Result<Options, Failure> {
     let data = &mut options.device_data;
     data.sample.clone_from(&args.sample);
     data.nvml = args.nvml;
+    data.devices.clone_from(&args.sample_devices);
     data.memory_records = args.memory_records;
     data.unified_memory = args.unified_memory;
+    if let Err((_, why)) = data.check() {
+        return usage(&format!("--sample-devices: {why}"));
+    }
     options.stacks = args.stacks.or(args.host_samples.map(|_| SHORTEST_GAP));
     options.log_to_stderr = Options::environment_logs_to_stderr();
     let slow = std::mem::take(&mut args.slow);

@@ -158,7 +158,8 @@ fn a_c_program_is_recorded_with_its_own_counts() {
 #[test]
 fn samplers_that_cannot_start_are_named_and_the_run_goes_on() {
     let folder = Folder::new();
-    let options = ["--sample=memory,nvlink", "--nvml", "--memory-records", "-o", "job"];
+    let samplers = ["--sample=memory,nvlink", "--nvml", "--sample-devices=0,1"];
+    let options = [&samplers[..], &["--memory-records", "-o", "job"]].concat();
     let mut program = Commands::start(&folder, &options);
     program.does("launch 5");
     let run = program.end();
@@ -171,7 +172,11 @@ fn samplers_that_cannot_start_are_named_and_the_run_goes_on() {
     let counters = failure(Source::Counters).unwrap();
     assert!(counters.contains("sampling of counters"), "{counters}");
     assert!(failure(Source::Nvml).is_some_and(|why| why.contains("NVML")), "{}", run.error);
-    assert_eq!(profile.health().facts.failed_samplers, 2);
+    let mut sampled: Vec<_> = profile.series().map(|one| (one.source(), one.device())).collect();
+    sampled.sort_unstable();
+    let both = |source| [(source, 0), (source, 1)];
+    assert_eq!(sampled, [both(Source::Counters), both(Source::Nvml)].concat());
+    assert_eq!(profile.health().facts.failed_samplers, 4);
     assert!(run.error.contains("samplers failed"), "{}", run.error);
 }
 

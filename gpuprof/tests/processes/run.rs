@@ -142,6 +142,7 @@ fn the_program_gets_the_variables_of_its_options_and_no_stale_ones() {
         (&["--lines=serialized", "--keep-cubins"], "start=now,lines=serialized,cubins=keep"),
         (&["--sample=memory,pcie", "--nvml"], "start=now,sample=memory+pcie,nvml=clocks"),
         (&["--memory-records"], "start=now,memory=allocations"),
+        (&["--nvml", "--sample-devices=1,0"], "start=now,nvml=clocks,devices=1+0"),
         (
             &["--sample", "utilization", "--memory-records", "--unified-memory"],
             "start=now,sample=utilization,memory=allocations+managed",
@@ -192,6 +193,9 @@ fn options_that_make_no_sense_start_nothing() {
         &["--sample"],
         &["--sample=dram"],
         &["--sample=memory", "--lines"],
+        &["--sample-devices=0"],
+        &["--nvml", "--sample-devices=0,1,0"],
+        &["--nvml", "--sample-devices=first"],
         &["--keep-cubins"],
         &["--keep-cubins", "--lines", "--keep-last", "1s"],
         &["--stats=nonsense"],

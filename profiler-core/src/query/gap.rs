@@ -341,7 +341,7 @@ impl DisplayOptions for Gaps<'_> {
         if self.gaps.is_empty() {
             return Ok(());
         }
-        f.write_str("\n")?;
+        f.write_str("; their parts by cause:\n")?;
         self.by_cause().write_in(layout, f)
     }
 }

@@ -37,6 +37,7 @@ pub const LOCAL_RANK_VARIABLES: [&str; 3] =
 /// | --- | --- |
 /// | `sample` | one or more [`Units`], with `+` between them |
 /// | `nvml` | `clocks`: clocks, power and memory of the device |
+/// | `devices` | the sampled devices by CUDA ordinal, with `+` between them |
 /// | `memory` | `allocations`, `managed` or `allocations+managed`: records of memory |
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -45,6 +46,9 @@ pub struct DeviceData {
     pub sample: Vec<Units>,
     /// Samples clocks, power and memory of the device by NVML.
     pub nvml: bool,
+    /// Samples these devices, by CUDA ordinal; without any, that of the process's rank on its
+    /// machine if the process sees so many, otherwise 0.
+    pub devices: Vec<u32>,
     /// Records allocations and frees.
     pub memory_records: bool,
     /// Records migrations and page faults of managed memory.
@@ -61,6 +65,16 @@ impl DeviceData {
             "sample" => self.sample = value.split('+').map(str::parse).collect::<Result<_, _>>()?,
             "nvml" if value == "clocks" => self.nvml = true,
             "nvml" => return Err("the one known value is clocks".to_owned()),
+            "devices" => {
+                self.devices = value
+                    .split('+')
+                    .map(|number| {
+                        number.parse().map_err(|_| {
+                            format!("{number:?} is no device: give CUDA ordinals such as 0+1")
+                        })
+                    })
+                    .collect::<Result<_, _>>()?;
+            }
             "memory" => {
                 for kind in value.split('+') {
                     match kind {
@@ -81,12 +95,29 @@ impl DeviceData {
         let memory = [(self.memory_records, "allocations"), (self.unified_memory, "managed")];
         let memory: Vec<&str> = memory.into_iter().filter(|of| of.0).map(|of| of.1).collect();
         let nvml = if self.nvml { "clocks" } else { "" }.to_owned();
-        let all = [("sample", units.join("+")), ("nvml", nvml), ("memory", memory.join("+"))];
-        all.into_iter().filter(|(_, value)| !value.is_empty())
+        let devices: Vec<String> = self.devices.iter().map(u32::to_string).collect();
+        let (sample, devices, memory) = (units.join("+"), devices.join("+"), memory.join("+"));
+        [("sample", sample), ("nvml", nvml), ("devices", devices), ("memory", memory)]
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
     }
 
-    /// Adds samplers and kinds to a profiler. The device is that of the process's rank on its
-    /// machine, if the process sees so many; otherwise 0.
+    /// Checks the options together.
+    ///
+    /// # Errors
+    /// The key of an option that cannot be used, and why.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        let is_twice = |at: usize| self.devices[..at].contains(&self.devices[at]);
+        if !self.devices.is_empty() && self.sample.is_empty() && !self.nvml {
+            return Err(("devices", "these devices are sampled: add sample or nvml".to_owned()));
+        }
+        match (0..self.devices.len()).find(|at| is_twice(*at)) {
+            Some(at) => Err(("devices", format!("device {} is given twice", self.devices[at]))),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds samplers and kinds to a profiler.
     pub fn add_to(&self, mut builder: ProfilerBuilder, local_rank: Option<u32>) -> ProfilerBuilder {
         if self.memory_records {
             builder = builder.add_kinds(|config| config.add_kind(ActivityKind::MEMORY2));
@@ -95,9 +126,12 @@ impl DeviceData {
             let kind = ActivityKind::UNIFIED_MEMORY_COUNTER;
             builder = builder.add_kinds(|config| config.add_kind_if_known(kind));
         }
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let visible = visible.map_or(u32::MAX, |names| names.split(',').count() as u32);
-        let device = local_rank.filter(|rank| *rank < visible).unwrap_or(0);
+        let mut devices = self.devices.clone();
+        if devices.is_empty() {
+            let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+            let visible = visible.map_or(u32::MAX, |names| names.split(',').count() as u32);
+            devices.push(local_rank.filter(|rank| *rank < visible).unwrap_or(0));
+        }
         if !self.sample.is_empty() {
             let words = self.sample.iter().flat_map(|units| match units {
                 Units::Memory => &["DRAM"][..],
@@ -106,10 +140,10 @@ impl DeviceData {
                 Units::Utilization => &["SM", "tensor", "DRAM", "PCIe", "NVLink", "GPU"],
             });
             let sampling = Sampling::utilization().units(words.copied());
-            builder = builder.sample(sampling.devices([device]));
+            builder = builder.sample(sampling.devices(devices.clone()));
         }
         if self.nvml {
-            builder = builder.sample(Sampling::nvml().devices([device]));
+            builder = builder.sample(Sampling::nvml().devices(devices));
         }
         builder
     }

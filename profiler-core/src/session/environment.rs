@@ -41,8 +41,7 @@ const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH, save=PATH
 /// - `save=PATH`: the recording, for [`Profile::load`].
 /// - `record=PATH`: the same, written while the program runs ([`Profiler::record_to`]): a killed
 ///   program leaves a truncated recording. Without other outputs it needs little memory.
-/// - `sample=UNITS`, `nvml=clocks`, `memory=KINDS`: the options of [`DeviceData`], of the device that
-///   `LOCAL_RANK` names, otherwise 0. `sample` alone is `sample=utilization`, with `nvml=clocks` if
+/// - `sample=UNITS`, `nvml=clocks`, `devices=NUMBERS`, `memory=KINDS`: the options of [`DeviceData`]. `sample` alone is `sample=utilization`, with `nvml=clocks` if
 ///   that feature is on. They require one of the outputs. A sampler that cannot start is named on
 ///   standard error at the end, and the program is recorded without it.
 ///
@@ -250,6 +249,7 @@ impl Outputs {
             let given = given.join(",");
             return Err(format!("`{given}` alone shows nothing: add report or save=PATH; {HELP}"));
         }
+        data.check().map_err(|(key, why)| format!("`{key}`: {why}"))?;
         Ok(Self { outputs, json, data })
     }
 
@@ -315,11 +315,14 @@ mod tests {
         let sample = vec![Units::Utilization];
         assert_eq!(sampled.data, DeviceData { sample, nvml, ..DeviceData::default() });
         assert_eq!(Outputs::parse("report".into(), None).unwrap().data.entries().next(), None);
-        let all = "sample=memory+pcie, nvml=clocks,report,memory=allocations+managed";
+        let all = "sample=memory+pcie, nvml=clocks,devices=2+0,report,memory=allocations+managed";
         let data = Outputs::parse(all.into(), None).unwrap().data;
-        let sample = vec![Units::Memory, Units::Pcie];
+        let (sample, devices) = (vec![Units::Memory, Units::Pcie], vec![2, 0]);
         let (memory_records, unified_memory) = (true, true);
-        assert_eq!(data, DeviceData { sample, nvml: true, memory_records, unified_memory });
+        assert_eq!(
+            data,
+            DeviceData { sample, nvml: true, devices, memory_records, unified_memory }
+        );
         let id = std::process::id();
         assert_eq!(parse("json=%p/%p"), Ok(vec![Output::Json(format!("{id}/{id}").into())]));
     }
@@ -348,6 +351,9 @@ mod tests {
             ("report,nvml", "`nvml`: the one known value is clocks"),
             ("report,memory=all", "`memory=all`: give allocations, managed or both with +"),
             ("report,sample,sample=memory", "`sample` is given twice"),
+            ("report,nvml=clocks,devices=", "`devices=`: \"\" is no device"),
+            ("report,nvml=clocks,devices=1+1", "`devices`: device 1 is given twice"),
+            ("report,devices=0", "`devices`: these devices are sampled: add sample or nvml"),
             ("nvml=clocks,memory=managed", "`nvml,memory` alone shows nothing"),
         ] {
             let mistake = parse(value).unwrap_err();

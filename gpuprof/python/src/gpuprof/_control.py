@@ -176,13 +176,13 @@ class profile:
         return False
 
 
-def inject(folder=None, *, sample=None, nvml=False, memory_records=False, unified_memory=False):
+def inject(folder=None, *, sample=None, nvml=False, sample_devices=None, memory_records=False, unified_memory=False):
     """Has CUDA and NVTX load the injection library in this process; returns the run folder.
 
     For notebooks and other programs that ``gpuprof run`` cannot start. It sets variables of the environment, which count if
     CUDA was not used before, and which children inherit. Recording waits for ``profile()``. ``folder`` is made if it is
     missing; without one it is a new folder for temporary files, which stays. The others are options of ``gpuprof run``, as
-    ``sample="memory,pcie"``. The library checks them: ``profile()`` raises its reason to refuse one. A recording has its
+    ``sample="memory,pcie"``, ``sample_devices="0,1"``. The library checks them: ``profile()`` raises its reason to refuse one. A recording has its
     samples when the process has ended.
     """
     for variable in _INJECTED:
@@ -200,6 +200,8 @@ def inject(folder=None, *, sample=None, nvml=False, memory_records=False, unifie
         options.append("sample=" + sample.replace(",", "+"))
     if nvml:
         options.append("nvml=clocks")
+    if sample_devices is not None:
+        options.append("devices=" + sample_devices.replace(",", "+"))
     memory = [kind for kind, is_on in (("allocations", memory_records), ("managed", unified_memory)) if is_on]
     if memory:
         options.append("memory=" + "+".join(memory))
