@@ -82,17 +82,18 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "lines", conflicts_with = "keep_last")]
     pub(crate) keep_cubins: bool,
     /// Sample the device each 100 us by hardware counters: utilization of all units, or bytes of memory, NVLink or PCIe,
-    /// with commas between them. Needs the rights of hardware counters. GPU-bound programs take as long; the samples use 110 MB/s of PCIe. Excludes --lines
+    /// with commas between them. Needs the rights of hardware counters. GPU-bound programs take as long; the samples use
+    /// 110 MB/s of PCIe and, of all units, 0.8 of a CPU. Excludes --lines
     #[arg(long, value_name = "UNITS", value_delimiter = ',', conflicts_with = "lines")]
     pub(crate) sample: Vec<profiler_core::session::Units>,
-    /// Sample clocks, power, memory and temperature of the device each 100 ms by NVML, which needs no rights
+    /// Sample clocks, power, memory and temperature of the device each 100 ms by NVML, which needs no rights and 4 % of a CPU
     #[arg(long)]
     pub(crate) nvml: bool,
     /// The devices of --sample and --nvml by CUDA ordinal, with commas between them, in each process [default: the one that
     /// LOCAL_RANK names, else 0]
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     pub(crate) sample_devices: Vec<u32>,
-    /// Record each allocation and free of memory. The cost in time was not measured
+    /// Record each allocation and free of memory, which takes 0.6 us and 160 bytes for each
     #[arg(long)]
     pub(crate) memory_records: bool,
     /// Record migrations and page faults of managed memory: up to a record of 104 bytes for each page. The cost in time was

@@ -165,13 +165,15 @@ fn samplers_that_cannot_start_are_named_and_the_run_goes_on() {
     let run = program.end();
     assert_eq!((run.status, counted(&run.error, "step")), (Some(0), Some(5)), "{}", run.error);
     let profile = profile(&folder, "job");
-    let failure = |source| {
-        let series = profile.series().find(|series| series.source() == source)?;
-        series.failure().map(ToString::to_string)
+    let failure = |source, device| {
+        let mut series = profile.series();
+        let of = series.find(|one| (one.source(), one.device()) == (source, device));
+        of.and_then(|one| one.failure()).map_or(String::new(), ToString::to_string)
     };
-    let counters = failure(Source::Counters).unwrap();
-    assert!(counters.contains("sampling of counters"), "{counters}");
-    assert!(failure(Source::Nvml).is_some_and(|why| why.contains("NVML")), "{}", run.error);
+    for (source, why) in [(Source::Counters, "sampling of counters"), (Source::Nvml, "NVML")] {
+        assert!(failure(source, 0).contains(why), "{}", failure(source, 0));
+        assert!(failure(source, 1).contains("has no device 1"), "{}", failure(source, 1));
+    }
     let mut sampled: Vec<_> = profile.series().map(|one| (one.source(), one.device())).collect();
     sampled.sort_unstable();
     let both = |source| [(source, 0), (source, 1)];

@@ -36,7 +36,7 @@ mod known {
     use nvml_wrapper::{Device, Nvml};
     use parking_lot::Mutex;
 
-    use crate::record::recording::{DeviceInfo, RecordingInfo};
+    use crate::record::recording::RecordingInfo;
     use crate::record::series::{Failure, FailureCause, Kept, Kind, Lost, Metric, Series, Unit};
     use profiler_base::background::Background;
 
@@ -50,11 +50,13 @@ mod known {
     impl Gpu {
         /// Finds the GPU with this CUDA ordinal.
         pub(crate) fn find(info: &RecordingInfo, ordinal: u32) -> Result<Self, String> {
+            let wanted = info.device(ordinal)?;
             let nvml = Nvml::init().map_err(|error| format!("NVML reports {error}"))?;
             // CUDA and NVML number GPUs differently: match by PCI address.
-            let info_of = |device: &&DeviceInfo| device.id == ordinal;
-            let bus_id = info.devices.iter().find(info_of).and_then(|of| of.pci_bus_id.as_deref());
-            let by_bus = bus_id.and_then(|id| nvml.device_by_pci_bus_id(id).ok()?.index().ok());
+            let by_bus = wanted
+                .pci_bus_id
+                .as_deref()
+                .and_then(|id| nvml.device_by_pci_bus_id(id).ok()?.index().ok());
             if let Some(place) = by_bus {
                 return Ok(Self { nvml, place });
             }
@@ -68,7 +70,7 @@ mod known {
             };
             let name = nvml.device_by_index(place).and_then(|device| device.name());
             let name = name.map_err(|error| error.to_string())?;
-            match info.devices.iter().any(|device| device.name == name) {
+            match wanted.name == name {
                 true => Ok(Self { nvml, place }),
                 false => Err(format!("the GPU of this machine is {name}")),
             }

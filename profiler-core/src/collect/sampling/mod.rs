@@ -333,6 +333,10 @@ impl Sampling {
             Series::new(device, source, Duration::from_nanos(self.interval_ns()), metrics)
         };
         let none = |failure| Sampler::None(series(Vec::new()).with_failure(failure));
+        let info = RecordingInfo::now(library);
+        if let Err(why) = info.device(device) {
+            return none(Failure::new(FailureCause::Unsupported, why));
+        }
         match what {
             OfDevice::Counters { rows, metrics } => {
                 let wanted = Wanted {
@@ -351,13 +355,10 @@ impl Sampling {
                     Err(error) => none(Failure::of_cupti(&error)),
                 }
             }
-            OfDevice::Nvml => {
-                let info = RecordingInfo::now(library);
-                match nvml::Sampler::start(&info, series(Vec::new()), self.most) {
-                    Ok(sampler) => Sampler::Nvml(sampler),
-                    Err(failure) => none(failure),
-                }
-            }
+            OfDevice::Nvml => match nvml::Sampler::start(&info, series(Vec::new()), self.most) {
+                Ok(sampler) => Sampler::Nvml(sampler),
+                Err(failure) => none(failure),
+            },
         }
     }
 }

@@ -84,6 +84,20 @@ fn devices(library: &cupti::Library) -> Vec<DeviceInfo> {
 }
 
 impl RecordingInfo {
+    /// The device with this CUDA ordinal.
+    ///
+    /// # Errors
+    /// Why there is none, for the user.
+    pub(crate) fn device(&self, ordinal: u32) -> Result<&DeviceInfo, String> {
+        let found = self.devices.iter().find(|device| device.id == ordinal);
+        found.ok_or_else(|| {
+            let last = self.devices.iter().map(|device| device.id).max();
+            let known =
+                last.map_or("none is known".to_owned(), |last| format!("the last is {last}"));
+            format!("this process has no device {ordinal}: {known}")
+        })
+    }
+
     pub(crate) fn now(library: &cupti::Library) -> Self {
         // Take the middle of two readings: the host may be interrupted in between.
         let before_ns = cupti::clock::now_ns();
