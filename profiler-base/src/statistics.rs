@@ -107,14 +107,21 @@ const STEADY: (usize, usize) = (3, 4);
 /// The number of slow first values, at most half of all. They end at the first usual value from
 /// which on at least three of four consecutive values are usual. A value is usual if it is not far
 /// above the median of the later half. The limit is 5 standard deviations (estimated by the median
-/// absolute deviation) above it, or a tenth if that is more.
+/// absolute deviation) above it, or a tenth if that is more. If less than three quarters of the later
+/// half are below it, as where fast and slow values alternate, the limit is a tenth above the third
+/// quartile.
 pub fn warm_up(values: &[u64]) -> usize {
     let half = values.len() / 2;
     let later = Statistics::from_nanos(values[half..].to_vec());
     let median = ns(later.median()) as f64;
     let deviation = ns(later.median_absolute_deviation()) as f64;
     let more = (WARM_UP_DEVIATIONS * NORMAL * deviation).max(WARM_UP_SHARE * median);
-    let is_usual = |value: &u64| *value as f64 <= median + more;
+    let is_within = |limit: f64| move |value: &u64| *value as f64 <= limit;
+    let within = values[half..].iter().filter(|value| is_within(median + more)(value)).count();
+    let is_usual = is_within(match within * STEADY.1 < STEADY.0 * (values.len() - half) {
+        true => (1.0 + WARM_UP_SHARE) * ns(later.percentile(75.0)) as f64,
+        false => median + more,
+    });
     let is_steady = |at: &usize| {
         let next = &values[*at..(*at + STEADY.1).min(values.len())];
         let usual = next.iter().filter(|value| is_usual(value)).count();
@@ -254,6 +261,18 @@ serialize_fields!(Statistics, "Statistics", |all| {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_slow_first_values_are_warm_up() {
+        let slow = [90, 99, 95];
+        // With an even and an odd number of values in the later half.
+        for alternating in [&[10, 25].repeat(20)[..], &[10, 25].repeat(21)[..]] {
+            assert_eq!(warm_up(alternating), 0);
+            assert_eq!(warm_up(&[&slow[..], alternating].concat()), 3);
+        }
+        assert_eq!(warm_up(&[&slow[..], &[10; 9]].concat()), 3);
+        assert_eq!(warm_up(&[[25; 9], [10; 9]].concat()), 9);
+    }
 
     #[test]
     fn statistics_match_the_textbook() {

@@ -10,12 +10,12 @@ use std::borrow::Cow;
 use profiler_base::name_pattern::with_stars;
 use profiler_base::statistics::{upper_median, warm_up};
 use profiler_base::units::{NAME_WIDTH, shortened};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Candidate, LEAST_INSTANCES};
 use profiler_core::profile::Profile;
 use profiler_core::tables::range_tree::NodeId;
-use profiler_core::tables::{Interval, RangeId, ThreadId};
+use profiler_core::tables::{Interval, RangeId, Tables, ThreadId};
 
 /// The maximum number of names of a process, those with the most time: each is a bit.
 const MOST_NAMES: usize = 64;
@@ -27,7 +27,7 @@ const RARE: usize = 4;
 const MOST_RANGES: usize = 4;
 /// The same factor for its usual time between instances.
 const MOST_PERIODS: u64 = 32;
-/// The tenths of a name's instances that must lie within instances of another name to be part of
+/// The tenths of a name's instances that must lie within another name, or beside it, to be part of
 /// it.
 const WITHIN: usize = 9;
 /// The maximum number of instances of a name that this is checked on.
@@ -62,7 +62,10 @@ pub(super) fn candidates(profile: &Profile) -> FxHashMap<u32, Vec<Candidate>> {
     }
     let of_process = |(process, mut all): (u32, Vec<Instance>)| {
         all.sort_unstable_by_key(|instance| (instance.time.start_ns, instance.time.end_ns));
-        (process, of_process(&names, &all))
+        let small = small_names(&all);
+        let (small, all): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|instance| small.contains(&instance.name));
+        (process, of_process(&names, &all, &small))
     };
     processes.into_iter().map(of_process).collect()
 }
@@ -93,10 +96,13 @@ fn instances(profile: &Profile) -> (Vec<Label>, Vec<Instance>) {
         }
         for (name, nodes) in alike {
             let ranges = || nodes.iter().flat_map(|node| tree.instances(*node));
+            let children = nodes.iter().map(|id| tree.node_at(*id).children.to_vec());
             if !repeats(profile, ranges()) {
-                left.extend(nodes.iter().map(|id| tree.node_at(*id).children.to_vec()));
+                left.extend(children);
                 continue;
             }
+            let continues = |id: &NodeId| continues_ended(store, tree.instances(*id));
+            left.extend(children.map(|all| all.into_iter().filter(continues).collect()));
             let next = names.len();
             let name = *known.entry(name.into_owned()).or_insert_with_key(|name| {
                 names.push(Label { text: name.clone(), launches_kernels: false });
@@ -111,6 +117,40 @@ fn instances(profile: &Profile) -> (Vec<Label>, Vec<Instance>) {
         }
     }
     (names, instances)
+}
+
+/// True if most of these ranges begin after the end of their parent, whose context their thread has.
+fn continues_ended(store: &Tables, ranges: impl Iterator<Item = RangeId>) -> bool {
+    let (mut all, mut outside) = (0_u64, 0_u64);
+    for id in ranges {
+        let range = &store.ranges[id.at()];
+        let parent = range.parent.get().map(|parent| store.ranges[parent.at()].time);
+        all += 1;
+        outside += u64::from(parent.is_some_and(|time| time.end_ns <= range.time.start_ns));
+    }
+    2 * outside > all
+}
+
+/// The names with little time beside another one: a client's short ranges beside the batches of a
+/// server, which they do not divide into phases.
+fn small_names(all: &[Instance]) -> FxHashSet<usize> {
+    let mut sums: FxHashMap<usize, (u64, Vec<Interval>)> = FxHashMap::default();
+    for Instance { name, time, .. } in all {
+        let of_name = sums.entry(*name).or_default();
+        of_name.0 += time.ns();
+        of_name.1.push(*time);
+    }
+    let repeat = sums.values().filter(|(_, times)| times.len() >= LEAST_INSTANCES);
+    let Some((most_ns, most)) = repeat.max_by_key(|(ns, _)| *ns) else {
+        return FxHashSet::default();
+    };
+    let (first_ns, last_ns) = (most[0].start_ns, most[most.len() - 1].end_ns);
+    let is_small = |(_, (ns, times)): &(&usize, &(u64, Vec<Interval>))| {
+        let before = |ns| times.partition_point(|time| time.start_ns < ns);
+        let beside = before(last_ns) - before(first_ns);
+        (*ns as f64) < LEAST_NAMED * *most_ns as f64 && 10 * beside >= WITHIN * times.len()
+    };
+    sums.iter().filter(is_small).map(|(name, _)| *name).collect()
 }
 
 /// True if one thread has enough of these ranges.
@@ -186,8 +226,8 @@ fn leave_out(used: &mut Vec<Name>, is_left_out: impl Fn(&Name, &[Name]) -> bool)
     used.retain(|_| !left_out.next().unwrap_or(false));
 }
 
-/// `all` is in start order.
-fn of_process(names: &[Label], all: &[Instance]) -> Vec<Candidate> {
+/// `all` is in start order, as is `small`, which only adds names.
+fn of_process(names: &[Label], all: &[Instance], small: &[Instance]) -> Vec<Candidate> {
     let mut used: FxHashMap<usize, Name> = FxHashMap::default();
     for (at, Instance { name, time, .. }) in all.iter().enumerate() {
         let new = || Name { name: *name, at: Vec::new(), ns: 0 };
@@ -225,7 +265,7 @@ fn of_process(names: &[Label], all: &[Instance]) -> Vec<Candidate> {
         let last = (at + 1..parts.len()).take_while(|other| is_of(*other)).last().unwrap_or(at);
         free = last + 1;
         let whole = Part { first: parts[first].first, end: parts[last].end, set: part.set };
-        candidates.extend(candidate(names, &used, all, whole));
+        candidates.extend(candidate(names, &used, (all, small), whole));
     }
     candidates
 }
@@ -251,41 +291,54 @@ fn parts(used: &[Name], all: &[Instance]) -> Vec<Part> {
 }
 
 /// A part without its slow first instances.
-fn candidate(names: &[Label], used: &[Name], all: &[Instance], part: Part) -> Option<Candidate> {
+fn candidate(
+    names: &[Label],
+    used: &[Name],
+    (all, small): (&[Instance], &[Instance]),
+    part: Part,
+) -> Option<Candidate> {
     struct Used {
         name: usize,
         count: usize,
-        first: usize,
+        first_ns: u64,
         ns: u64,
     }
-    let mut of_part: Vec<Used> = Vec::new();
-    for (_, name) in used.iter().enumerate().filter(|(bit, _)| part.set & (1 << bit) != 0) {
-        let within = name.indices(part.first, part.end - 1);
-        let Some(&first) = within.first() else { continue };
-        // Without slow first instances.
-        let times = within.iter().map(|at| all[*at].time.ns()).collect();
-        let ns = within.len() as u64 * upper_median(times).unwrap_or(0);
-        of_part.push(Used { name: name.name, count: within.len(), first, ns });
+    let within = &all[part.first..part.end];
+    let start_ns = within.first()?.time.start_ns;
+    let end_ns = within.iter().map(|instance| instance.time.end_ns).max()?;
+    let is_of = |(bit, _): &(usize, &Name)| part.set & (1 << bit) != 0;
+    let mut times: FxHashMap<usize, Vec<Interval>> = FxHashMap::default();
+    for (_, name) in used.iter().enumerate().filter(is_of) {
+        let of_name = name.indices(part.first, part.end - 1).iter().map(|at| all[*at].time);
+        times.insert(name.name, of_name.collect());
     }
-    of_part.sort_unstable_by_key(|name| name.first);
+    let before = |ns| small.partition_point(|instance| instance.time.start_ns < ns);
+    for instance in &small[before(start_ns)..before(end_ns)] {
+        times.entry(instance.name).or_default().push(instance.time);
+    }
+    let of_name = |(name, times): (usize, Vec<Interval>)| {
+        let (count, first_ns) = (times.len(), times.first()?.start_ns);
+        // Without slow first instances.
+        let usual = upper_median(times.iter().map(|time| time.ns()).collect()).unwrap_or(0);
+        Some(Used { name, count, first_ns, ns: count as u64 * usual })
+    };
+    let mut of_part: Vec<Used> = times.into_iter().filter_map(of_name).collect();
+    of_part.sort_unstable_by_key(|name| (name.first_ns, name.name));
     let all_ns: u64 = of_part.iter().map(|name| name.ns).sum();
     of_part.retain(|name| name.ns as f64 >= LEAST_NAMED * all_ns as f64);
     let most = of_part.iter().map(|name| name.count).max()?;
     // The first name of a cycle.
     let anchor = of_part.iter().find(|name| 2 * name.count >= most)?;
 
-    let within = &all[part.first..part.end];
     let anchors = within.iter().filter(|instance| instance.name == anchor.name);
     let mut of_thread: FxHashMap<ThreadId, Vec<u64>> = FxHashMap::default();
     for instance in anchors {
         of_thread.entry(instance.thread).or_default().push(instance.time.start_ns);
     }
     let starts = of_thread.into_values().max_by_key(|starts| (starts.len(), starts[0]))?;
-    let end_ns = within.iter().map(|instance| instance.time.end_ns).max()?;
     let ends = starts.iter().skip(1).copied().chain([end_ns]);
     let lengths: Vec<u64> = starts.iter().zip(ends).map(|(a, b)| b.saturating_sub(*a)).collect();
     let cold = warm_up(&lengths);
-    let start_ns = within.first()?.time.start_ns;
     // Work of the first instance may begin before it.
     let steady_ns = if cold == 0 { start_ns } else { starts[cold] };
     let of_phase = within.iter().filter(|instance| instance.name == anchor.name);

@@ -4,9 +4,10 @@ use crate::prelude::*;
 use std::time::Duration;
 
 use super::PhaseKind;
-use crate::analyze::diagnosis::tests::{Job, Program, US};
+use crate::analyze::diagnosis::tests::{BASE, Job, Program, US};
 use crate::analyze::diagnosis::{Bottleneck, Diagnosis, FindingKind, Part, Phase, Thresholds};
 use profiler_core::profile::Profile;
+use profiler_core::tables::RangeId;
 
 /// A real run. Unpacking it needs the gzip of the feature.
 #[cfg(feature = "pprof")]
@@ -315,6 +316,41 @@ fn ranges_beside_the_steps_do_not_name_them() {
     }
     let diagnosis = program.profile().diagnose();
     assert_eq!(steady(&diagnosis), [("forward, backward", 30, 0)], "{diagnosis}");
+}
+
+/// A client's bursts of requests, and workers whose batches continue ranges that have ended.
+#[test]
+fn batches_of_a_service_are_its_phase() {
+    const WAVES: u64 = 20;
+    const WAVE: u64 = 3 * MS;
+    let mut program = Program::new();
+    program.process(0);
+    for wave in 0..WAVES {
+        program.now = BASE + 600 * MS + wave * WAVE;
+        (0..24).for_each(|_| program.range("prepare", |p| p.host(4 * US)));
+    }
+    for worker in 1..4 {
+        program.process(0);
+        for wave in 0..WAVES {
+            program.now = BASE + 600 * MS + wave * WAVE + u64::from(worker) * 40 * US;
+            for _ in 0..2 {
+                for _ in 0..4 {
+                    program.range("batched", |p| p.host(US));
+                }
+                // The context of the last one, attached.
+                program.open.push(RangeId(program.store.ranges.len() as u32 - 1));
+                program.range("infer", |p| {
+                    (0..10).for_each(|_| p.launch(worker, Job::Kernel("work", 64), 3 * US));
+                    p.host(900 * US);
+                    p.wait_for(Some(worker));
+                });
+                program.open.clear();
+            }
+        }
+    }
+    let diagnosis = program.profile().diagnose();
+    assert_eq!(steady(&diagnosis), [("infer", 120, 0)], "{diagnosis}");
+    assert!(phase(&diagnosis, PhaseKind::Steady).clock > Duration::from_millis(55), "{diagnosis}");
 }
 
 #[test]
