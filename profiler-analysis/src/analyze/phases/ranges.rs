@@ -6,6 +6,7 @@
 //! is replaced by its inner ranges.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 
 use profiler_base::name_pattern::with_stars;
 use profiler_base::statistics::{upper_median, warm_up};
@@ -27,7 +28,7 @@ const RARE: usize = 4;
 const MOST_RANGES: usize = 4;
 /// The same factor for its usual time between instances.
 const MOST_PERIODS: u64 = 32;
-/// The tenths of a name's instances that must lie within another name, or beside it, to be part of
+/// The tenths of a name's instances that must lie within instances of another name to be part of
 /// it.
 const WITHIN: usize = 9;
 /// The maximum number of instances of a name that this is checked on.
@@ -36,6 +37,13 @@ const MOST_WITHIN: usize = 256;
 const LEAST_NAMED: f64 = 0.03;
 /// The number of names of a phase in texts.
 const SHOWN_NAMES: usize = 4;
+
+/// The minimum share of a name's time beside the main name, to be no name of a phase.
+const LEAST_BESIDE: f64 = 0.9;
+/// The percentile of times between instances that is usual: most of those in bursts are short.
+const USUAL_PERCENT: usize = 95;
+/// The number of longer times, however few instances there are: pauses.
+const LEAST_PAUSES: usize = 2;
 
 /// A repeating outermost range.
 #[derive(Debug, Clone, Copy)]
@@ -62,10 +70,7 @@ pub(super) fn candidates(profile: &Profile) -> FxHashMap<u32, Vec<Candidate>> {
     }
     let of_process = |(process, mut all): (u32, Vec<Instance>)| {
         all.sort_unstable_by_key(|instance| (instance.time.start_ns, instance.time.end_ns));
-        let small = small_names(&all);
-        let (small, all): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|instance| small.contains(&instance.name));
-        (process, of_process(&names, &all, &small))
+        (process, of_process(&names, &beside_none(&names, all)))
     };
     processes.into_iter().map(of_process).collect()
 }
@@ -131,26 +136,39 @@ fn continues_ended(store: &Tables, ranges: impl Iterator<Item = RangeId>) -> boo
     2 * outside > all
 }
 
-/// The names with little time beside another one: a client's short ranges beside the batches of a
-/// server, which they do not divide into phases.
-fn small_names(all: &[Instance]) -> FxHashSet<usize> {
-    let mut sums: FxHashMap<usize, (u64, Vec<Interval>)> = FxHashMap::default();
-    for Instance { name, time, .. } in all {
-        let of_name = sums.entry(*name).or_default();
-        of_name.0 += time.ns();
-        of_name.1.push(*time);
+/// Without the names of other threads that are beside the main name, which launches kernels for the
+/// longest time: a client's bursts of requests do not divide the batches of a server into phases.
+fn beside_none(names: &[Label], mut all: Vec<Instance>) -> Vec<Instance> {
+    #[derive(Default)]
+    struct Sum {
+        count: usize,
+        ns: u64,
+        /// From the first start to the last one.
+        span: Interval,
+        threads: FxHashSet<ThreadId>,
     }
-    let repeat = sums.values().filter(|(_, times)| times.len() >= LEAST_INSTANCES);
-    let Some((most_ns, most)) = repeat.max_by_key(|(ns, _)| *ns) else {
-        return FxHashSet::default();
+    let mut sums: FxHashMap<usize, Sum> = FxHashMap::default();
+    for Instance { name, time, thread } in &all {
+        let sum = sums.entry(*name).or_default();
+        if sum.count == 0 {
+            sum.span.start_ns = time.start_ns;
+        }
+        (sum.count, sum.ns, sum.span.end_ns) = (sum.count + 1, sum.ns + time.ns(), time.start_ns);
+        sum.threads.insert(*thread);
+    }
+    let repeat = sums.iter().filter(|(_, sum)| sum.count >= LEAST_INSTANCES);
+    let main =
+        repeat.max_by_key(|(name, sum)| (names[**name].launches_kernels, sum.ns, Reverse(**name)));
+    let Some((_, main)) = main else { return all };
+    let is_beside = |Sum { span, threads, .. }: &Sum| {
+        let end_ns = span.end_ns.min(main.span.end_ns);
+        let beside_ns = end_ns.saturating_sub(span.start_ns.max(main.span.start_ns));
+        threads.is_disjoint(&main.threads) && beside_ns as f64 >= LEAST_BESIDE * span.ns() as f64
     };
-    let (first_ns, last_ns) = (most[0].start_ns, most[most.len() - 1].end_ns);
-    let is_small = |(_, (ns, times)): &(&usize, &(u64, Vec<Interval>))| {
-        let before = |ns| times.partition_point(|time| time.start_ns < ns);
-        let beside = before(last_ns) - before(first_ns);
-        (*ns as f64) < LEAST_NAMED * *most_ns as f64 && 10 * beside >= WITHIN * times.len()
-    };
-    sums.iter().filter(is_small).map(|(name, _)| *name).collect()
+    let beside: FxHashSet<usize> =
+        sums.iter().filter(|(_, sum)| is_beside(sum)).map(|(name, _)| *name).collect();
+    all.retain(|instance| !beside.contains(&instance.name));
+    all
 }
 
 /// True if one thread has enough of these ranges.
@@ -201,7 +219,11 @@ impl Name {
             |(a, b): (usize, usize)| all[b].time.start_ns.saturating_sub(all[a].time.end_ns);
         let usual =
             upper_median(steps().map(|(a, b)| (b - a) as u64).collect()).unwrap_or(0u64) as usize;
-        let usual_ns = upper_median(steps().map(period).collect()).unwrap_or(0);
+        let mut periods: Vec<u64> = steps().map(period).collect();
+        periods.sort_unstable();
+        let shorter = periods.len().saturating_sub(LEAST_PAUSES);
+        let usual_at = (USUAL_PERCENT * periods.len()).div_ceil(100).min(shorter);
+        let usual_ns = usual_at.checked_sub(1).map_or(0, |at| periods[at]);
         let goes_on = |a: &usize, b: &usize| {
             b - a <= MOST_RANGES * usual + MOST_RANGES
                 && pause((*a, *b)) <= MOST_PERIODS.saturating_mul(usual_ns)
@@ -226,8 +248,8 @@ fn leave_out(used: &mut Vec<Name>, is_left_out: impl Fn(&Name, &[Name]) -> bool)
     used.retain(|_| !left_out.next().unwrap_or(false));
 }
 
-/// `all` is in start order, as is `small`, which only adds names.
-fn of_process(names: &[Label], all: &[Instance], small: &[Instance]) -> Vec<Candidate> {
+/// `all` is in start order.
+fn of_process(names: &[Label], all: &[Instance]) -> Vec<Candidate> {
     let mut used: FxHashMap<usize, Name> = FxHashMap::default();
     for (at, Instance { name, time, .. }) in all.iter().enumerate() {
         let new = || Name { name: *name, at: Vec::new(), ns: 0 };
@@ -237,7 +259,7 @@ fn of_process(names: &[Label], all: &[Instance], small: &[Instance]) -> Vec<Cand
     }
     let mut used: Vec<Name> = used.into_values().collect();
     used.retain(|name| name.at.len() >= LEAST_INSTANCES);
-    used.sort_unstable_by_key(|name| (std::cmp::Reverse(name.ns), name.name));
+    used.sort_unstable_by_key(|name| (Reverse(name.ns), name.name));
     used.truncate(MOST_NAMES);
     // Ranges of data loaders launch no kernels and do not contain the steps.
     leave_out(&mut used, |name, used| {
@@ -265,7 +287,7 @@ fn of_process(names: &[Label], all: &[Instance], small: &[Instance]) -> Vec<Cand
         let last = (at + 1..parts.len()).take_while(|other| is_of(*other)).last().unwrap_or(at);
         free = last + 1;
         let whole = Part { first: parts[first].first, end: parts[last].end, set: part.set };
-        candidates.extend(candidate(names, &used, (all, small), whole));
+        candidates.extend(candidate(names, &used, all, whole));
     }
     candidates
 }
@@ -291,54 +313,41 @@ fn parts(used: &[Name], all: &[Instance]) -> Vec<Part> {
 }
 
 /// A part without its slow first instances.
-fn candidate(
-    names: &[Label],
-    used: &[Name],
-    (all, small): (&[Instance], &[Instance]),
-    part: Part,
-) -> Option<Candidate> {
+fn candidate(names: &[Label], used: &[Name], all: &[Instance], part: Part) -> Option<Candidate> {
     struct Used {
         name: usize,
         count: usize,
-        first_ns: u64,
+        first: usize,
         ns: u64,
     }
-    let within = &all[part.first..part.end];
-    let start_ns = within.first()?.time.start_ns;
-    let end_ns = within.iter().map(|instance| instance.time.end_ns).max()?;
-    let is_of = |(bit, _): &(usize, &Name)| part.set & (1 << bit) != 0;
-    let mut times: FxHashMap<usize, Vec<Interval>> = FxHashMap::default();
-    for (_, name) in used.iter().enumerate().filter(is_of) {
-        let of_name = name.indices(part.first, part.end - 1).iter().map(|at| all[*at].time);
-        times.insert(name.name, of_name.collect());
-    }
-    let before = |ns| small.partition_point(|instance| instance.time.start_ns < ns);
-    for instance in &small[before(start_ns)..before(end_ns)] {
-        times.entry(instance.name).or_default().push(instance.time);
-    }
-    let of_name = |(name, times): (usize, Vec<Interval>)| {
-        let (count, first_ns) = (times.len(), times.first()?.start_ns);
+    let mut of_part: Vec<Used> = Vec::new();
+    for (_, name) in used.iter().enumerate().filter(|(bit, _)| part.set & (1 << bit) != 0) {
+        let within = name.indices(part.first, part.end - 1);
+        let Some(&first) = within.first() else { continue };
         // Without slow first instances.
-        let usual = upper_median(times.iter().map(|time| time.ns()).collect()).unwrap_or(0);
-        Some(Used { name, count, first_ns, ns: count as u64 * usual })
-    };
-    let mut of_part: Vec<Used> = times.into_iter().filter_map(of_name).collect();
-    of_part.sort_unstable_by_key(|name| (name.first_ns, name.name));
+        let times = within.iter().map(|at| all[*at].time.ns()).collect();
+        let ns = within.len() as u64 * upper_median(times).unwrap_or(0);
+        of_part.push(Used { name: name.name, count: within.len(), first, ns });
+    }
+    of_part.sort_unstable_by_key(|name| name.first);
     let all_ns: u64 = of_part.iter().map(|name| name.ns).sum();
     of_part.retain(|name| name.ns as f64 >= LEAST_NAMED * all_ns as f64);
     let most = of_part.iter().map(|name| name.count).max()?;
     // The first name of a cycle.
     let anchor = of_part.iter().find(|name| 2 * name.count >= most)?;
 
+    let within = &all[part.first..part.end];
     let anchors = within.iter().filter(|instance| instance.name == anchor.name);
     let mut of_thread: FxHashMap<ThreadId, Vec<u64>> = FxHashMap::default();
     for instance in anchors {
         of_thread.entry(instance.thread).or_default().push(instance.time.start_ns);
     }
     let starts = of_thread.into_values().max_by_key(|starts| (starts.len(), starts[0]))?;
+    let end_ns = within.iter().map(|instance| instance.time.end_ns).max()?;
     let ends = starts.iter().skip(1).copied().chain([end_ns]);
     let lengths: Vec<u64> = starts.iter().zip(ends).map(|(a, b)| b.saturating_sub(*a)).collect();
     let cold = warm_up(&lengths);
+    let start_ns = within.first()?.time.start_ns;
     // Work of the first instance may begin before it.
     let steady_ns = if cold == 0 { start_ns } else { starts[cold] };
     let of_phase = within.iter().filter(|instance| instance.name == anchor.name);

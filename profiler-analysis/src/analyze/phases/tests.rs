@@ -354,6 +354,17 @@ fn batches_of_a_service_are_its_phase() {
 }
 
 #[test]
+fn batches_of_a_real_service_are_its_phase() {
+    let file = include_bytes!("../../../../tests/recordings/service-h200.gpuprof");
+    let diagnosis = Profile::from_bytes(file).unwrap().diagnose();
+    assert_eq!(steady(&diagnosis), [("infer", 33, 0)], "{diagnosis}");
+    assert_eq!(diagnosis.verdict().bottleneck, Some(Bottleneck::Cpu), "{diagnosis}");
+    // Before it, the kernels are compiled for half a second.
+    assert!(phase(&diagnosis, PhaseKind::Steady).clock > Duration::from_millis(18), "{diagnosis}");
+    assert!(phase(&diagnosis, PhaseKind::StartUp).share > 0.9, "{diagnosis}");
+}
+
+#[test]
 fn many_names_and_operations_cost_no_square() {
     let mut program = Program::new();
     for n in 0..40_000_u32 {
