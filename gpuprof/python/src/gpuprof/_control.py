@@ -182,8 +182,8 @@ def inject(folder=None, *, sample=None, nvml=False, sample_devices=None, memory_
     For notebooks and other programs that ``gpuprof run`` cannot start. It sets variables of the environment, which count if
     CUDA was not used before, and which children inherit. Recording waits for ``profile()``. ``folder`` is made if it is
     missing; without one it is a new folder for temporary files, which stays. The others are options of ``gpuprof run``, as
-    ``sample="memory,pcie"``, ``sample_devices="0,1"``. The library checks them: ``profile()`` raises its reason to refuse one. A recording has its
-    samples when the process has ended.
+    ``sample="memory,pcie"``, ``sample_devices="0,1"``. The library checks them: ``profile()`` raises its reason to refuse
+    one. A recording has its samples when the process has ended.
     """
     for variable in _INJECTED:
         if os.environ.get(variable):

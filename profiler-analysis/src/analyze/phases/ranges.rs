@@ -38,7 +38,8 @@ const LEAST_NAMED: f64 = 0.03;
 /// The number of names of a phase in texts.
 const SHOWN_NAMES: usize = 4;
 
-/// The minimum share of a name's time beside the main name, to be no name of a phase.
+/// The minimum share of the time of another thread's name that is beside the main name: above it, the
+/// name does not divide phases.
 const LEAST_BESIDE: f64 = 0.9;
 /// The percentile of times between instances that is usual: most of those in bursts are short.
 const USUAL_PERCENT: usize = 95;
@@ -70,7 +71,7 @@ pub(super) fn candidates(profile: &Profile) -> FxHashMap<u32, Vec<Candidate>> {
     }
     let of_process = |(process, mut all): (u32, Vec<Instance>)| {
         all.sort_unstable_by_key(|instance| (instance.time.start_ns, instance.time.end_ns));
-        (process, of_process(&names, &beside_none(&names, all)))
+        (process, of_process(&names, &without_names_beside(&names, all)))
     };
     processes.into_iter().map(of_process).collect()
 }
@@ -138,7 +139,7 @@ fn continues_ended(store: &Tables, ranges: impl Iterator<Item = RangeId>) -> boo
 
 /// Without the names of other threads that are beside the main name, which launches kernels for the
 /// longest time: a client's bursts of requests do not divide the batches of a server into phases.
-fn beside_none(names: &[Label], mut all: Vec<Instance>) -> Vec<Instance> {
+fn without_names_beside(names: &[Label], mut all: Vec<Instance>) -> Vec<Instance> {
     #[derive(Default)]
     struct Sum {
         count: usize,
