@@ -353,10 +353,14 @@ fn batches_of_a_service_are_its_phase() {
     assert!(phase(&diagnosis, PhaseKind::Steady).clock > Duration::from_millis(55), "{diagnosis}");
 }
 
+/// Unpacking it needs the gzip of the feature.
+#[cfg(feature = "pprof")]
 #[test]
 fn batches_of_a_real_service_are_its_phase() {
-    let file = include_bytes!("../../../../tests/recordings/service-h200.gpuprof");
-    let diagnosis = Profile::from_bytes(file).unwrap().diagnose();
+    let packed = include_bytes!("../../../../tests/recordings/service-h200.gpuprof.gz");
+    let mut file = Vec::new();
+    std::io::copy(&mut flate2::read::GzDecoder::new(&packed[..]), &mut file).unwrap();
+    let diagnosis = Profile::from_bytes(&file).unwrap().diagnose();
     assert_eq!(steady(&diagnosis), [("infer", 33, 0)], "{diagnosis}");
     assert_eq!(diagnosis.verdict().bottleneck, Some(Bottleneck::Cpu), "{diagnosis}");
     // Before it, the kernels are compiled for half a second.
